@@ -1,0 +1,252 @@
+"""Every dial: frozen dataclasses, checked at birth, changed in one way (``override``)."""
+
+import dataclasses
+import json
+import typing
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+RULES = ("cpi", "align_only", "random", "full")
+AGGREGATES = ("mean", "min", "max", "fraction_supported")
+PRECISIONS = ("fp32", "bf16")
+
+
+def _check(condition: bool, name: str, value: Any, wanted: str) -> None:
+    if not condition:
+        raise ValueError(f"{name}={value!r}: must be {wanted}")
+
+
+@dataclass(frozen=True)
+class ScorerConfig:
+    """The CLIP model that scores. Defaults: Go et al. (arXiv 2605.22651), section 5.2."""
+
+    model: str = "ViT-B-16"
+    """An open_clip architecture name, or a path to an open_clip model config (json)."""
+    weights: str = "openai"
+    """An open_clip tag, a checkpoint path, or ``random:SEED`` for plumbing runs."""
+    precision: str = "fp32"
+    """fp32 or bf16; normalisation and the cosine are fp32 always."""
+    batch_size: int = 64
+    """Images per forward pass. The shape inside the scorer is fixed, apart from Ray's blocks."""
+    embedding_dtype: str = "float32"
+    """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
+
+    def __post_init__(self) -> None:
+        _check(self.precision in PRECISIONS, "scorer.precision", self.precision, f"one of {PRECISIONS}")
+        _check(1 <= self.batch_size <= 65536, "scorer.batch_size", self.batch_size, "between 1 and 65536")
+        _check(
+            self.embedding_dtype in ("float32", "float16"),
+            "scorer.embedding_dtype",
+            self.embedding_dtype,
+            "float32 or float16",
+        )
+        if self.weights.startswith("random:"):
+            _check(self.weights[7:].isdigit(), "scorer.weights", self.weights, "random:SEED, SEED a whole number")
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """Decoding of images on CPU tasks."""
+
+    max_pixels: int = 100_000_000
+    """Images of more pixels (width x height as declared) are refused before decoding."""
+
+    def __post_init__(self) -> None:
+        _check(self.max_pixels >= 1, "prepare.max_pixels", self.max_pixels, "at least 1")
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """Gate 1, rho_1 of the paper's Eq. 6."""
+
+    keep: float = 0.70
+    """Share of the corpus that stays: exactly floor(keep * N), read as a decimal, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.keep <= 1, "align.keep", self.keep, "between 0 and 1")
+
+
+@dataclass(frozen=True)
+class AttributeConfig:
+    """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
+
+    keep: float = 0.50
+    """Share of the corpus (not of the pool) that stays, 0 to 1."""
+    pool: float | None = None
+    """Share of the corpus that is attributed, best aligned first; none = align.keep."""
+    aggregate: str = "mean"
+    """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
+    nonces: int = 1
+    """Counterfactuals per phrase, 1 to 16."""
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.keep <= 1, "attribute.keep", self.keep, "between 0 and 1")
+        _check(self.pool is None or 0 <= self.pool <= 1, "attribute.pool", self.pool, "between 0 and 1")
+        _check(self.aggregate in AGGREGATES, "attribute.aggregate", self.aggregate, f"one of {AGGREGATES}")
+        _check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
+
+
+@dataclass(frozen=True)
+class NonceConfig:
+    """How nonces are drawn (section 4.3)."""
+
+    seed: int = 0
+    """Changes every nonce."""
+    key: str = "target"
+    """target: one nonce per target word everywhere; sample: drawn anew in every sample."""
+
+    def __post_init__(self) -> None:
+        _check(self.key in ("target", "sample"), "nonce.key", self.key, "target or sample")
+
+
+@dataclass(frozen=True)
+class SelectConfig:
+    """Which rule chooses the subset."""
+
+    rule: str = "cpi"
+    """cpi; or a control that ignores PAS: align_only, random (both keep attribute.keep), full."""
+    datacomp_compat: bool = False
+    """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
+
+    def __post_init__(self) -> None:
+        _check(self.rule in RULES, "select.rule", self.rule, f"one of {RULES}")
+
+
+@dataclass(frozen=True)
+class ParserConfig:
+    """The English parser behind phrases."""
+
+    name: str = "raycomp"
+    """``raycomp`` for the one in the package, else a spaCy pipeline by name or path."""
+
+
+@dataclass(frozen=True)
+class WavesConfig:
+    """How work is cut into commits."""
+
+    shards_per_wave: int = 64
+    """Input shards committed together."""
+
+    def __post_init__(self) -> None:
+        _check(self.shards_per_wave >= 1, "waves.shards_per_wave", self.shards_per_wave, "at least 1")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The size of the work on Ray; no result depends on it."""
+
+    address: str | None = None
+    """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
+    num_cpus: int | None = None
+    """Logical CPUs of a cluster started here; none = as many as the stages need."""
+    scorers: int | None = None
+    """Scoring actors; none = one per GPU, or one on a machine without."""
+    block_rows: int = 64
+    """Rows of a block between stages."""
+
+    def __post_init__(self) -> None:
+        _check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
+        _check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
+        _check(self.block_rows >= 1, "cluster.block_rows", self.block_rows, "at least 1")
+
+
+@dataclass(frozen=True)
+class CurateConfig:
+    """Raw shards in, a chosen and explained subset out (arXiv 2605.22651, section 5)."""
+
+    input: str = ""
+    """Paths, globs, brace lists, ``s3://``; several joined with ``::``, each optionally ``name=``."""
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    prepare: PrepareConfig = field(default_factory=PrepareConfig)
+    align: AlignConfig = field(default_factory=AlignConfig)
+    attribute: AttributeConfig = field(default_factory=AttributeConfig)
+    nonce: NonceConfig = field(default_factory=NonceConfig)
+    select: SelectConfig = field(default_factory=SelectConfig)
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    extra_columns: tuple[str, ...] = ()
+    """Fields of the samples' json to carry into scores/, as text (json for what is not text)."""
+    materialize: bool | None = None
+    """Write the kept samples as shards; none = yes for local output, no for s3://."""
+    max_bad_fraction: float = 0.05
+    """Above this share of rows without an alignment the run stops (exit 3); duplicates do not count."""
+    seed: int = 0
+    """Draws the random rule and the samples shown in the report."""
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.max_bad_fraction <= 1, "max_bad_fraction", self.max_bad_fraction, "between 0 and 1")
+        pool = self.pool
+        _check(
+            self.attribute.keep <= self.align.keep or self.select.rule != "cpi",
+            "attribute.keep",
+            self.attribute.keep,
+            f"at most align.keep={self.align.keep}; both are shares of the corpus",
+        )
+        _check(pool >= self.align.keep, "attribute.pool", pool, f"at least align.keep={self.align.keep}")
+
+    @property
+    def pool(self) -> float:
+        """Share of the corpus that is attributed."""
+        return self.align.keep if self.attribute.pool is None else self.attribute.pool
+
+
+def exact_share(share: float, count: int) -> int:
+    """Return floor(share * count) with ``share`` read as the decimal it prints as: 0.7 of 90 is 63."""
+    return int(Decimal(str(share)) * count)
+
+
+def override(config: Any, path: str, value: Any) -> Any:
+    """Return a copy of ``config`` with the field at ``path`` ("align.keep") set.
+
+    Text values are read as the field's type. Raises ValueError naming the valid fields where ``path`` does
+    not lead to a field, and the wanted type where ``value`` does not fit.
+    """
+    return _override(config, path, path, value)
+
+
+def _override(config: Any, rest: str, path: str, value: Any) -> Any:
+    name, _, below = rest.partition(".")
+    hints = typing.get_type_hints(type(config))
+    if name not in hints:
+        raise ValueError(f"{path}: no such dial; here are {', '.join(hints)}")
+    current = getattr(config, name)
+    if below:
+        if not dataclasses.is_dataclass(current):
+            raise ValueError(f"{path}: {path.removesuffix('.' + below)} is a value and has no dial {below!r}")
+        return dataclasses.replace(config, **{name: _override(current, below, path, value)})
+    if dataclasses.is_dataclass(current):
+        fields = ", ".join(f"{path}.{f.name}" for f in dataclasses.fields(current))
+        raise ValueError(f"{path}: names a group of dials; set one of {fields}")
+    return dataclasses.replace(config, **{name: _read(path, hints[name], value)})
+
+
+def _read(path: str, hint: Any, value: Any) -> Any:
+    """Read ``value`` as type ``hint``: bool, int, float, str, tuple[str, ...] or one of these | None."""
+    options = typing.get_args(hint) if type(None) in typing.get_args(hint) else (hint,)
+    if type(None) in options and (value is None or value in ("none", "None", "null")):
+        return None
+    kind = next(option for option in options if option is not type(None))
+    if typing.get_origin(kind) is tuple:
+        return tuple(part for part in value.split(",") if part) if isinstance(value, str) else tuple(value)
+    if kind is bool:
+        words = {"true": True, "false": False, "1": True, "0": False}
+        if str(value).lower() in words:
+            return words[str(value).lower()]
+    else:
+        try:
+            return kind(str(value)) if kind in (int, float) else kind(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{path}={value!r}: must be of type {kind.__name__}")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return the config as plain nested dicts, as run.json holds it."""
+    return dataclasses.asdict(config)
+
+
+def to_json(config: Any) -> str:
+    """Return the config as json with sorted keys: equal configs give equal text."""
+    return json.dumps(to_dict(config), sort_keys=True)

@@ -1,0 +1,161 @@
+"""Column names, statuses and table schemas: the words that every floor shares.
+
+A row is one sample of the input, good or bad. ``uid`` joins tables, never ``key``.
+"""
+
+import pyarrow as pa
+
+# What a sample is called and where it stood.
+UID = "uid"
+KEY = "key"
+SHARD = "shard"
+POSITION = "position"
+URL = "url"
+IMAGE_SHA256 = "image_sha256"
+ORIGINAL_WIDTH = "original_width"
+ORIGINAL_HEIGHT = "original_height"
+CAPTION = "caption"
+STATUS = "status"
+
+# What scoring adds.
+ALIGNMENT = "alignment"
+MEAN_PAS = "mean_pas"
+PHRASES = "phrases"
+IMAGE_EMBEDDING = "image_embedding"
+
+# What selection adds.
+SCORE = "score"
+
+# What only travels between stages.
+SHARD_ORDINAL = "shard_ordinal"
+IMAGE = "image"
+JSON = "json"
+IS_LAST = "is_last"
+PIXELS = "pixels"
+
+OK = "ok"
+CORRUPT_IMAGE = "corrupt_image"
+IMAGE_TOO_LARGE = "image_too_large"
+NO_IMAGE = "no_image"
+NO_CAPTION = "no_caption"
+EMPTY_CAPTION = "empty_caption"
+BAD_ENCODING = "bad_encoding"
+BAD_JSON = "bad_json"
+NO_PHRASE = "no_phrase"
+NO_VALID_NONCE = "no_valid_nonce"
+DUPLICATE_UID = "duplicate_uid"
+TRUNCATED_SHARD = "truncated_shard"
+UNREADABLE_SHARD = "unreadable_shard"
+EMPTY_SHARD = "empty_shard"
+
+STATUSES = {
+    OK: "scored; nothing wrong with it",
+    CORRUPT_IMAGE: "the image bytes do not decode",
+    IMAGE_TOO_LARGE: "more pixels than prepare.max_pixels, refused before decoding",
+    NO_IMAGE: "the sample has no image",
+    NO_CAPTION: "the sample has no caption",
+    EMPTY_CAPTION: "the caption is empty or white space",
+    BAD_ENCODING: "the caption is not UTF-8",
+    BAD_JSON: "the sample's json member does not parse to an object",
+    NO_PHRASE: "aligned, but the parser found no phrase in the caption",
+    NO_VALID_NONCE: "aligned, with phrases, but none of them has a valid nonce",
+    DUPLICATE_UID: "an earlier sample has this uid; outside the corpus",
+    TRUNCATED_SHARD: "a shard ends before its last sample does; one row for the shard",
+    UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
+    EMPTY_SHARD: "a shard holds no sample; one row for the shard",
+}
+# Rows of these statuses stand for a shard, not for a sample.
+SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
+# Rows of these statuses have an alignment.
+ALIGNED_STATUSES = (OK, NO_PHRASE, NO_VALID_NONCE)
+
+# Phrase kinds (Go et al., arXiv 2605.22651, section 5.2).
+OBJECT = "object"
+RELATION = "relation"
+PREDICATE = "predicate"
+KINDS = (OBJECT, RELATION, PREDICATE)
+HEAD = "head"
+
+# Why a row that was read is not in the subset; bad rows are dropped by their status.
+DROPPED_ALIGNMENT = "below_alignment_gate"
+DROPPED_UNSCORED = "no_score_for_attribution_gate"
+DROPPED_ATTRIBUTION = "below_attribution_gate"
+KEPT = "kept"
+
+# One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
+# json member as text (null where there is none); ``is_last`` marks the last row of its shard.
+SAMPLE_SCHEMA = pa.schema(
+    [
+        (SHARD_ORDINAL, pa.int32()),
+        (POSITION, pa.int32()),
+        (UID, pa.string()),
+        (KEY, pa.string()),
+        (SHARD, pa.string()),
+        (URL, pa.string()),
+        (CAPTION, pa.string()),
+        (IMAGE, pa.large_binary()),
+        (JSON, pa.string()),
+        (STATUS, pa.string()),
+        (IS_LAST, pa.bool_()),
+    ]
+)
+
+# One phrase with its counterfactuals. Offsets count characters of the caption; the j-th counterfactual is the
+# caption with ``[target_start:target_end]`` replaced by ``nonces[j]``; ``drops[j]`` = s(I, T) - s(I, T~_j)
+# (Eq. 3) and ``drop`` is their mean; ``displacement`` is the mean of 1 - cos(t, t~_j), in [0, 2].
+# Without a valid nonce, ``nonces`` and ``drops`` are empty and ``drop`` and ``displacement`` null.
+PHRASE_TYPE = pa.struct(
+    [
+        ("text", pa.string()),
+        ("start", pa.int32()),
+        ("end", pa.int32()),
+        ("kind", pa.string()),
+        ("target", pa.string()),
+        ("target_start", pa.int32()),
+        ("target_end", pa.int32()),
+        ("target_class", pa.string()),
+        ("nonces", pa.list_(pa.string())),
+        ("drops", pa.list_(pa.float32())),
+        ("drop", pa.float32()),
+        ("displacement", pa.float32()),
+    ]
+)
+
+
+def scores_schema(embedding_dim: int, embedding_dtype: str = "float32") -> pa.Schema:
+    """Return the schema of a ``scores/`` file; ``embedding_dtype`` is float32 or float16.
+
+    ``alignment`` is null on bad and duplicate rows, ``phrases`` and ``mean_pas`` on rows that were not
+    attributed; ``mean_pas`` also where no phrase has a valid nonce.
+    """
+    value = {"float32": pa.float32(), "float16": pa.float16()}[embedding_dtype]
+    return pa.schema(
+        [
+            (UID, pa.string()),
+            (KEY, pa.string()),
+            (SHARD, pa.string()),
+            (POSITION, pa.int32()),
+            (URL, pa.string()),
+            (IMAGE_SHA256, pa.string()),
+            (ORIGINAL_WIDTH, pa.int32()),
+            (ORIGINAL_HEIGHT, pa.int32()),
+            (CAPTION, pa.string()),
+            (STATUS, pa.string()),
+            (ALIGNMENT, pa.float32()),
+            (MEAN_PAS, pa.float32()),
+            (PHRASES, pa.list_(PHRASE_TYPE)),
+            (IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
+        ]
+    )
+
+
+KEPT_SCHEMA = pa.schema(
+    [
+        (UID, pa.string()),
+        (KEY, pa.string()),
+        (SHARD, pa.string()),
+        (ALIGNMENT, pa.float32()),
+        (MEAN_PAS, pa.float32()),
+        (SCORE, pa.float32()),
+    ]
+)
