@@ -42,7 +42,7 @@ class ScorerConfig:
             "float32 or float16",
         )
         if self.weights.startswith("random:"):
-            _check(self.weights[7:].isdigit(), "scorer.weights", self.weights, "random:SEED, SEED a whole number")
+            _check(self.weights[7:].isdigit(), "scorer.weights", self.weights, "random:WHOLE_NUMBER")
 
 
 @dataclass(frozen=True)
