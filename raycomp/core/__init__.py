@@ -1,0 +1,1 @@
+"""The science as free functions of arrays: no files, network, clock or global random state."""

@@ -1,0 +1,290 @@
+"""Exact selection at any size: the k best rows of a corpus that is never in one memory.
+
+Rows are ordered by score, best first, ties to the smaller uid. That order is the order of a 160-bit key, the
+complement of the score's sortable bits followed by the uid; the k-th key is found 16 bits at a time from
+histograms, which any number of workers count and any order adds up. Two passes settle the score; further
+passes look into the uid only where the k-th score is tied, until exactly k rows lie at or before the key.
+
+Letters: N rows of a chunk, 2 halves of a uid. A uid is 32 hex digits; in arrays it is two uint64, the
+first 16 digits and the last 16, so that order by halves is order by text.
+"""
+
+import binascii
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+NUM_BINS = 1 << 16
+NUM_SCORE_DIGITS = 2
+NUM_DIGITS = 10
+_SIGN = np.uint32(0x8000_0000)
+_MASK_64 = (1 << 64) - 1
+
+
+def parse_uids(uids: Any) -> np.ndarray:
+    """Return uids as uint64 of shape (N, 2); upper and lower case are the same uid.
+
+    ``uids`` is a sequence of str or a pyarrow string array, chunked or not, which is read without making
+    Python objects. Raises ValueError naming the first that is not 32 hex digits (or is null).
+    """
+    if hasattr(uids, "combine_chunks"):
+        uids = uids.combine_chunks()
+    try:
+        raw = binascii.unhexlify(_hex_text(uids))
+    except (ValueError, TypeError) as error:
+        texts = uids.to_pylist() if hasattr(uids, "to_pylist") else uids
+        bad = next(uid for uid in texts if not re.fullmatch("[0-9a-fA-F]{32}", str(uid)))
+        raise ValueError(f"uid={bad!r}: must be 32 hex digits") from error
+    return np.frombuffer(raw, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _hex_text(uids: Any) -> bytes | np.ndarray:
+    """Return the digits of all uids as one run of bytes; ValueError or TypeError where one is off."""
+    if not len(uids):
+        return b""
+    if hasattr(uids, "buffers"):
+        _, offset_buffer, data = uids.buffers()
+        offset_type = {"string": np.int32, "large_string": np.int64}[str(uids.type)]
+        offsets = np.frombuffer(offset_buffer, offset_type)[uids.offset : uids.offset + len(uids) + 1]
+        if uids.null_count or (np.diff(offsets) != 32).any():
+            raise ValueError("a uid is null or of another length")
+        return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    if set(map(len, uids)) != {32}:
+        raise ValueError("a uid is of another length")
+    return "".join(uids).encode("ascii")
+
+
+def format_uids(uid_N2: np.ndarray) -> list[str]:
+    """Return the 32 lower-case hex digits of each uid."""
+    text = uid_N2.astype(">u8").tobytes().hex()
+    return [text[start : start + 32] for start in range(0, len(text), 32)]
+
+
+def check_scores(score_N: np.ndarray, uid_N2: np.ndarray) -> None:
+    """Raise ValueError naming the uid of the first score that is NaN; infinities are scores like others."""
+    bad_N = np.isnan(score_N)
+    if bad_N.any():
+        row = int(bad_N.argmax())
+        raise ValueError(f"score of uid {format_uids(uid_N2[row : row + 1])[0]} is NaN: must be a number")
+
+
+def sortable_bits(score_N: np.ndarray) -> np.ndarray:
+    """Return uint32 in the order of the float32 scores, -0.0 equal to 0.0, denormals and infinities too.
+
+    Raises ValueError on NaN (``check_scores`` names the uid) and on any dtype but float32, which would have
+    to be rounded and so could tie where the scores do not.
+    """
+    if score_N.dtype != np.float32:
+        raise ValueError(f"score has dtype {score_N.dtype}: must be float32")
+    bad_N = np.isnan(score_N)
+    if bad_N.any():
+        raise ValueError(f"score of row {int(bad_N.argmax())} is NaN: must be a number")
+    bits_N = score_N.view(np.uint32)
+    bits_N = np.where(bits_N == _SIGN, np.uint32(0), bits_N)
+    return bits_N ^ (np.negative(bits_N >> 31) | _SIGN)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Where a selection cuts: rows of better score stay, and tied rows up to ``uid``."""
+
+    count: int
+    """Rows it keeps of the rows that were searched."""
+    bits: int | None
+    """Sortable bits of the lowest kept score; none keeps no row."""
+    uid: tuple[int, int] | None = None
+    """Among rows of that score, the ones up to this uid stay; none = all of them."""
+
+    @property
+    def value(self) -> float | None:
+        """The lowest kept score; none where no row is kept."""
+        if self.bits is None:
+            return None
+        bits = self.bits ^ (0x8000_0000 if self.bits >> 31 else 0xFFFF_FFFF)
+        return float(np.uint32(bits).view(np.float32))
+
+    def to_dict(self) -> dict[str, int | str | None]:
+        """Return what json can hold exactly; the uid as text."""
+        uid = None if self.uid is None else f"{self.uid[0]:016x}{self.uid[1]:016x}"
+        return {"count": self.count, "bits": self.bits, "uid": uid}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Threshold":
+        """Return the threshold that ``to_dict`` wrote."""
+        uid = values["uid"]
+        halves = None if uid is None else (int(uid[:16], 16), int(uid[16:], 16))
+        return cls(values["count"], values["bits"], halves)
+
+
+@dataclass
+class KthSearch:
+    """The search for the k-th best row, a few hundred bytes that travel to the workers.
+
+    ::
+
+        search = KthSearch(k)
+        while not search.done:
+            search.advance(sum(count_digit(search, score_N, uid_N2) for score_N, uid_N2 in chunks))
+        kept_N = keep_mask(search.threshold, score_N, uid_N2)
+
+    With ``keep_ties`` every row of the k-th score stays, so that more than k rows may.
+    """
+
+    k: int
+    keep_ties: bool = False
+    digits: tuple[int, ...] = field(default=(), init=False)
+    """The leading digits of the k-th key, 16 bits each."""
+    rank: int = field(default=0, init=False)
+    """The k-th row is this one (from 1) of the rows whose keys start with ``digits``."""
+    num_open: int | None = field(default=None, init=False)
+    """How many rows these are; none before the first pass."""
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise ValueError(f"k={self.k}: must be at least 0")
+        self.rank = self.k
+
+    @property
+    def done(self) -> bool:
+        if self.k == 0:
+            return True
+        return len(self.digits) >= NUM_SCORE_DIGITS and (self.keep_ties or self.num_open == self.rank)
+
+    @property
+    def needs_uid(self) -> bool:
+        """Whether the next pass reads uids; the first two need only scores."""
+        return len(self.digits) >= NUM_SCORE_DIGITS
+
+    def advance(self, count_V: np.ndarray) -> None:
+        """Take in the counts of one pass over all rows, int64 of shape (65536,).
+
+        Raises ValueError where k exceeds the rows, where this pass saw other rows than the one before, and
+        where two rows share score and uid so that no key lies between them.
+        """
+        total = int(count_V.sum())
+        if self.num_open is None and self.k > total:
+            raise ValueError(f"k={self.k}: must be at most the number of rows, {total}")
+        if self.num_open not in (None, total):
+            raise ValueError(f"a pass counted {total} rows where the one before left {self.num_open}")
+        end_V = np.cumsum(count_V)
+        digit = int(np.searchsorted(end_V, self.rank))
+        self.num_open = int(count_V[digit])
+        self.rank -= int(end_V[digit]) - self.num_open
+        self.digits += (digit,)
+        if len(self.digits) == NUM_DIGITS and not self.done:
+            uid = "".join(f"{part:04x}" for part in self.digits[NUM_SCORE_DIGITS:])
+            raise ValueError(f"uid {uid} occurs {self.num_open} times with one score: uids must be unique")
+
+    @property
+    def threshold(self) -> Threshold:
+        """The result of a search that is done."""
+        assert self.done, "the search is not done"
+        if self.k == 0:
+            return Threshold(0, None)
+        bits = 0xFFFF_FFFF ^ (self.digits[0] << 16 | self.digits[1])
+        count = self.k - self.rank + self.num_open
+        if len(self.digits) == NUM_SCORE_DIGITS:
+            return Threshold(count, bits)
+        uid = 0
+        for place in range(NUM_SCORE_DIGITS, NUM_DIGITS):
+            uid = uid << 16 | (self.digits[place] if place < len(self.digits) else 0xFFFF)
+        return Threshold(count, bits, (uid >> 64, uid & _MASK_64))
+
+
+def count_digit(search: KthSearch, score_N: np.ndarray, uid_N2: np.ndarray | None = None) -> np.ndarray:
+    """Return one chunk's histogram of the next digit among rows still open, int64 of shape (65536,).
+
+    ``uid_N2`` may be none while ``search.needs_uid`` is False. Raises ValueError on NaN.
+    """
+    if uid_N2 is not None:
+        check_scores(score_N, uid_N2)
+    key_N = ~sortable_bits(score_N)
+    for place, digit in enumerate(search.digits):
+        row_M = np.flatnonzero(_digit(key_N, uid_N2, place) == digit)
+        key_N = key_N[row_M]
+        uid_N2 = None if uid_N2 is None else uid_N2[row_M]
+    return np.bincount(_digit(key_N, uid_N2, len(search.digits)), minlength=NUM_BINS)
+
+
+def _digit(key_N: np.ndarray, uid_N2: np.ndarray | None, place: int) -> np.ndarray:
+    """Return the 16-bit digit at ``place`` (0 to 9, most significant first) of each row's key."""
+    if place < NUM_SCORE_DIGITS:
+        word_N, shift = key_N, 16 * (1 - place)
+    else:
+        half, quarter = divmod(place - NUM_SCORE_DIGITS, 4)
+        word_N, shift = uid_N2[:, half], 48 - 16 * quarter
+    return (word_N >> word_N.dtype.type(shift)).astype(np.uint16)
+
+
+def keep_mask(threshold: Threshold, score_N: np.ndarray, uid_N2: np.ndarray | None = None) -> np.ndarray:
+    """Return which rows of a chunk stay, bool (N,); over all chunks exactly ``threshold.count`` are True.
+
+    ``uid_N2`` may be none where ``threshold.uid`` is. Raises ValueError on NaN.
+    """
+    if uid_N2 is not None:
+        check_scores(score_N, uid_N2)
+    bits_N = sortable_bits(score_N)
+    if threshold.bits is None:
+        return np.zeros(len(bits_N), dtype=bool)
+    keep_N = bits_N >= np.uint32(threshold.bits)
+    if threshold.uid is not None:
+        tied_M = np.flatnonzero(bits_N == np.uint32(threshold.bits))
+        first_M, last_M = uid_N2[tied_M].T
+        first, last = (np.uint64(half) for half in threshold.uid)
+        keep_N[tied_M] = (first_M < first) | ((first_M == first) & (last_M <= last))
+    return keep_N
+
+
+def kth_datacomp(num_rows: int, fraction: float) -> KthSearch:
+    """Return the search whose threshold is DataComp's ``-np.sort(-s)[int(n * f)]``, kept by ``>=``.
+
+    Gadre et al. 2023, arXiv:2304.14108, baselines/apply_filter.py. That keeps int(n * f) + 1 rows and all
+    that tie with the last, with n * f rounded as a double. A fraction of 1 is an IndexError there; here a
+    ValueError.
+    """
+    index = int(num_rows * fraction)
+    if fraction < 0 or index >= num_rows:
+        raise ValueError(
+            f"fraction={fraction}: must be at least 0 and below 1 of {num_rows} rows for DataComp's rule"
+        )
+    return KthSearch(index + 1, keep_ties=True)
+
+
+def hash_uids(uid_N2: np.ndarray, seed: int) -> np.ndarray:
+    """Return uint64 drawn from each uid and ``seed`` alone: splitmix64 (Steele et al. 2014) chained over
+    seed, first and second half. Not cryptographic."""
+    state = _splitmix64(np.array([seed & _MASK_64], dtype=np.uint64))
+    return _splitmix64(_splitmix64(state ^ uid_N2[:, 0]) ^ uid_N2[:, 1])
+
+
+def _splitmix64(x_N: np.ndarray) -> np.ndarray:
+    x_N = x_N + np.uint64(0x9E3779B97F4A7C15)
+    x_N = (x_N ^ (x_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x_N = (x_N ^ (x_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x_N ^ (x_N >> np.uint64(31))
+
+
+def random_scores(uid_N2: np.ndarray, seed: int) -> np.ndarray:
+    """Return float32 scores, uniform on the multiples of 2^-24 in [0, 1), for the random control.
+
+    A row's score does not depend on the other rows; ties go to the smaller uid as everywhere.
+    """
+    return (hash_uids(uid_N2, seed) >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+
+
+def bucket_of(uid_N2: np.ndarray, num_buckets: int) -> np.ndarray:
+    """Return each uid's bucket, int64 in [0, num_buckets), even where uids are consecutive numbers."""
+    return (hash_uids(uid_N2, 0) % np.uint64(num_buckets)).astype(np.int64)
+
+
+def find_duplicates(uid_N2: np.ndarray, ordinal_N: np.ndarray, position_N: np.ndarray) -> np.ndarray:
+    """Return the sorted indices of rows whose uid occurs earlier, by (ordinal, position), in the bucket.
+
+    The bucket may be in any order and must hold every row of the uids in it (``bucket_of``).
+    """
+    order_N = np.lexsort((position_N, ordinal_N, uid_N2[:, 1], uid_N2[:, 0]))
+    sorted_N2 = uid_N2[order_N]
+    repeated = (sorted_N2[1:] == sorted_N2[:-1]).all(axis=1)
+    return np.sort(order_N[1:][repeated])

@@ -1,0 +1,290 @@
+"""Selection against numpy's sort: ties, signed zeros, denormals, infinities, any chunking."""
+
+import json
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raycomp.core import selection
+from raycomp.core.selection import KthSearch, Threshold, count_digit, keep_mask
+
+DENORMAL = np.float32(1e-45)
+CORNERS = np.array(
+    [
+        -np.inf,
+        -3.4e38,
+        -1.0,
+        -1e-38,
+        -DENORMAL,
+        -0.0,
+        0.0,
+        DENORMAL,
+        2 * DENORMAL,
+        1e-38,
+        1.0,
+        3.4e38,
+        np.inf,
+    ],
+    dtype=np.float32,
+)
+
+
+def draw_uids(rng: np.random.Generator, num: int) -> np.ndarray:
+    return rng.integers(0, 2**64, (num, 2), dtype=np.uint64)
+
+
+def find(search: KthSearch, score: np.ndarray, uid: np.ndarray, cuts: list[int]) -> Threshold:
+    """Search over chunks, each reaching the counter as a worker would get it; bounded passes."""
+    chunks = list(zip(np.split(score, cuts), np.split(uid, cuts), strict=True))
+    for _ in range(selection.NUM_DIGITS + 1):
+        if search.done:
+            return search.threshold
+        sent = pickle.loads(pickle.dumps(search))
+        search.advance(sum(count_digit(sent, s, u if search.needs_uid else None) for s, u in chunks))
+    raise AssertionError("more passes than digits")
+
+
+def best_rows(score: np.ndarray, uid: np.ndarray, k: int) -> np.ndarray:
+    """The oracle: sort everything by (score descending, uid ascending), mark the first k."""
+    ranked = sorted(range(len(score)), key=lambda i: (-float(score[i]), int(uid[i, 0]), int(uid[i, 1])))
+    mask = np.zeros(len(score), dtype=bool)
+    mask[ranked[:k]] = True
+    return mask
+
+
+def test_sortable_bits_keeps_the_order_of_all_float32():
+    rng = np.random.default_rng(0)
+    score = rng.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
+    score = np.concatenate([score[~np.isnan(score)], CORNERS])
+    bits = selection.sortable_bits(score)
+    order = np.argsort(bits, kind="stable")
+    np.testing.assert_array_equal(score[order], np.sort(score))
+    score, bits = score[order], bits[order]
+    np.testing.assert_array_equal(bits[1:] == bits[:-1], score[1:] == score[:-1])
+
+
+def test_value_is_the_score_of_the_bits():
+    for score in CORNERS:
+        bits = int(selection.sortable_bits(np.array([score]))[0])
+        assert Threshold(1, bits).value == score
+
+
+def test_negative_zero_equals_zero():
+    assert len(set(selection.sortable_bits(np.array([0.0, -0.0], dtype=np.float32)))) == 1
+
+
+def test_nan_is_an_error_that_names_the_uid():
+    score = np.array([1, np.nan, np.nan], dtype=np.float32)
+    uid = np.array([[0, 1], [0xAB, 2], [0, 3]], dtype=np.uint64)
+    message = "score of uid 00000000000000ab0000000000000002 is NaN"
+    for refuse in (
+        lambda: selection.check_scores(score, uid),
+        lambda: count_digit(KthSearch(1), score, uid),
+        lambda: keep_mask(Threshold(1, 0), score, uid),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refuse()
+    with pytest.raises(ValueError, match="row 1 is NaN"):
+        selection.sortable_bits(score)
+    selection.check_scores(CORNERS, np.zeros((len(CORNERS), 2), np.uint64))
+
+
+def test_other_dtypes_are_refused():
+    with pytest.raises(ValueError, match="dtype float64: must be float32"):
+        selection.sortable_bits(np.zeros(3))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_trials_equal_a_full_sort(seed):
+    rng = np.random.default_rng(seed)
+    num = int(rng.integers(1, 300))
+    pools = [CORNERS, CORNERS[5:7], np.float32([0.25]), rng.standard_normal(num).astype(np.float32)]
+    score = rng.choice(pools[seed % len(pools)], num)
+    if seed % 3:
+        uid = draw_uids(rng, num)
+    else:  # uids that agree in their first 112 bits or more
+        uid = np.stack([np.full(num, 7), rng.permutation(num)], axis=1).astype(np.uint64)
+    for k in {0, 1, num // 3, num - 1, num}:
+        cuts = sorted(rng.integers(0, num + 1, int(rng.integers(0, 6))).tolist())
+        threshold = find(KthSearch(k), score, uid, cuts)
+        want = best_rows(score, uid, k)
+        assert threshold == find(KthSearch(k), score, uid, [])
+        assert threshold.count == k
+        assert threshold.value == (score[want].min() if k else None)
+        again = Threshold.from_dict(json.loads(json.dumps(threshold.to_dict())))
+        pieces = zip(np.split(score, cuts), np.split(uid, cuts), strict=True)
+        kept = [keep_mask(again, *piece) for piece in pieces]
+        np.testing.assert_array_equal(np.concatenate(kept), want)
+
+
+def test_all_tied_keeps_the_smaller_uids():
+    rng = np.random.default_rng(1)
+    score = np.full(50_000, 0.3, dtype=np.float32)
+    uid = draw_uids(rng, len(score))
+    threshold = find(KthSearch(35_000), score, uid, [10, 20_000])
+    kept = keep_mask(threshold, score, uid)
+    order = np.lexsort((uid[:, 1], uid[:, 0]))
+    assert kept[order[:35_000]].all()
+    assert not kept[order[35_000:]].any()
+
+
+def test_untied_scores_never_need_uids():
+    score = np.random.default_rng(2).permutation(np.arange(1000, dtype=np.float32))
+    search = KthSearch(300)
+    while not search.done:
+        assert not search.needs_uid
+        search.advance(count_digit(search, score))
+    assert search.threshold == Threshold(300, search.threshold.bits, None)
+    np.testing.assert_array_equal(keep_mask(search.threshold, score), score >= 700)
+
+
+def test_equal_uids_stop_the_search_with_their_name():
+    score = np.zeros(3, dtype=np.float32)
+    uid = np.array([[0, 5], [0, 5], [0, 6]], dtype=np.uint64)
+    with pytest.raises(ValueError, match="uid 00000000000000000000000000000005 occurs 2 times"):
+        find(KthSearch(1), score, uid, [])
+    assert keep_mask(find(KthSearch(2), score, uid, []), score, uid).tolist() == [True, True, False]
+
+
+def test_k_out_of_range():
+    with pytest.raises(ValueError, match="k=-1: must be at least 0"):
+        KthSearch(-1)
+    with pytest.raises(ValueError, match="k=4: must be at most the number of rows, 3"):
+        find(KthSearch(4), np.zeros(3, np.float32), np.zeros((3, 2), np.uint64), [])
+    with pytest.raises(ValueError, match="must be at most the number of rows, 0"):
+        find(KthSearch(1), np.zeros(0, np.float32), np.zeros((0, 2), np.uint64), [])
+    assert (
+        find(KthSearch(0), np.zeros(0, np.float32), np.zeros((0, 2), np.uint64), []).to_dict()["bits"] is None
+    )
+
+
+def test_rows_that_change_between_passes_are_noticed():
+    search = KthSearch(1)
+    search.advance(count_digit(search, np.float32([1, 1])))
+    with pytest.raises(ValueError, match="counted 3 rows where the one before left 2"):
+        search.advance(count_digit(search, np.float32([1, 1, 1])))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.29, 0.3, 0.57, 0.7, 0.99])
+@pytest.mark.parametrize("num_values", [1, 7, 100_000])
+def test_datacomp_rule(fraction, num_values):
+    rng = np.random.default_rng(3)
+    score = rng.integers(0, num_values, 997).astype(np.float32)
+    uid = draw_uids(rng, len(score))
+    value = -np.sort(-score)[int(len(score) * fraction)]
+    threshold = find(selection.kth_datacomp(len(score), fraction), score, uid, [100, 500])
+    np.testing.assert_array_equal(keep_mask(threshold, score), score >= value)
+    assert (threshold.value, threshold.count) == (value, (score >= value).sum())
+
+
+def test_datacomp_rule_has_no_threshold_for_everything():
+    with pytest.raises(ValueError, match=r"fraction=1\.0: DataComp's rule needs 0 to below 1, of 10 rows"):
+        selection.kth_datacomp(10, 1.0)
+    with pytest.raises(ValueError, match=r"of 0 rows"):
+        selection.kth_datacomp(0, 0.5)
+
+
+def test_uids_both_ways():
+    texts = ["00000000000000000000000000000001", "ffffffffffffffff0000000000000000", "0123456789abcdef" * 2]
+    uid = selection.parse_uids(texts)
+    want = [(int(text[:16], 16), int(text[16:], 16)) for text in texts]
+    assert uid.dtype == np.uint64
+    assert [tuple(map(int, row)) for row in uid] == want
+    assert selection.format_uids(uid) == texts
+    assert selection.format_uids(selection.parse_uids([text.upper() for text in texts])) == texts
+    arrow = pa.array([*texts, *texts[:2]])
+    for array in (arrow, arrow.cast(pa.large_string())):
+        np.testing.assert_array_equal(selection.parse_uids(array), uid[[0, 1, 2, 0, 1]])
+        np.testing.assert_array_equal(selection.parse_uids(array[1:3]), uid[1:])
+        chunked = pa.chunked_array([array[2:], array[:0], array[:1]])
+        np.testing.assert_array_equal(selection.parse_uids(chunked), uid[[2, 0, 1, 0]])
+    for nothing in ([], arrow[:0], pa.array([], pa.string()), pa.chunked_array([], pa.string())):
+        assert selection.parse_uids(nothing).shape == (0, 2)
+        assert selection.format_uids(selection.parse_uids(nothing)) == []
+
+
+@pytest.mark.parametrize("bad", ["", "12", "g" * 32, "0" * 33, "0" * 31 + "\u00e9", "0" * 30 + " 0", None])
+def test_a_bad_uid_is_named(bad):
+    good = "0" * 32
+    with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
+        selection.parse_uids([good, bad, good])
+    with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
+        selection.parse_uids(pa.array([good, bad, good]))
+
+
+def splitmix64(state: int) -> int:
+    """The reference, in Python's whole numbers; its first output for seed 0 is a published vector."""
+    mask = 2**64 - 1
+    z = (state + 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+def test_hash_is_splitmix64_chained():
+    assert splitmix64(0) == 0xE220A8397B1DCDAF
+    uid = draw_uids(np.random.default_rng(4), 100)
+    for seed in (0, 1, 2**64 - 1):
+        want = [splitmix64(splitmix64(splitmix64(seed) ^ int(a)) ^ int(b)) for a, b in uid]
+        assert selection.hash_uids(uid, seed).tolist() == want
+
+
+@pytest.mark.parametrize("kind", ["drawn", "counted", "counted in the first half"])
+def test_random_scores_are_uniform_and_seeds_independent(kind):
+    num = 100_000
+    count = np.stack([np.zeros(num, np.uint64), np.arange(num, dtype=np.uint64)], axis=1)
+    uid = {"drawn": draw_uids(np.random.default_rng(5), num), "counted": count}.get(kind, count[:, ::-1])
+    score = selection.random_scores(uid, 0)
+    assert score.dtype == np.float32
+    assert (score >= 0).all() and (score < 1).all()
+    grid = np.arange(num) / num
+    distance = np.abs(np.sort(score) - grid).max() + 1 / num
+    assert distance < 1.95 / np.sqrt(num)  # Kolmogorov-Smirnov at p = 0.001
+    for seed in (1, 2, 2**40):
+        other = selection.random_scores(uid, seed)
+        cells = np.histogram2d(score, other, bins=16, range=((0, 1), (0, 1)))[0]
+        chi2 = ((cells - num / 256) ** 2 / (num / 256)).sum()
+        assert 255 - 5 * np.sqrt(510) < chi2 < 255 + 5 * np.sqrt(510)
+
+
+def test_random_scores_do_not_depend_on_the_batch():
+    uid = draw_uids(np.random.default_rng(6), 1000)
+    whole = selection.random_scores(uid, 9)
+    parts = [selection.random_scores(part, 9) for part in np.split(uid, [1, 7, 500])]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_duplicates_are_all_but_the_first_occurrence():
+    rng = np.random.default_rng(7)
+    for num_uids in (1, 5, 200):
+        uid = draw_uids(rng, num_uids)[rng.integers(0, num_uids, 300)]
+        ordinal = np.sort(rng.integers(0, 4, 300)).astype(np.int32)
+        position = np.concatenate([np.arange(n) for n in np.bincount(ordinal, minlength=4)]).astype(np.int32)
+        seen, want = set(), []
+        for row, key in enumerate(map(tuple, uid.tolist())):
+            if key in seen:
+                want.append(row)
+            seen.add(key)
+        mixed = rng.permutation(300)
+        assert selection.find_duplicates(uid, ordinal, position).tolist() == want
+        got = selection.find_duplicates(uid[mixed], ordinal[mixed], position[mixed])
+        assert sorted(mixed[got].tolist()) == want
+        assert (np.diff(got) > 0).all()
+        bucket = selection.bucket_of(uid, 3)
+        rows_of = [np.flatnonzero(bucket == b) for b in range(3)]
+        later = [r[selection.find_duplicates(uid[r], ordinal[r], position[r])] for r in rows_of]
+        assert sorted(np.concatenate(later).tolist()) == want
+
+
+def test_no_duplicates_in_nothing():
+    none = np.zeros(0, np.int32)
+    assert selection.find_duplicates(np.zeros((0, 2), np.uint64), none, none).tolist() == []
+
+
+def test_buckets_are_even_for_consecutive_uids():
+    uid = np.stack([np.zeros(64_000, np.uint64), np.arange(64_000, dtype=np.uint64)], axis=1)
+    counts = np.bincount(selection.bucket_of(uid, 64), minlength=64)
+    assert counts.size == 64
+    assert (np.abs(counts - 1000) < 5 * np.sqrt(1000)).all()
