@@ -1,0 +1,62 @@
+"""What a caption of the little world says, and in which words."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from raycomp.worlds.scenes import Claim, Scene, Thing
+
+
+@dataclass(frozen=True)
+class Template:
+    """A way to say a claim: ``{a} {r} {b}`` in some order, with or without the sizes."""
+
+    words: str
+    names_sizes: bool = True
+
+
+TEMPLATES = (
+    Template("{a} {r} {b}"),
+    Template("{a} is {r} {b}"),
+    Template("a picture of {a} {r} {b}"),
+    Template("the drawing shows {a} {r} {b}"),
+    Template("there is {a} {r} {b}"),
+    Template("a scene with {a} {r} {b}", names_sizes=False),
+)
+
+
+def claim_of(scene: Scene, template: int) -> Claim:
+    """Return what the caption of ``scene`` in template number ``template`` says of it."""
+    if TEMPLATES[template].names_sizes:
+        return Claim(scene.things, scene.relations)
+    return Claim(tuple(dataclasses.replace(thing, size=None) for thing in scene.things), scene.relations)
+
+
+def say(claim: Claim, template: int) -> str:
+    """Return ``claim`` in words: "a small red star above a large blue ring, which is below a red moon".
+
+    Sizes are said where the claim has them, whatever the template names.
+    """
+    first, second, *third = (_say_thing(thing) for thing in claim.things)
+    if third:
+        second = f"{second}, which is {claim.relations[1]} {third[0]}"
+    return TEMPLATES[template].words.format(a=first, r=claim.relations[0], b=second)
+
+
+def _say_thing(thing: Thing) -> str:
+    words = " ".join(word for word in (thing.size, thing.colour, thing.shape) if word)
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def describe(scene: Scene, template: int) -> str:
+    """Return the caption of ``scene`` in template number ``template`` (0 to len(TEMPLATES) - 1)."""
+    return say(claim_of(scene, template), template)
+
+
+def primitives(scene: Scene) -> dict[str, tuple[str, ...]]:
+    """Return the words the scene is made of, each once, in the caption's order, by kind."""
+    attributes = [word for thing in scene.things for word in (thing.size, thing.colour)]
+    return {
+        "object": tuple(dict.fromkeys(thing.shape for thing in scene.things)),
+        "attribute": tuple(dict.fromkeys(attributes)),
+        "relation": tuple(dict.fromkeys(scene.relations)),
+    }

@@ -1,0 +1,85 @@
+"""Planted faults: what is wrong with a pair is known, so scores can be judged by what they find."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from raycomp.worlds.captions import claim_of, describe
+from raycomp.worlds.negatives import ATTRIBUTE, OBJECT, RELATION, REPLACE, hard_negatives
+from raycomp.worlds.scenes import Scene, draw_scene, is_true
+
+NO_FAULT = "none"
+TAILS = (
+    " - stock photo, free download, click here for more",
+    " | buy posters and prints online, best price guaranteed",
+    ", royalty free image, sign up today for unlimited access",
+    " - share this on your favourite site, all rights reserved",
+)
+# How much of a cut file stays: well inside the picture data, so that it cannot decode.
+CUT = (0.2, 0.6)
+
+Fault = Callable[[Scene, int, bytes, np.random.Generator], tuple[str, bytes]]
+
+
+def mismatched_caption(
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator
+) -> tuple[str, bytes]:
+    """Return the caption of another scene, false for this one."""
+    other = draw_scene(rng)
+    while is_true(claim_of(other, template), scene):
+        other = draw_scene(rng)
+    return describe(other, template), image
+
+
+def wrong_object(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+    """Return the caption with one shape replaced so that it is false."""
+    return _replaced(scene, template, OBJECT, rng), image
+
+
+def wrong_attribute(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+    """Return the caption with one colour or size replaced so that it is false."""
+    return _replaced(scene, template, ATTRIBUTE, rng), image
+
+
+def wrong_relation(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+    """Return the caption with one relation replaced so that it is false."""
+    return _replaced(scene, template, RELATION, rng), image
+
+
+def boilerplate_tail(
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator
+) -> tuple[str, bytes]:
+    """Return the true caption with words behind it that no picture shows."""
+    return describe(scene, template) + TAILS[rng.integers(len(TAILS))], image
+
+
+def corrupt_image(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+    """Return the true caption beside image bytes that are cut off, or none of an image at all."""
+    if rng.integers(2):
+        return describe(scene, template), image[: int(len(image) * rng.uniform(*CUT))]
+    return describe(scene, template), rng.bytes(len(image))
+
+
+FAULTS: Mapping[str, Fault] = {
+    "mismatched_caption": mismatched_caption,
+    "wrong_object": wrong_object,
+    "wrong_attribute": wrong_attribute,
+    "wrong_relation": wrong_relation,
+    "boilerplate_tail": boilerplate_tail,
+    "corrupt_image": corrupt_image,
+}
+# Few corrupt images: with more than max_bad_fraction of them a run stops.
+DEFAULT_MIX: Mapping[str, float] = {
+    "mismatched_caption": 0.19,
+    "wrong_object": 0.19,
+    "wrong_attribute": 0.19,
+    "wrong_relation": 0.19,
+    "boilerplate_tail": 0.19,
+    "corrupt_image": 0.05,
+}
+
+
+def _replaced(scene: Scene, template: int, kind: str, rng: np.random.Generator) -> str:
+    negatives = hard_negatives(scene, template)
+    captions = [n.caption for n in negatives if (n.operation, n.kind) == (REPLACE, kind)]
+    return captions[rng.integers(len(captions))]

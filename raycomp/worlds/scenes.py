@@ -1,0 +1,166 @@
+"""Scenes of two or three coloured shapes, and what is true of them.
+
+Positions are fractions of the picture's side, x to the right and y down.
+"""
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SHAPES = ("circle", "square", "triangle", "star", "heart", "moon", "ring", "house", "cross", "fish")
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
+SIZES = ("small", "large")
+LEFT, RIGHT, ABOVE, BELOW = "to the left of", "to the right of", "above", "below"
+# Where the first thing lies as seen from the second.
+DIRECTIONS = {LEFT: (-1, 0), RIGHT: (1, 0), ABOVE: (0, -1), BELOW: (0, 1)}
+RELATIONS = tuple(DIRECTIONS)
+OPPOSITE = {LEFT: RIGHT, RIGHT: LEFT, ABOVE: BELOW, BELOW: ABOVE}
+NUM_BACKGROUNDS = 6
+
+RADIUS = {"small": 0.115, "large": 0.187}
+RADIUS_JITTER = 0.008
+DISTANCE = (0.40, 0.46)
+ACROSS = 0.05
+MARGIN = 0.025
+# A relation is false only where the offset along its direction is below this.
+CLEARLY = 0.2
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One shape; ``size`` is None where a caption does not name it (never in a scene)."""
+
+    size: str | None
+    colour: str
+    shape: str
+
+    def __post_init__(self) -> None:
+        _check_word("size", self.size, (None, *SIZES))
+        _check_word("colour", self.colour, COLOURS)
+        _check_word("shape", self.shape, SHAPES)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a caption says: ``things[i]`` stands in ``relations[i]`` to ``things[i + 1]``.
+
+    Two or three things. With three, the two relations lie on different axes, so that the chain is a corner
+    and never folds back on itself.
+    """
+
+    things: tuple[Thing, ...]
+    relations: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.things) not in (2, 3) or len(self.relations) != len(self.things) - 1:
+            raise ValueError(
+                f"things and relations: must be 2 and 1 or 3 and 2, are {len(self.things)} "
+                f"and {len(self.relations)}"
+            )
+        for relation in self.relations:
+            _check_word("relation", relation, RELATIONS)
+        if len(self.relations) == 2 and self.relations[1] not in perpendicular(self.relations[0]):
+            raise ValueError(f"relations={self.relations}: the second must be on the other axis")
+
+
+@dataclass(frozen=True)
+class Scene(Claim):
+    """A claim made visible: everything a picture needs."""
+
+    background: int
+    """Which background, 0 to NUM_BACKGROUNDS - 1."""
+    jitter: int
+    """Seed of the small differences in place and size."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(thing.size is None for thing in self.things):
+            raise ValueError("size=None: must be one of small, large in a scene")
+        if not 0 <= self.background < NUM_BACKGROUNDS:
+            raise ValueError(f"background={self.background}: must be 0 to {NUM_BACKGROUNDS - 1}")
+
+
+def _check_word(name: str, value: str | None, words: tuple[str | None, ...]) -> None:
+    if value not in words:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(str, words))}")
+
+
+def perpendicular(relation: str) -> tuple[str, str]:
+    """Return the two relations on the other axis."""
+    return (ABOVE, BELOW) if relation in (LEFT, RIGHT) else (LEFT, RIGHT)
+
+
+def draw_scene(rng: np.random.Generator) -> Scene:
+    """Draw a scene: two or three things, no two of them alike in both colour and shape."""
+    kinds: list[tuple[str, str]] = []
+    for _ in range(rng.integers(2, 4)):
+        kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+        while kind in kinds:
+            kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+        kinds.append(kind)
+    relations = (_pick(rng, RELATIONS),)
+    if len(kinds) == 3:
+        relations += (_pick(rng, perpendicular(relations[0])),)
+    return Scene(
+        things=tuple(Thing(_pick(rng, SIZES), colour, shape) for colour, shape in kinds),
+        relations=relations,
+        background=int(rng.integers(NUM_BACKGROUNDS)),
+        jitter=int(rng.integers(2**31)),
+    )
+
+
+def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
+    return words[rng.integers(len(words))]
+
+
+def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres (T, 2) and radii (T,) of the things: inside the picture, none overlapping."""
+    rng = np.random.default_rng(scene.jitter)
+    # Three of everything are drawn, so that an added thing leaves the others as they were.
+    distances, across = rng.uniform(*DISTANCE, 2), rng.uniform(-ACROSS, ACROSS, 2)
+    jitter, shift = rng.uniform(-RADIUS_JITTER, RADIUS_JITTER, 3), rng.uniform(0, 1, 2)
+    centres = [np.zeros(2)]
+    for i, relation in enumerate(scene.relations):
+        direction = np.array(DIRECTIONS[relation])
+        centres.append(centres[-1] - direction * distances[i] + direction[::-1] * across[i])
+    radii = np.array([RADIUS[thing.size] + jitter[i] for i, thing in enumerate(scene.things)])
+    low = (np.array(centres) - radii[:, None]).min(axis=0) - MARGIN
+    high = (np.array(centres) + radii[:, None]).max(axis=0) + MARGIN
+    return np.array(centres) - low + shift * (1 - (high - low)), radii
+
+
+def stands(first: np.ndarray, relation: str, second: np.ndarray) -> bool:
+    """Return whether a thing at ``first`` may be said to stand in ``relation`` to one at ``second``.
+
+    The generous reading: of two things on a diagonal both relations are true.
+    """
+    return bool((first - second) @ np.array(DIRECTIONS[relation]) >= CLEARLY)
+
+
+def is_true(claim: Claim, scene: Scene) -> bool:
+    """Return whether the scene holds different things that are all that ``claim`` says, so related."""
+    centres, _ = place(scene)
+    for chosen in itertools.permutations(range(len(scene.things)), len(claim.things)):
+        alike = all(_fits(said, scene.things[i]) for said, i in zip(claim.things, chosen, strict=True))
+        pairs = zip(chosen, claim.relations, chosen[1:], strict=False)
+        if alike and all(stands(centres[i], relation, centres[j]) for i, relation, j in pairs):
+            return True
+    return False
+
+
+def _fits(said: Thing, thing: Thing) -> bool:
+    return (said.colour, said.shape) == (thing.colour, thing.shape) and said.size in (None, thing.size)
+
+
+def scene_to_dict(scene: Scene) -> dict[str, Any]:
+    """Return the scene as plain values for json."""
+    return dataclasses.asdict(scene)
+
+
+def scene_from_dict(values: dict[str, Any]) -> Scene:
+    """Return the scene that ``scene_to_dict`` wrote, after a trip through json too."""
+    things = tuple(Thing(**thing) for thing in values["things"])
+    return Scene(**{**values, "things": things, "relations": tuple(values["relations"])})
