@@ -1,0 +1,71 @@
+"""Align: image and caption embedded once, their cosine, and the image embedding kept."""
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from raycomp.config import ScorerConfig
+from raycomp.core.alignment import pair_cosine
+from raycomp.loops.tables import (
+    SHUFFLED_ALIGNMENT,
+    TOKENS,
+    add_columns,
+    add_seconds,
+    to_fixed_lists,
+    to_matrix,
+)
+from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.text import TextGroup
+from raycomp.schema import ALIGNMENT, IMAGE_EMBEDDING, OK, PIXELS, STATUS
+
+
+class Align:
+    """One actor: load CLIP once, then add ``alignment`` and the image embedding to every table."""
+
+    def __init__(self, config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None):
+        if num_threads:
+            torch.set_num_threads(num_threads)
+        self.clip = Clip(config)
+        self.spec = spec
+        self.embedding_dtype = np.dtype(config.embedding_dtype)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Score the rows whose status is ok; the others get nulls.
+
+        ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the cosine with the
+        next row's caption: what a mismatched pair scores.
+        """
+        started = time.perf_counter()
+        valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
+        image_BD = self._embed_images(to_matrix(table[PIXELS])[valid_N])
+        embedded = time.perf_counter()
+        groups = [TextGroup(token_L) for token_L in to_matrix(table[TOKENS])[valid_N].astype(np.int64)]
+        text_BD = torch.cat([torch.empty(0, self.spec.embedding_dim), *self.clip.text.embed(groups)])
+        columns = {
+            ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD), valid_N),
+            SHUFFLED_ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD.roll(-1, 0)), valid_N),
+            IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
+        }
+        table = add_columns(table.drop_columns([PIXELS, TOKENS]), columns)
+        table = add_seconds(table, "image", embedded - started)
+        return add_seconds(table, "text", time.perf_counter() - embedded)
+
+    def _embed_images(self, pixels_BM: np.ndarray) -> torch.Tensor:
+        if not len(pixels_BM):
+            return torch.empty(0, self.spec.embedding_dim)
+        image = self.spec.image
+        return self.clip.embed_pixels(pixels_BM.reshape(-1, image.height, image.width, 3))
+
+    def _scatter_embeddings(self, image_BD: torch.Tensor, valid_N: np.ndarray) -> pa.FixedSizeListArray:
+        embedding_ND = np.zeros((len(valid_N), self.spec.embedding_dim), self.embedding_dtype)
+        embedding_ND[valid_N] = image_BD.numpy()
+        return to_fixed_lists(embedding_ND, valid_N)
+
+
+def _scatter(value_B: torch.Tensor, valid_N: np.ndarray) -> pa.Array:
+    """Return values at the valid rows, null elsewhere."""
+    value_N = np.zeros(len(valid_N), np.float32)
+    value_N[valid_N] = value_B.numpy()
+    return pa.array(value_N, mask=~valid_N)

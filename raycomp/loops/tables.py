@@ -1,0 +1,42 @@
+"""Small things that every stage does to an Arrow table."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+# Columns that travel between the stages of curation and end in no file.
+TOKENS = "tokens"
+COUNTERFACTUALS = "counterfactuals"
+NONCE_FAULTS = "nonce_faults"
+SHUFFLED_ALIGNMENT = "shuffled_alignment"
+SECONDS = "seconds_"
+
+
+def add_seconds(table: pa.Table, stage: str, seconds: float) -> pa.Table:
+    """Add the seconds a stage took as a column, shared evenly by the rows, so that sums stay true."""
+    share = np.full(len(table), seconds / max(1, len(table)))
+    return table.append_column(SECONDS + stage, pa.array(share))
+
+
+def to_matrix(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a fixed-size-list column as [rows, size]; null rows hold whatever lies below them."""
+    array = column.combine_chunks()
+    size = array.type.list_size
+    values = array.values.slice(array.offset * size, len(array) * size)
+    return values.to_numpy(zero_copy_only=False).reshape(len(array), size)
+
+
+def to_fixed_lists(value_NM: np.ndarray, valid_N: np.ndarray | None = None) -> pa.FixedSizeListArray:
+    """Return [rows, size] values as a fixed-size-list array, null where ``valid_N`` is False."""
+    values = pa.array(np.ascontiguousarray(value_NM).reshape(-1))
+    mask = None if valid_N is None else pa.array(~valid_N)
+    return pa.FixedSizeListArray.from_arrays(values, value_NM.shape[1], mask=mask)
+
+
+def add_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """Return the table with the named columns appended, or exchanged where it has them."""
+    for name, column in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+    return table

@@ -1,0 +1,162 @@
+"""open_clip: load a model, embed pixels and token ids with shapes that never depend on Ray's blocks.
+
+B pairs, H x W pixels, N tokens of context, D embedding dims.
+"""
+
+import hashlib
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from open_clip.pretrained import get_pretrained_cfg
+from torch import Tensor
+
+from raycomp.config import ScorerConfig
+from raycomp.core.alignment import normalise
+from raycomp.models.images import ImageSpec
+from raycomp.models.text import TextEncoder
+
+
+@dataclass(frozen=True)
+class ScorerSpec:
+    """What the other stages must know of a model, without loading it."""
+
+    image: ImageSpec
+    context_length: int
+    embedding_dim: int
+    fingerprint: str
+    """SHA-256 of a weights file; for a tag or seed, its name: enough to tell two scorers apart."""
+
+
+def describe_scorer(config: ScorerConfig) -> ScorerSpec:
+    """Check that the model and its weights can be had, and describe it.
+
+    Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights.
+    """
+    model = _create(config, load_weights=False)
+    cfg = open_clip.get_model_preprocess_cfg(model)
+    size = cfg["size"]
+    height, width = (size, size) if isinstance(size, int) else size
+    text = getattr(model, "text", model)
+    with torch.inference_mode():
+        tokens = torch.zeros(1, text.context_length, dtype=torch.long)
+        dim = model.encode_text(tokens).shape[-1]
+    image = ImageSpec(
+        height=height,
+        width=width,
+        mean=tuple(cfg["mean"]),
+        std=tuple(cfg["std"]),
+        interpolation=cfg["interpolation"],
+        resize_mode=cfg["resize_mode"],
+        fill_color=cfg["fill_color"],
+    )
+    return ScorerSpec(image, text.context_length, dim, _fingerprint(config))
+
+
+def _fingerprint(config: ScorerConfig) -> str:
+    parts = []
+    for value in (config.model, config.weights):
+        path = Path(value)
+        parts.append(hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else value)
+    return ":".join(parts)
+
+
+@contextmanager
+def _seeded(seed: int):
+    """Run with torch's global generator at ``seed``, and put it back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _model_name(config: ScorerConfig) -> str:
+    """Return the open_clip name, registering a model config given as a json file."""
+    path = Path(config.model)
+    if path.suffix != ".json":
+        if ":" not in config.model and config.model.replace("/", "-") not in open_clip.list_models():
+            raise ValueError(
+                f"scorer.model={config.model!r}: not an open_clip model, see open_clip.list_models()"
+            )
+        return config.model
+    if not path.is_file():
+        raise ValueError(f"scorer.model={config.model!r}: no such file")
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"scorer.model={config.model!r}: not a json file ({error})") from error
+    if not {"embed_dim", "vision_cfg", "text_cfg"} <= set(content):
+        raise ValueError(f"scorer.model={config.model!r}: must have embed_dim, vision_cfg and text_cfg")
+    open_clip.add_model_config(path)
+    return path.stem
+
+
+def _create(config: ScorerConfig, load_weights: bool = True) -> torch.nn.Module:
+    name = _model_name(config)
+    is_random = config.weights.startswith("random:")
+    tag = None if is_random else get_pretrained_cfg(name, config.weights)
+    if not is_random and ":" not in config.model and not tag and not Path(config.weights).is_file():
+        known = open_clip.list_pretrained_tags_by_model(name)
+        raise ValueError(
+            f"scorer.weights={config.weights!r}: neither a file nor random:SEED nor a tag of {name}; "
+            f"its tags are {', '.join(known) or 'none'}"
+        )
+    with _seeded(int(config.weights[7:]) if is_random else 0):
+        try:
+            model = open_clip.create_model(
+                name,
+                pretrained=None if is_random or ":" in config.model else config.weights,
+                load_weights=load_weights and not is_random,
+                precision=config.precision,
+                # open_clip only warns where a tag was trained with QuickGELU and the model has none.
+                force_quick_gelu=bool(tag and tag.get("quick_gelu")),
+                pretrained_text=False,
+                weights_only=True,
+            )
+        except (RuntimeError, OSError) as error:
+            line = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"scorer.weights={config.weights!r} of {name}: cannot be loaded: {line}"
+            ) from error
+    return model.eval()
+
+
+class Clip:
+    """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
+
+    def __init__(self, config: ScorerConfig, device: str | None = None):
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.model = _create(config).to(self.device)
+        self.batch_size = config.batch_size
+        self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        self.text = TextEncoder(self.model, self.device)
+        cfg = open_clip.get_model_preprocess_cfg(self.model)
+        self.mean_3 = torch.tensor(cfg["mean"], device=self.device).view(3, 1, 1)
+        self.std_3 = torch.tensor(cfg["std"], device=self.device).view(3, 1, 1)
+
+    @torch.inference_mode()
+    def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
+        """Embed uint8 pixels; returns fp32 [B, D] of length 1, on the CPU."""
+        parts = []
+        for start in range(0, len(pixels_BHWC), self.batch_size):
+            part_BHWC = pixels_BHWC[start : start + self.batch_size]
+            count = len(part_BHWC)
+            if count < self.batch_size:
+                padding = np.zeros((self.batch_size - count, *part_BHWC.shape[1:]), np.uint8)
+                part_BHWC = np.concatenate([part_BHWC, padding])
+            image_BCHW = self._normalise_pixels(torch.from_numpy(np.ascontiguousarray(part_BHWC)))
+            parts.append(normalise(self.model.encode_image(image_BCHW).float())[:count].cpu())
+        return torch.cat(parts)
+
+    def _normalise_pixels(self, pixels_BHWC: Tensor) -> Tensor:
+        image_BCHW = pixels_BHWC.to(self.device).permute(0, 3, 1, 2).float().div(255)
+        return image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
+
+
+def load_tokenizer(config: ScorerConfig) -> Any:
+    """Return the model's tokenizer: a callable list[str] -> int64 [B, N]."""
+    return open_clip.get_tokenizer(_model_name(config))
