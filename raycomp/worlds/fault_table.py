@@ -1,0 +1,71 @@
+"""How well each score finds each planted fault."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raycomp.core.metrics import auc, auc_interval
+from raycomp.worlds.faults import NO_FAULT
+
+NO_INTERVAL = (float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class Separation:
+    """AUC of clean against faulty pairs: the chance that a clean one scores above a faulty one.
+
+    0.5 finds nothing; below it the faulty pairs score higher. NaN without rows on either side.
+    """
+
+    auc: float
+    interval: tuple[float, float]
+    """95 %, DeLong; (nan, nan) where there is none, see ``auc_interval``."""
+
+
+@dataclass(frozen=True)
+class FaultRow:
+    """One planted fault and what the two scores make of it, on the same rows."""
+
+    fault: str
+    num_planted: int
+    num_scored: int
+    """Faulty rows that have both scores; only these are judged."""
+    num_clean: int
+    """Clean rows that have both scores: the other side of each AUC."""
+    alignment: Separation
+    mean_pas: Separation
+
+
+def fault_table(
+    fault_N: Sequence[str] | np.ndarray, alignment_N: np.ndarray, pas_N: np.ndarray
+) -> list[FaultRow]:
+    """Return one row per fault that occurs, by name; scores that a row lacks are NaN.
+
+    ``fault_N`` holds "none" or a fault's name; ``alignment_N`` and ``pas_N`` are the columns of scores/.
+    """
+    fault_N = np.asarray(fault_N, dtype=str)
+    if not len(fault_N) == len(alignment_N) == len(pas_N):
+        raise ValueError(f"rows of fault, alignment, pas: {len(fault_N)}, {len(alignment_N)}, {len(pas_N)}")
+    scored_N = np.isfinite(alignment_N) & np.isfinite(pas_N)
+    clean_N = scored_N & (fault_N == NO_FAULT)
+    rows = []
+    for fault in sorted(set(fault_N.tolist()) - {NO_FAULT}):
+        faulty_N = scored_N & (fault_N == fault)
+        rows.append(
+            FaultRow(
+                fault=fault,
+                num_planted=int((fault_N == fault).sum()),
+                num_scored=int(faulty_N.sum()),
+                num_clean=int(clean_N.sum()),
+                alignment=_separate(alignment_N[clean_N], alignment_N[faulty_N]),
+                mean_pas=_separate(pas_N[clean_N], pas_N[faulty_N]),
+            )
+        )
+    return rows
+
+
+def _separate(clean_N: np.ndarray, faulty_M: np.ndarray) -> Separation:
+    if not (len(clean_N) and len(faulty_M)):
+        return Separation(float("nan"), NO_INTERVAL)
+    return Separation(auc(clean_N, faulty_M), auc_interval(clean_N, faulty_M))
