@@ -1,0 +1,40 @@
+"""Cosines in fp32 whose rows do not depend on the batch they are computed in.
+
+Letters: B pairs, D dimensions. torch's reductions choose their order of adding by shape, memory layout and
+device (on CPU an einsum of the same rows ends in other bits in another batch, a sum does in another layout).
+Here a row is summed by halving, in elementwise additions only, whose order depends on D alone; the rest is
+elementwise too and correctly rounded.
+"""
+
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def _row_sum(x_BD: Tensor) -> Tensor:
+    """Return the sums over D, shape (B,), adding the second half to the first until one is left."""
+    width = x_BD.shape[1]
+    x_BD = pad(x_BD, (0, (1 << (width - 1).bit_length()) - width))
+    while x_BD.shape[1] > 1:
+        half = x_BD.shape[1] // 2
+        x_BD = x_BD[:, :half] + x_BD[:, half:]
+    return x_BD[:, 0]
+
+
+def normalise(x_BD: Tensor) -> Tensor:
+    """Return fp32 rows of length 1 whatever the input's precision; a row of zeros stays zero."""
+    x_BD = x_BD.float()
+    length_B = _row_sum(x_BD * x_BD).sqrt().clamp_min(1e-12)
+    return x_BD / length_B[:, None]
+
+
+def pair_cosine(image_BD: Tensor, text_BD: Tensor) -> Tensor:
+    """Return s(I, T) of each pair, fp32 (B,): the cosine of row i with row i, in [-1, 1] up to rounding.
+
+    Go et al., arXiv:2605.22651, section 4.1. Both sides are normalised here; to get the very bits of a
+    stored alignment again, hand in the very embeddings it was computed from.
+    """
+    if image_BD.shape != text_BD.shape:
+        raise ValueError(
+            f"images {tuple(image_BD.shape)} and texts {tuple(text_BD.shape)}: must be equal shapes"
+        )
+    return _row_sum(normalise(image_BD) * normalise(text_BD))

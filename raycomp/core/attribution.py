@@ -1,0 +1,102 @@
+"""From counterfactual drops to one score per sample (Go et al., arXiv:2605.22651, Eqs. 3 and 5).
+
+Letters: B samples; P phrases of all samples, one sample's after the other's; offset_E with E = B + 1 marks
+them, as in an Arrow list column: phrases ``offset_E[i]:offset_E[i + 1]`` are sample i's.
+A sample's K counts its phrases with a valid nonce; the drop of a phrase without one is NaN.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raycomp.config import AGGREGATES
+
+
+def pair_drop(alignment: np.ndarray, counterfactual_alignment: np.ndarray) -> np.ndarray:
+    """Return the phrase attribution score s(I, T) - s(I, T~), Eq. 3, float32, elementwise, in [-2, 2].
+
+    Shapes broadcast. Positive: the scorer misses the replaced word.
+    """
+    return np.subtract(alignment, counterfactual_alignment, dtype=np.float32)
+
+
+def aggregate_drops(drop_P: np.ndarray, offset_E: np.ndarray, how: str) -> np.ndarray:
+    """Return each sample's score, float32 (B,): ``mean`` (mu of Eq. 5), ``min``, ``max`` or
+    ``fraction_supported`` (share of its K phrases with drop > 0, in [0, 1]).
+
+    A sample with K = 0 gets NaN: it has no score and can pass no gate. The mean adds in float64, in the
+    order of the phrases, and is rounded once, so it does not depend on what else is in the batch. The same
+    function takes the mean of a phrase's several nonces. Raises ValueError on another ``how`` and on offsets
+    that do not rise within the phrases.
+    """
+    if how not in AGGREGATES:
+        raise ValueError(f"attribute.aggregate={how!r}: must be one of {AGGREGATES}")
+    size_B = np.diff(offset_E)
+    if len(offset_E) == 0 or (size_B < 0).any() or not 0 <= offset_E[0] <= offset_E[-1] <= len(drop_P):
+        raise ValueError(f"offsets must rise from 0 to at most the number of phrases, {len(drop_P)}")
+    drop_P = np.asarray(drop_P, dtype=np.float32)[offset_E[0] : offset_E[-1]]
+    sample_P = np.repeat(np.arange(len(size_B)), size_B)
+    valid_P = ~np.isnan(drop_P)
+    drop_P, sample_P = drop_P[valid_P], sample_P[valid_P]
+    count_B = np.bincount(sample_P, minlength=len(size_B))
+    if how == "mean":
+        total_B = np.bincount(sample_P, weights=drop_P, minlength=len(size_B))
+    elif how == "fraction_supported":
+        total_B = np.bincount(sample_P[drop_P > 0], minlength=len(size_B))
+    else:
+        extreme_B = np.full(len(size_B), np.inf if how == "min" else -np.inf, dtype=np.float32)
+        (np.minimum if how == "min" else np.maximum).at(extreme_B, sample_P, drop_P)
+        return np.where(count_B > 0, extreme_B, np.float32(np.nan))
+    with np.errstate(invalid="ignore"):
+        return (total_B / count_B).astype(np.float32)
+
+
+def normalise_scores(score_B: np.ndarray, mean: float, std: float) -> np.ndarray:
+    """Return Score = (mu - mean) / std of Eq. 5 in float32; NaN stays NaN.
+
+    ``mean`` and ``std`` are those of the alignment-filtered pool (``Moments``). For showing: a rank is taken
+    from the raw score, because rounding may tie what differs. Where std is 0 all scores of the pool are
+    equal and become 0.
+    """
+    centred_B = score_B.astype(np.float64) - mean
+    return (centred_B / std if std > 0 else centred_B * 0).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations, in float64, of values seen in pieces.
+
+    Pieces merge by Chan et al. 1979; that is not associative to the last bit, so the same pieces merged in
+    the same order (by shard, say) give the same bits, and another order the same within rounding.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+
+    @classmethod
+    def of(cls, value_N: np.ndarray) -> "Moments":
+        """Return the moments of one piece; ValueError where a value is NaN or infinite."""
+        value_N = np.ascontiguousarray(value_N, dtype=np.float64)
+        if not np.isfinite(value_N).all():
+            raise ValueError("moments of a value that is not finite: leave samples without a score out")
+        if not len(value_N):
+            return cls()
+        # Deviations from the first value first, so that equal values have exactly none.
+        step_N = value_N - value_N[0]
+        step = step_N.mean()
+        return cls(len(value_N), float(value_N[0] + step), float(np.square(step_N - step).sum()))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Return the moments of both pieces together."""
+        count = self.count + other.count
+        if not count:
+            return self
+        step = other.mean - self.mean
+        mean = self.mean + step * other.count / count
+        return Moments(count, mean, self.m2 + other.m2 + step**2 * self.count * other.count / count)
+
+    @property
+    def std(self) -> float:
+        """The population's standard deviation; 0 of nothing."""
+        return (self.m2 / self.count) ** 0.5 if self.count else 0.0

@@ -1,0 +1,236 @@
+"""Statistics of the report: how well a score separates, how two scores agree, what words a choice favours.
+
+NaN is an error everywhere: rows without a score are the caller's to leave out and to count.
+What is mergeable can be computed on pieces of any size in any place and merged.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raycomp.core.selection import hash_uids
+
+
+def _check_finite(name: str, value_N: np.ndarray) -> np.ndarray:
+    value_N = np.asarray(value_N, dtype=np.float64)
+    bad_N = ~np.isfinite(value_N)
+    if bad_N.any():
+        raise ValueError(f"{name}[{int(bad_N.argmax())}]={value_N[bad_N][0]}: must be finite")
+    return value_N
+
+
+def _share_below(value_N: np.ndarray, other_M: np.ndarray) -> np.ndarray:
+    """Return for each value the share of the others below it, equal ones counting half."""
+    other_M = np.sort(other_M)
+    below_N = np.searchsorted(other_M, value_N, "left") + np.searchsorted(other_M, value_N, "right")
+    return below_N / (2 * len(other_M))
+
+
+def _check_groups(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    for name, value in (("positive", positive_N), ("negative", negative_M)):
+        if not len(value):
+            raise ValueError(f"{name} scores: must be at least 1, are 0")
+    return _check_finite("positive", positive_N), _check_finite("negative", negative_M)
+
+
+def auc(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
+    """Return the chance that a positive scores above a negative, ties 1/2: Mann-Whitney U / NM, in [0, 1]."""
+    positive_N, negative_M = _check_groups(positive_N, negative_M)
+    return float(_share_below(positive_N, negative_M).mean())
+
+
+def auc_interval(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of ``auc`` by DeLong et al. 1988, cut to [0, 1].
+
+    (nan, nan) where there is none: with fewer than 2 of either kind, or where the variance is estimated as
+    0 (perfect separation, all scores equal), which says nothing about other samples.
+    """
+    positive_N, negative_M = _check_groups(positive_N, negative_M)
+    if min(len(positive_N), len(negative_M)) < 2:
+        return float("nan"), float("nan")
+    share_N = _share_below(positive_N, negative_M)
+    share_M = 1 - _share_below(negative_M, positive_N)
+    half = 1.959964 * np.sqrt(share_N.var(ddof=1) / len(share_N) + share_M.var(ddof=1) / len(share_M))
+    if half == 0:
+        return float("nan"), float("nan")
+    middle = share_N.mean()
+    return float(max(middle - half, 0)), float(min(middle + half, 1))
+
+
+@dataclass(frozen=True)
+class PairMoments:
+    """Means, squared deviations and their product of two columns seen in pieces, float64.
+
+    Merges as ``attribution.Moments`` does: bits repeat when the order of merging does.
+    """
+
+    count: int = 0
+    mean_x: float = 0.0
+    mean_y: float = 0.0
+    m2_x: float = 0.0
+    m2_y: float = 0.0
+    m_xy: float = 0.0
+
+    @classmethod
+    def of(cls, x_N: np.ndarray, y_N: np.ndarray) -> "PairMoments":
+        """Return the moments of one piece; ValueError on other lengths and values that are not finite."""
+        x_N, y_N = _check_finite("x", x_N), _check_finite("y", y_N)
+        if len(x_N) != len(y_N):
+            raise ValueError(f"x has {len(x_N)} rows and y {len(y_N)}: must be equal")
+        if not len(x_N):
+            return cls()
+        # Deviations from the first value first, so that a constant column has exactly none.
+        dx_N, dy_N = x_N - x_N[0], y_N - y_N[0]
+        step_x, step_y = dx_N.mean(), dy_N.mean()
+        dx_N, dy_N = dx_N - step_x, dy_N - step_y
+        sums = (dx_N * dx_N).sum(), (dy_N * dy_N).sum(), (dx_N * dy_N).sum()
+        return cls(len(x_N), float(x_N[0] + step_x), float(y_N[0] + step_y), *map(float, sums))
+
+    def merge(self, other: "PairMoments") -> "PairMoments":
+        """Return the moments of both pieces together."""
+        count = self.count + other.count
+        if not count:
+            return self
+        weight = self.count * other.count / count
+        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        return PairMoments(
+            count,
+            self.mean_x + dx * other.count / count,
+            self.mean_y + dy * other.count / count,
+            self.m2_x + other.m2_x + dx * dx * weight,
+            self.m2_y + other.m2_y + dy * dy * weight,
+            self.m_xy + other.m_xy + dx * dy * weight,
+        )
+
+    @property
+    def pearson(self) -> float:
+        """Pearson's r in [-1, 1]; NaN where a column does not vary or there are fewer than 2 rows."""
+        if self.count < 2 or self.m2_x == 0 or self.m2_y == 0:
+            return float("nan")
+        return min(max(self.m_xy / (self.m2_x**0.5 * self.m2_y**0.5), -1.0), 1.0)
+
+
+def pearson(x_N: np.ndarray, y_N: np.ndarray) -> float:
+    """Return Pearson's r; NaN where a column does not vary."""
+    return PairMoments.of(x_N, y_N).pearson
+
+
+def average_ranks(value_N: np.ndarray) -> np.ndarray:
+    """Return ranks from 1, float64; equal values share the mean of their ranks."""
+    _, group_N, size_G = np.unique(value_N, return_inverse=True, return_counts=True)
+    return (np.cumsum(size_G) - (size_G - 1) / 2)[group_N]
+
+
+def spearman(x_N: np.ndarray, y_N: np.ndarray) -> float:
+    """Return Spearman's rho, Pearson's r of the average ranks; NaN where a column does not vary."""
+    return pearson(average_ranks(_check_finite("x", x_N)), average_ranks(_check_finite("y", y_N)))
+
+
+def log_odds(
+    kept_V: np.ndarray, dropped_V: np.ndarray, prior_words: float = 500.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how much each of V words leans to the kept side: log-odds ratio and its z score, float64 (V,).
+
+    Monroe, Colaresi and Quinn 2008, "Fightin' Words", with the informative Dirichlet prior: each side is
+    first given ``prior_words`` words spread as in both sides together, which pulls rare words to 0.
+    Above 0 leans to kept. Counts are not negative and each word occurs at least once; a vocabulary of one
+    word leans nowhere.
+    """
+    kept_V, dropped_V = np.asarray(kept_V, np.float64), np.asarray(dropped_V, np.float64)
+    if kept_V.shape != dropped_V.shape:
+        raise ValueError(f"counts of {len(kept_V)} and {len(dropped_V)} words: must be of one vocabulary")
+    total_V = kept_V + dropped_V
+    if (np.minimum(kept_V, dropped_V) < 0).any() or (total_V == 0).any():
+        raise ValueError("counts: must be at least 0, and at least 1 on one side for every word")
+    if not prior_words > 0:
+        raise ValueError(f"prior_words={prior_words}: must be above 0")
+    if len(total_V) < 2:
+        return np.zeros_like(total_V), np.zeros_like(total_V)
+    prior_V = prior_words * total_V / total_V.sum()
+    kept_V, dropped_V = kept_V + prior_V, dropped_V + prior_V
+    lean_V = np.log(kept_V / (kept_V.sum() - kept_V)) - np.log(dropped_V / (dropped_V.sum() - dropped_V))
+    return lean_V, lean_V / np.sqrt(1 / kept_V + 1 / dropped_V)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts in fixed bins of equal width; merging is exact in any order.
+
+    Bins are closed on the left and open on the right, except the last, which is closed.
+    """
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+    under: int = 0
+    over: int = 0
+
+    @classmethod
+    def of(cls, value_N: np.ndarray, low: float, high: float, num_bins: int) -> "Histogram":
+        """Count ``value_N``; infinities are under or over. ValueError on NaN, low >= high, no bins."""
+        if not (low < high and num_bins >= 1):
+            raise ValueError(
+                f"histogram from {low} to {high} in {num_bins} bins: must rise and have at least 1"
+            )
+        value_N = np.asarray(value_N, dtype=np.float64)
+        if np.isnan(value_N).any():
+            raise ValueError("histogram of NaN: leave rows without a value out")
+        counts = np.histogram(value_N, np.linspace(low, high, num_bins + 1))[0]
+        return cls(low, high, tuple(counts.tolist()), int((value_N < low).sum()), int((value_N > high).sum()))
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The num_bins + 1 edges, float64."""
+        return np.linspace(self.low, self.high, len(self.counts) + 1)
+
+    def merge(self, other: "Histogram") -> "Histogram":
+        """Return both counts together; ValueError where the bins are not the same."""
+        bins = (self.low, self.high, len(self.counts))
+        if bins != (other.low, other.high, len(other.counts)):
+            raise ValueError(
+                f"histograms of bins {bins} and {(other.low, other.high, len(other.counts))}: must be equal"
+            )
+        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
+        return Histogram(self.low, self.high, counts, self.under + other.under, self.over + other.over)
+
+
+@dataclass(frozen=True, eq=False)
+class Reservoir:
+    """At most ``capacity`` rows drawn evenly from all rows seen: those of the smallest hash of (uid, seed).
+
+    The draw depends on the uids alone, not on the order or the cutting of the rows; merging is exact, in
+    any order. The rows lie in drawing order, so the first m are a draw of m. Uids must be unique.
+    """
+
+    capacity: int
+    seed: int
+    uid_M2: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    """What to keep of each row: arrays of any type with the rows along the first axis."""
+    num_seen: int = 0
+
+    @classmethod
+    def of(cls, capacity: int, seed: int, uid_N2: np.ndarray, columns: dict[str, np.ndarray]) -> "Reservoir":
+        """Draw from one piece. ValueError on a column of another length or a negative capacity."""
+        if capacity < 0:
+            raise ValueError(f"capacity={capacity}: must be at least 0")
+        for name, column in columns.items():
+            if len(column) != len(uid_N2):
+                raise ValueError(f"column {name} has {len(column)} rows: must be {len(uid_N2)}, one per uid")
+        drawn = np.lexsort((uid_N2[:, 1], uid_N2[:, 0], hash_uids(uid_N2, seed)))[:capacity]
+        taken = {name: column[drawn] for name, column in columns.items()}
+        return cls(capacity, seed, uid_N2[drawn], taken, len(uid_N2))
+
+    def merge(self, other: "Reservoir") -> "Reservoir":
+        """Return the draw from both pieces together; a piece that saw no rows may lack the columns."""
+        if (self.capacity, self.seed) != (other.capacity, other.seed):
+            raise ValueError("reservoirs of another capacity or seed: must be equal")
+        if not other.num_seen or not self.num_seen:
+            return self if self.num_seen else other
+        uid_N2 = np.concatenate([self.uid_M2, other.uid_M2])
+        columns = {
+            name: np.concatenate([column, other.columns[name]]) for name, column in self.columns.items()
+        }
+        drawn = Reservoir.of(self.capacity, self.seed, uid_N2, columns)
+        seen = self.num_seen + other.num_seen
+        return Reservoir(self.capacity, self.seed, drawn.uid_M2, drawn.columns, seen)
