@@ -1,0 +1,53 @@
+"""Files that appear whole or not at all, on disk and on S3."""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from pyarrow import fs
+
+from raycomp.shards.paths import join_uri, resolve
+
+
+@contextmanager
+def new_file(uri: str) -> Iterator[IO[bytes]]:
+    """Open a binary file that stands at ``uri`` once the block ends without an error, else never.
+
+    On a local disk it is written beside ``uri`` under a temporary name and renamed (folders are made); for S3
+    it is written to local temporary space and uploaded, where an object becomes visible only when complete.
+    """
+    filesystem, path = resolve(uri)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            with filesystem.open_output_stream(path) as target:
+                shutil.copyfileobj(file, target, 8 << 20)
+        return
+    folder, name = os.path.split(path)
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise
+
+
+def check_writable(folder: str) -> None:
+    """Raise ValueError, one line, unless files can be written in ``folder`` (made if need be)."""
+    probe = join_uri(folder, f".probe-{uuid.uuid4().hex}")
+    try:
+        with new_file(probe) as file:
+            file.write(b"probe")
+        filesystem, path = resolve(probe)
+        filesystem.delete_file(path)
+    except OSError as error:
+        raise ValueError(f"out={folder!r}: cannot be written: {' '.join(str(error).split())}") from error

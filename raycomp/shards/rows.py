@@ -1,0 +1,108 @@
+"""Samples as rows of SAMPLE_SCHEMA: what is wrong with each, its uid, and blocks cut in one way only."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from raycomp import schema
+from raycomp.shards.paths import ShardPath
+
+# A block ends once it holds this much, however few rows that is.
+BLOCK_BYTES = 64 << 20
+
+_UID = re.compile(r"[0-9a-fA-F]{32}")
+
+
+class Row(NamedTuple):
+    """One sample, good or bad, or (with key "") what befell its shard."""
+
+    key: str
+    status: str
+    uid: str
+    url: str | None = None
+    caption: str | None = None
+    image: bytes | None = None
+    json: str | None = None
+
+
+def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
+    """Return the uid of a sample: 32 hex digits.
+
+    ``own`` in lower case where it is a text of 32 hex digits, else the first 16 bytes of SHA-256 over
+    ``shard_name``, one zero byte and ``key``, both in UTF-8.
+    """
+    if isinstance(own, str) and _UID.fullmatch(own):
+        return own.lower()
+    return hashlib.sha256(f"{shard_name}\0{key}".encode()).hexdigest()[:32]
+
+
+def shard_row(shard: ShardPath, status: str) -> Row:
+    """Return the row that says ``status`` of a whole shard."""
+    return Row("", status, sample_uid(shard.name, ""))
+
+
+def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
+    """Return a json object as text and as dict; (None, None) where ``text`` is anything else."""
+    try:
+        text = text.decode() if isinstance(text, bytes) else text
+        fields = json.loads(text) if text is not None else None
+    except (ValueError, RecursionError):
+        return None, None
+    return (text, fields) if isinstance(fields, dict) else (None, None)
+
+
+def decode_text(text: Any) -> str | None:
+    """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can hold; None where it is not such a text."""
+    try:
+        if isinstance(text, bytes):
+            return text.decode()
+        text.encode()
+    except (UnicodeError, AttributeError):
+        return None
+    return text
+
+
+def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
+    """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
+    if not has_image:
+        return schema.NO_IMAGE
+    if not has_caption:
+        return schema.NO_CAPTION
+    if caption is None:
+        return schema.BAD_ENCODING
+    if not caption.strip():
+        return schema.EMPTY_CAPTION
+    return schema.BAD_JSON if bad_json else schema.OK
+
+
+def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of one shard as tables of SAMPLE_SCHEMA, numbered from 0, the last one marked.
+
+    A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a reader that starts anew yields equal
+    blocks. Without any row the shard gets one row that says empty_shard.
+    """
+    block: list[Row] = []
+    position, size = 0, 0
+    for row in rows:
+        if len(block) >= block_rows or size >= BLOCK_BYTES:
+            yield _to_table(block, shard, position, False)
+            position, size, block = position + len(block), 0, []
+        block.append(row)
+        size += len(row.image or b"") + len(row.json or "") + len(row.caption or "")
+    yield _to_table(block or [shard_row(shard, schema.EMPTY_SHARD)], shard, position, True)
+
+
+def _to_table(rows: list[Row], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
+    columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    columns[schema.SHARD] = [shard.name] * len(rows)
+    columns[schema.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
+    columns[schema.POSITION] = range(position, position + len(rows))
+    columns[schema.IS_LAST] = [False] * (len(rows) - 1) + [ends_shard]
+    return pa.table(
+        [pa.array(columns[field.name], field.type) for field in schema.SAMPLE_SCHEMA],
+        schema=schema.SAMPLE_SCHEMA,
+    )

@@ -1,0 +1,132 @@
+"""WebDataset tars: read as rows with a status, and written so that equal samples give equal bytes."""
+
+import io
+import re
+import tarfile
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp import schema
+from raycomp.shards.files import new_file
+from raycomp.shards.headers import BrokenTar, iter_members
+from raycomp.shards.paths import ShardPath
+from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, parse_object, sample_uid, shard_row
+
+IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
+
+# WebDataset's rules: the key is all before the first dot of the file name; names like __this__ are metadata.
+_MEMBER = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
+_METADATA = re.compile(r"__[^/]*__($|/)")
+
+# Members of a sample by lower-case extension; None where a member is too large to be loaded.
+Members = dict[str, bytes | None]
+
+
+def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the samples of a tar as tables of SAMPLE_SCHEMA, holding one block at a time.
+
+    ``stream`` is a file object at its begin, of which only ``read(n)`` is used. Samples are grouped as
+    WebDataset groups them; a key or an extension that comes back begins a new row. The caption is the ``txt``
+    member, without one the json's ``caption``; uid and url come from the json. A cut or damaged tar gives the
+    samples that are whole and one truncated_shard row, what is no tar one unreadable_shard row, a tar without
+    samples one empty_shard row. Errors of the file system pass through.
+    """
+    return cut_blocks(_rows(stream, shard), shard, block_rows)
+
+
+def extract_tar(stream: Any, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Yield (position, {extension: bytes}) of the samples at ``positions``, members in the tar's order.
+
+    Reads no further than the last position asked for; a position beyond the end is not yielded.
+    """
+    wanted = set(positions)
+    last = max(wanted, default=-1)
+    try:
+        for position, (_, members) in enumerate(_samples(stream)):
+            if position in wanted:
+                yield position, {name: data for name, data in members.items() if data is not None}
+            if position >= last:
+                return
+    except BrokenTar:
+        return
+
+
+def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
+    """Write (key, {extension: bytes}) samples as a WebDataset tar and return their number.
+
+    Equal samples give equal bytes: no times, no owners. The file appears whole or not at all.
+    """
+    count = 0
+    with new_file(uri) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for key, members in samples:
+            for extension, data in members.items():
+                info = tarfile.TarInfo(f"{key}.{extension}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+            tar.members.clear()
+            count += 1
+    return count
+
+
+def _rows(stream: Any, shard: ShardPath) -> Iterator[Row]:
+    try:
+        for key, members in _samples(stream):
+            yield _to_row(key, members, shard)
+    except BrokenTar as broken:
+        yield shard_row(shard, broken.status)
+
+
+def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
+    text, fields = parse_object(members.get("json"))
+    own = fields or {}
+    extension = next((name for name in IMAGE_EXTENSIONS if name in members), "")
+    image = members.get(extension)
+    has_caption = "txt" in members or isinstance(own.get("caption"), str)
+    caption = decode_text(members["txt"] if "txt" in members else own.get("caption"))
+    if extension and image is None:
+        status = schema.IMAGE_TOO_LARGE
+    else:
+        status = judge(image is not None, has_caption, caption, "json" in members and fields is None)
+    uid = sample_uid(shard.name, key, own.get("uid"))
+    return Row(key, status, uid, decode_text(own.get("url")), caption, image, text)
+
+
+def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
+    """Yield (key, members) of every whole sample; raise BrokenTar after the last one of a broken tar.
+
+    Cut inside a member, a tar's last sample is whole if that member is not its own; cut between two members,
+    if it has just the extensions of the sample before it.
+    """
+    key: str | None = None
+    members: Members = {}
+    previous: Members = {}
+    try:
+        for name, data in iter_members(stream):
+            split = _split(name)
+            if split is None:
+                continue
+            if _begins_sample(split, key, members):
+                if key is not None:
+                    yield key, members
+                key, members, previous = split[0], {}, members
+            members[split[1]] = data
+    except BrokenTar as broken:
+        cut = _split(broken.cut_member or "")
+        is_whole = _begins_sample(cut, key, members) if cut else members.keys() == previous.keys()
+        if key is not None and (broken.ended or is_whole):
+            yield key, members
+        raise
+    if key is not None:
+        yield key, members
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """Return (key, lower-case extension) of a member name, None for one that belongs to no sample."""
+    match = None if _METADATA.match(name) else _MEMBER.match(name)
+    return match and (match[1], match[2].lower())
+
+
+def _begins_sample(split: tuple[str, str], key: str | None, members: Members) -> bool:
+    return split[0] != key or split[1] in members

@@ -1,0 +1,132 @@
+"""Shard names hold nothing of where a corpus lies, and what cannot be read is said in one line."""
+
+import os
+from pathlib import Path
+
+import braceexpand
+import pytest
+from pyarrow import fs
+
+from raycomp.shards.paths import expand_braces, expand_input, fingerprint_shards, resolve
+from raycomp.shards.rows import sample_uid
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    for name in ("00000.tar", "00001.tar", "00010.tar", "sub/a.parquet", "sub/b.tar", "sub/b.parquet"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(name.encode())
+    for name in ("00000_stats.json", "_tmp/0.tar", ".cache/0.tar", "notes.txt"):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"no shard")
+    return tmp_path / "in"
+
+
+def names(spec: object) -> list[str]:
+    shards = expand_input(str(spec))
+    assert [shard.ordinal for shard in shards] == list(range(len(shards)))
+    assert all(Path(shard.uri).is_absolute() and Path(shard.uri).is_file() for shard in shards)
+    return [shard.name for shard in shards]
+
+
+def test_one_input(corpus):
+    assert names(corpus) == ["00000.tar", "00001.tar", "00010.tar", "sub/a.parquet", "sub/b.tar"]
+    assert names(corpus / "sub") == ["a.parquet", "b.tar"]
+    assert names(corpus / "00001.tar") == ["00001.tar"]
+    assert names(corpus / "*.tar") == ["00000.tar", "00001.tar", "00010.tar"]
+    assert names(corpus / "0000?.tar") == names(corpus / "0000[01].tar") == ["00000.tar", "00001.tar"]
+    assert names(corpus / "{00000..00001}.tar") == ["00000.tar", "00001.tar"]
+    assert names(corpus / "{00010,00000}.tar") == ["00000.tar", "00010.tar"]
+    assert names(corpus / "sub/*.parquet") == ["a.parquet", "b.parquet"]
+    assert names(corpus / "{sub,sub}/b.*") == ["sub/b.tar"]
+    assert names(corpus / "{sub,00000.tar}") == ["00000.tar", "sub/a.parquet", "sub/b.tar"]
+    assert names(corpus / "**/*.tar")[-1] == "sub/b.tar"
+    assert names(f"file://{corpus}/00001.tar") == ["00001.tar"]
+
+
+def test_several_inputs(corpus):
+    spec = f"{corpus}/0000?.tar::{corpus}/sub"
+    assert names(spec) == ["0=00000.tar", "0=00001.tar", "1=a.parquet", "1=b.tar"]
+    spec = f"web={corpus}/00000.tar::{corpus}/sub/b.tar"
+    assert names(spec) == ["1=b.tar", "web=00000.tar"]
+    assert names(f"web={corpus}/00000.tar") == ["web=00000.tar"]
+
+
+def test_relative_paths(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    assert names("00000.tar") == ["00000.tar"]
+    assert names("sub") == ["a.parquet", "b.tar"]
+    assert names("*.tar") == ["00000.tar", "00001.tar", "00010.tar"]
+    (corpus / "year=1").mkdir()
+    (corpus / "year=1/0.tar").touch()
+    assert names("./year=1/0.tar") == ["0.tar"]
+
+
+def test_a_moved_corpus_keeps_its_names_and_uids(corpus, tmp_path):
+    before = expand_input(f"{corpus}::b={corpus}/sub")
+    corpus.rename(tmp_path / "moved")
+    after = expand_input(f"{tmp_path}/moved::b={tmp_path}/moved/sub")
+    assert [s.name for s in before] == [s.name for s in after] and before[0].uri != after[0].uri
+    assert [sample_uid(s.name, "k") for s in before] == [sample_uid(s.name, "k") for s in after]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("", "an input is empty"),
+        ("{corpus}::", "an input is empty"),
+        ("{corpus}/none.tar", "no such file or folder"),
+        ("{corpus}/0*.gz", "names no file that ends in one of .tar, .parquet"),
+        ("{corpus}/{{00000..00002}}.tar", "no such file or folder: .*00002.tar"),
+        ("{corpus}/notes.txt", "must end in one of .tar, .parquet"),
+        ("{corpus}/.cache/none", "no such file or folder"),
+        ("a={corpus}::a={corpus}", "two inputs have the same name"),
+        ("gs://bucket/a.tar", "must be a path, file:// or s3://"),
+        ("s3://", "must begin with a bucket"),
+    ],
+)
+def test_what_cannot_be_read(corpus, spec, said):
+    with pytest.raises(ValueError, match=said) as error:
+        expand_input(spec.format(corpus=corpus))
+    assert "\n" not in str(error.value)
+
+
+def test_credentials_in_a_uri_are_refused_and_not_repeated():
+    with pytest.raises(ValueError) as error:
+        resolve("s3://user:secret@bucket/a.tar")
+    assert "secret" not in str(error.value)
+
+
+def test_no_permission(corpus, monkeypatch):
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "00001" not in path and allowed(path, mode))
+    with pytest.raises(ValueError, match=r"no permission to read .*00001\.tar"):
+        expand_input(str(corpus))
+
+
+BRACED = ["{0..3}", "{00..10}b", "{8..011}", "{3..1}", "{a,b}{1,2}", "{a,{b,c}d}e", "{a}", "x{,y}", "{-1..2}"]
+
+
+@pytest.mark.parametrize("text", BRACED)
+def test_braces_equal_braceexpand(text):
+    assert sorted(expand_braces(text)) == sorted(braceexpand.braceexpand(text))
+
+
+def test_fingerprint_sees_a_change(corpus):
+    shards = expand_input(str(corpus))
+    before = fingerprint_shards(shards)
+    assert before == fingerprint_shards(shards)
+    assert [entry["name"] for entry in before] == [shard.name for shard in shards]
+    assert before[3]["size"] == len("sub/a.parquet")
+    os.utime(shards[0].uri, ns=(0, 5))
+    after = fingerprint_shards(shards)
+    assert after[0] == {**before[0], "mtime_ns": 5} and after[1:] == before[1:]
+    Path(shards[0].uri).unlink()
+    with pytest.raises(ValueError, match="no such file"):
+        fingerprint_shards(shards)
+
+
+def test_resolve_finds_local_files(corpus):
+    filesystem, path = resolve(str(corpus / "00000.tar"))
+    assert isinstance(filesystem, fs.LocalFileSystem)
+    assert filesystem.open_input_stream(path).read() == b"00000.tar"

@@ -1,0 +1,315 @@
+"""Every fault of a tar is a row; good tars read as the webdataset library reads them."""
+
+import hashlib
+import io
+import json
+import random
+import tarfile
+
+import pyarrow as pa
+import pytest
+import webdataset
+
+from raycomp import schema
+from raycomp.shards import headers
+from raycomp.shards import rows as row_module
+from raycomp.shards.paths import ShardPath
+from raycomp.shards.tar import extract_tar, read_tar, write_tar
+
+UID = "0123456789abcdef0123456789abcdef"
+
+
+def sample(key: str, image: bytes = b"image", text: bytes = b"a dog", **fields) -> list[tuple[str, bytes]]:
+    return [(f"{key}.jpg", image), (f"{key}.txt", text), (f"{key}.json", json.dumps(fields).encode())]
+
+
+def statuses(found: list[dict]) -> list[tuple[str, str]]:
+    return [(row["key"], row["status"]) for row in found]
+
+
+def check_numbering(found: list[dict]) -> None:
+    assert [row["position"] for row in found] == list(range(len(found)))
+    assert [row["is_last"] for row in found] == [False] * (len(found) - 1) + [True]
+    assert {row["shard_ordinal"] for row in found} == {7}
+
+
+def test_good_rows(raw_tar, rows):
+    found = rows(raw_tar(sample("a/000", uid=UID.upper(), url="http://x") + sample("a/001")))
+    check_numbering(found)
+    assert statuses(found) == [("a/000", "ok"), ("a/001", "ok")]
+    assert (found[0]["uid"], found[0]["url"], found[0]["caption"]) == (UID, "http://x", "a dog")
+    assert found[1]["uid"] == hashlib.sha256(b"00000.tar\0a/001").hexdigest()[:32]
+    assert json.loads(found[0]["json"]) == {"uid": UID.upper(), "url": "http://x"}
+    assert found[1]["image"] == b"image" and found[1]["url"] is None
+
+
+@pytest.mark.parametrize("uid", ["", "0" * 31, "g" * 32, 5, None, "0" * 31 + "\n", "\u0660" * 32])
+def test_invalid_own_uid_is_replaced(raw_tar, rows, uid):
+    found = rows(raw_tar(sample("0", uid=uid)))
+    assert found[0]["uid"] == hashlib.sha256(b"00000.tar\x000").hexdigest()[:32]
+    assert found[0]["status"] == "ok"
+
+
+BAD_SAMPLES = {
+    "no_image": [("k.txt", b"a dog"), ("k.json", b"{}")],
+    "no_caption": [("k.jpg", b"x"), ("k.json", b'{"caption": null}')],
+    "empty_caption": [("k.jpg", b"x"), ("k.txt", b" \n\t")],
+    "bad_encoding": [("k.jpg", b"x"), ("k.txt", b"caf\xe9")],
+    "bad_json": [("k.jpg", b"x"), ("k.txt", b"a dog"), ("k.json", b'{"a": ')],
+}
+
+
+@pytest.mark.parametrize("status", BAD_SAMPLES)
+def test_bad_sample_between_good_ones(raw_tar, rows, status):
+    found = rows(raw_tar(sample("0") + BAD_SAMPLES[status] + sample("z")))
+    check_numbering(found)
+    assert statuses(found) == [("0", "ok"), ("k", status), ("z", "ok")]
+
+
+@pytest.mark.parametrize("text", [b"[1]", b"\xff", b"[" * 200_000, b"", b"9" * 5000, b"null"])
+def test_json_that_is_no_object(raw_tar, rows, text):
+    found = rows(raw_tar([("k.jpg", b"x"), ("k.txt", b"a dog"), ("k.json", text)]))
+    assert (found[0]["status"], found[0]["json"]) == ("bad_json", None)
+
+
+def test_text_that_utf8_cannot_hold(raw_tar, rows):
+    lone = b'{"caption": "\\ud800", "url": "\\ud800"}'
+    found = rows(raw_tar([("k.jpg", b"x"), ("k.json", lone)]))
+    assert (found[0]["status"], found[0]["caption"], found[0]["url"]) == ("bad_encoding", None, None)
+
+
+EMOJI = "\U0001f600\U0001f680"
+RIGHT_TO_LEFT = "\u0643\u0644\u0628 \u064a\u0631\u0643\u0636"
+HTML = "<b>dog</b><script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("caption", ["x " * 50_000, EMOJI, RIGHT_TO_LEFT, HTML, " a\ndog "])
+def test_unusual_captions_stay_as_they_are(raw_tar, rows, caption):
+    found = rows(raw_tar(sample("0", text=caption.encode())))
+    assert (found[0]["status"], found[0]["caption"]) == ("ok", caption)
+    assert rows(raw_tar([("0.png", b"x"), ("0.json", json.dumps({"caption": caption}).encode())])) == [
+        {**found[0], "image": b"x", "json": json.dumps({"caption": caption})}
+    ]
+
+
+def test_txt_goes_before_json(raw_tar, rows):
+    assert rows(raw_tar(sample("0", text=b"one", caption="two")))[0]["caption"] == "one"
+
+
+@pytest.mark.parametrize("extension", ["jpg", "JPEG", "png", "webp", "gif", "bmp", "tif", "tiff"])
+def test_image_extensions(raw_tar, rows, extension):
+    found = rows(raw_tar([(f"0.{extension}", b"pixels"), ("0.txt", b"a")]))
+    assert (found[0]["status"], found[0]["image"]) == ("ok", b"pixels")
+
+
+def test_keys_that_come_back(raw_tar, rows):
+    twice = rows(raw_tar(sample("a") + sample("a")))
+    assert statuses(twice) == [("a", "ok"), ("a", "ok")] and twice[0]["uid"] == twice[1]["uid"]
+    apart = rows(raw_tar([("a.jpg", b"x"), *sample("b"), ("a.txt", b"a dog")]))
+    assert statuses(apart) == [("a", "no_caption"), ("b", "ok"), ("a", "no_image")]
+
+
+def test_climbing_names_are_only_keys(raw_tar, rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = rows(raw_tar(sample("../../evil") + sample("/etc/passwd")))
+    assert statuses(found) == [("../../evil", "ok"), ("/etc/passwd", "ok")]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_file_is_passed_over(rows):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            info = tarfile.TarInfo("0.jpg")
+            info.type, info.linkname = kind, "/etc/passwd"
+            tar.addfile(info)
+        for name, data in [*sample("1"), ("README", b"r"), ("__meta__", b"m"), ("__a__/2.jpg", b"m")]:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    assert statuses(rows(file.getvalue())) == [("1", "ok")]
+
+
+def test_empty_tars(raw_tar, rows):
+    for data in (b"", raw_tar([]), raw_tar([("README", b"no sample")])):
+        found = rows(data)
+        check_numbering(found)
+        assert statuses(found) == [("", "empty_shard")]
+
+
+@pytest.mark.parametrize(
+    "data", [b"short", b"<html>" * 500, random.Random(0).randbytes(5000), b"PAR1" + bytes(5000)]
+)
+def test_what_is_no_tar(rows, data):
+    assert statuses(rows(data)) == [("", "unreadable_shard")]
+
+
+def test_every_cut_is_seen(raw_tar, rows):
+    """Cut at every block and around it: whole samples are ok rows, and one row says what happened."""
+    data = raw_tar([m for i in range(4) for m in sample(f"{i}", image=bytes([i]) * 700)])
+    num_bytes = (512 + 1024) + 2 * (512 + 512)
+    last_byte = num_bytes - 510  # the json holds two bytes, the rest of its block is padding
+    for cut in sorted(
+        {base + shift for base in range(512, 4 * num_bytes + 1024, 512) for shift in (-1, 0, 1, 2)}
+    ):
+        found = rows(data[:cut])
+        check_numbering(found)
+        if cut < 512:
+            assert statuses(found) == [("", "unreadable_shard")]
+            continue
+        num_whole = sum(cut >= i * num_bytes + last_byte for i in range(4))
+        if cut < num_bytes + 512:
+            num_whole = 0  # nothing before sample 0 tells what it should have, nothing after it has begun
+        assert statuses(found) == [(f"{i}", "ok") for i in range(num_whole)] + [("", "truncated_shard")], cut
+        assert [row["image"] for row in found[:-1]] == [bytes([i]) * 700 for i in range(num_whole)]
+    assert statuses(rows(data[: 4 * num_bytes + 1024])) == [(f"{i}", "ok") for i in range(4)]
+
+
+def test_a_cut_between_members_keeps_a_sample_only_if_sure(raw_tar, rows):
+    data = raw_tar(sample("a") + sample("b"))
+    assert statuses(rows(data[: 6 * 1024])) == [("a", "ok"), ("b", "ok"), ("", "truncated_shard")]
+    assert statuses(rows(data[: 5 * 1024])) == [("a", "ok"), ("", "truncated_shard")]
+    # The cut member is b's, so a is whole.
+    assert statuses(rows(data[: 3 * 1024 + 514])) == [("a", "ok"), ("", "truncated_shard")]
+
+
+def test_damage_inside(raw_tar, rows):
+    data = bytearray(raw_tar(sample("a") + sample("b") + sample("c")))
+    data[6 * 1024 : 7 * 1024] = random.Random(1).randbytes(1024)
+    assert statuses(rows(bytes(data))) == [("a", "ok"), ("b", "ok"), ("", "truncated_shard")]
+    data[6 * 1024 : 7 * 1024] = bytes(1024)
+    assert statuses(rows(bytes(data))) == [("a", "ok"), ("b", "ok"), ("", "truncated_shard")]
+
+
+def test_a_second_archive_behind_the_first_is_not_lost_in_silence(raw_tar, rows):
+    found = rows(raw_tar(sample("a")) + raw_tar(sample("b")))
+    assert statuses(found) == [("a", "ok"), ("", "truncated_shard")]
+
+
+def test_a_member_beyond_the_limit(raw_tar, rows, monkeypatch):
+    monkeypatch.setattr(headers, "MAX_MEMBER_BYTES", 2000)
+    big = b"x" * 2001
+    found = rows(raw_tar(sample("a", image=big) + sample("b", text=big) + sample("c", image=b"x" * 2000)))
+    assert statuses(found) == [("a", "image_too_large"), ("b", "bad_encoding"), ("c", "ok")]
+
+
+def test_a_member_that_claims_more_than_there_is(raw_tar, rows):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo("a.jpg")
+        info.size = 1 << 60
+        file.write(info.tobuf(format=tarfile.GNU_FORMAT))
+        tar.fileobj = io.BytesIO()
+    assert statuses(rows(file.getvalue() + b"data")) == [("", "truncated_shard")]
+
+
+@pytest.mark.parametrize("layout", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_equals_webdataset(raw_tar, tmp_path, layout):
+    """Keys, extensions and bytes of the webdataset library, over names of every length and layout."""
+    rng = random.Random(layout)
+    stems = [
+        "a",
+        "b/c.d/e",
+        "d" * 90,
+        "long/" * 25 + "key",
+        "./x",
+        "UPPER",
+        "\u00fcn\u00ef" if layout else "u",
+    ]
+    members = []
+    for i, stem in enumerate(stems):
+        for extension in ("jpg", "TXT", "json", "seg.png", "cls")[: rng.randint(2, 5)]:
+            members.append((f"{stem}{i}.{extension}", rng.randbytes(rng.choice([0, 1, 511, 512, 513, 9000]))))
+    path = tmp_path / "twin.tar"
+    path.write_bytes(raw_tar(members, layout))
+    theirs = [
+        (s["__key__"], {k: v for k, v in s.items() if k[0] != "_"})
+        for s in webdataset.WebDataset(str(path), shardshuffle=False)
+    ]
+    with path.open("rb") as stream:
+        ours = [found for _, found in extract_tar(stream, range(100))]
+    shard = ShardPath(0, str(path), "twin.tar", "tar")
+    with path.open("rb") as stream:
+        keys = pa.concat_tables(read_tar(stream, shard, 2))[schema.KEY].to_pylist()
+    assert [found for _, found in theirs] == ours
+    assert [key for key, _ in theirs] == keys and len(keys) == len(stems)
+
+
+def test_photos_round_trip(photos, tmp_path):
+    path = str(tmp_path / "deep/00000.tar")
+    wanted = [(f"{i:09d}", {"jpg": image, "txt": text.encode()}) for i, (image, text) in enumerate(photos)]
+    assert write_tar(path, wanted) == len(photos) == 60
+    shard = ShardPath(0, path, "00000.tar", "tar")
+    with open(path, "rb") as stream:
+        table = pa.concat_tables(read_tar(stream, shard, 7))
+    assert table.schema == schema.SAMPLE_SCHEMA
+    assert table[schema.IMAGE].to_pylist() == [image for image, _ in photos]
+    assert table[schema.CAPTION].to_pylist() == [text for _, text in photos]
+    assert set(table[schema.STATUS].to_pylist()) == {"ok"}
+    with open(path, "rb") as stream:
+        chosen = dict(extract_tar(stream, [58, 3, 17, 999]))
+    assert chosen == {i: wanted[i][1] for i in (3, 17, 58)}
+
+
+def test_blocks_are_cut_by_rows_or_bytes(raw_tar, monkeypatch):
+    data = raw_tar([m for i in range(10) for m in sample(f"{i}", image=bytes(400))])
+    shard = ShardPath(0, "x", "x", "tar")
+
+    def sizes(block_rows: int) -> list[int]:
+        return [table.num_rows for table in read_tar(io.BytesIO(data), shard, block_rows)]
+
+    assert sizes(4) == [4, 4, 2] and sizes(5) == [5, 5] and sizes(100) == [10]
+    monkeypatch.setattr(row_module, "BLOCK_BYTES", 1000)
+    assert sizes(4) == [3, 3, 3, 1]
+    whole = pa.concat_tables(read_tar(io.BytesIO(data), shard, 1))
+    assert whole.equals(pa.concat_tables(read_tar(io.BytesIO(data), shard, 7)))
+
+
+class FailingStream(io.BytesIO):
+    """A stream whose connection breaks after ``limit`` bytes."""
+
+    limit = 8000
+
+    def read(self, size: int = -1) -> bytes:
+        if self.tell() + size > self.limit:
+            raise ConnectionResetError("the connection broke")
+        return super().read(size)
+
+
+def test_errors_of_the_file_system_pass_through(raw_tar):
+    stream = FailingStream(raw_tar([m for i in range(5) for m in sample(f"{i}")]))
+    tables = read_tar(stream, ShardPath(0, "x", "x", "tar"), 1)
+    assert next(tables)[schema.KEY].to_pylist() == ["0"]
+    with pytest.raises(ConnectionResetError):
+        list(tables)
+
+
+def test_short_reads_change_nothing(raw_tar, rows):
+    """A stream may hand over fewer bytes than asked for before its end."""
+
+    class Trickle(io.BytesIO):
+        def read(self, size: int = -1) -> bytes:
+            return super().read(min(size, 100))
+
+    data = raw_tar(sample("a") + sample("b", image=b"y" * 3000))
+    tables = read_tar(Trickle(data), ShardPath(7, "", "00000.tar", "tar"), 3)
+    assert pa.concat_tables(tables).to_pylist() == rows(data)
+
+
+def test_writing_twice_gives_equal_bytes(tmp_path):
+    samples = [(f"{i:05d}", {"jpg": bytes([i]), "txt": b"x", "json": b"{}"}) for i in range(9)]
+    write_tar(str(tmp_path / "a.tar"), samples)
+    write_tar(str(tmp_path / "b.tar"), iter(samples))
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert {(member.mtime, member.uid, member.gid, member.uname) for member in tar} == {(0, 0, 0, "")}
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    def samples():
+        yield "0", {"txt": b"x"}
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError):
+        write_tar(str(tmp_path / "a.tar"), samples())
+    assert not list(tmp_path.iterdir())
