@@ -1,8 +1,8 @@
 """Every dial: frozen dataclasses, checked at birth, changed in one way (``override``)."""
 
 import dataclasses
-import json
 import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -74,7 +74,7 @@ class AttributeConfig:
     keep: float = 0.50
     """Share of the corpus (not of the pool) that stays, 0 to 1."""
     pool: float | None = None
-    """Share of the corpus that is attributed, best aligned first; none = align.keep."""
+    """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
     aggregate: str = "mean"
     """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
     nonces: int = 1
@@ -177,19 +177,18 @@ class CurateConfig:
 
     def __post_init__(self) -> None:
         _check(0 <= self.max_bad_fraction <= 1, "max_bad_fraction", self.max_bad_fraction, "between 0 and 1")
-        pool = self.pool
-        _check(
-            self.attribute.keep <= self.align.keep or self.select.rule != "cpi",
-            "attribute.keep",
-            self.attribute.keep,
-            f"at most align.keep={self.align.keep}; both are shares of the corpus",
-        )
-        _check(pool >= self.align.keep, "attribute.pool", pool, f"at least align.keep={self.align.keep}")
+        if self.select.rule == "cpi":
+            most = f"at most align.keep={self.align.keep}; both are shares of the corpus"
+            _check(self.attribute.keep <= self.align.keep, "attribute.keep", self.attribute.keep, most)
+            least = f"at least align.keep={self.align.keep}"
+            _check(self.pool >= self.align.keep, "attribute.pool", self.pool, least)
 
     @property
     def pool(self) -> float:
-        """Share of the corpus that is attributed."""
-        return self.align.keep if self.attribute.pool is None else self.attribute.pool
+        """Share of the corpus that is attributed; the controls need none."""
+        if self.attribute.pool is not None:
+            return self.attribute.pool
+        return self.align.keep if self.select.rule == "cpi" else 0.0
 
 
 def exact_share(share: float, count: int) -> int:
@@ -203,23 +202,34 @@ def override(config: Any, path: str, value: Any) -> Any:
     Text values are read as the field's type. Raises ValueError naming the valid fields where ``path`` does
     not lead to a field, and the wanted type where ``value`` does not fit.
     """
-    return _override(config, path, path, value)
+    return override_all(config, {path: value})
 
 
-def _override(config: Any, rest: str, path: str, value: Any) -> Any:
-    name, _, below = rest.partition(".")
+def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """Return a copy of ``config`` with several fields set at once, checked together.
+
+    Two dials that bound each other can so be moved in any order. Raises ValueError as ``override`` does.
+    """
     hints = typing.get_type_hints(type(config))
-    if name not in hints:
-        raise ValueError(f"{path}: no such dial; here are {', '.join(hints)}")
-    current = getattr(config, name)
-    if below:
-        if not dataclasses.is_dataclass(current):
-            raise ValueError(f"{path}: {path.removesuffix('.' + below)} is a value and has no dial {below!r}")
-        return dataclasses.replace(config, **{name: _override(current, below, path, value)})
-    if dataclasses.is_dataclass(current):
-        fields = ", ".join(f"{path}.{f.name}" for f in dataclasses.fields(current))
-        raise ValueError(f"{path}: names a group of dials; set one of {fields}")
-    return dataclasses.replace(config, **{name: _read(path, hints[name], value)})
+    groups: dict[str, dict[str, Any]] = {}
+    changes: dict[str, Any] = {}
+    for path, value in values.items():
+        name, _, below = path.partition(".")
+        if name not in hints:
+            raise ValueError(f"{prefix}{path}: no such dial; here are {', '.join(hints)}")
+        is_group = dataclasses.is_dataclass(getattr(config, name))
+        if is_group and not below:
+            fields = ", ".join(f"{prefix}{name}.{f.name}" for f in dataclasses.fields(getattr(config, name)))
+            raise ValueError(f"{prefix}{path}: names a group of dials; set one of {fields}")
+        if below and not is_group:
+            raise ValueError(f"{prefix}{path}: {prefix}{name} is a value and has no dial {below!r}")
+        if is_group:
+            groups.setdefault(name, {})[below] = value
+        else:
+            changes[name] = _read(prefix + path, hints[name], value)
+    for name, inner in groups.items():
+        changes[name] = override_all(getattr(config, name), inner, f"{prefix}{name}.")
+    return dataclasses.replace(config, **changes)
 
 
 def _read(path: str, hint: Any, value: Any) -> Any:
@@ -247,6 +257,20 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def to_json(config: Any) -> str:
-    """Return the config as json with sorted keys: equal configs give equal text."""
-    return json.dumps(to_dict(config), sort_keys=True)
+def from_dict(config: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``config`` with every field set as ``to_dict`` wrote it."""
+    return override_all(config, dict(_flatten(values)))
+
+
+def changed_dials(config: Any) -> dict[str, Any]:
+    """Return the dials that differ from the defaults, by path: what a command line must say."""
+    default = dict(_flatten(to_dict(type(config)())))
+    return {path: value for path, value in _flatten(to_dict(config)) if value != default[path]}
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -78,6 +78,7 @@ HEAD = "head"
 
 # Why a row that was read is not in the subset; bad rows are dropped by their status.
 DROPPED_ALIGNMENT = "below_alignment_gate"
+DROPPED_RANDOM = "not_drawn"
 DROPPED_UNSCORED = "no_score_for_attribution_gate"
 DROPPED_ATTRIBUTION = "below_attribution_gate"
 KEPT = "kept"

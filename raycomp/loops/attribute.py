@@ -14,6 +14,7 @@ import torch
 
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, ScorerConfig
 from raycomp.core.alignment import pair_cosine
+from raycomp.core.attribution import aggregate_drops, pair_drop
 from raycomp.loops.tables import COUNTERFACTUALS, NONCE_FAULTS, TOKENS, add_columns, add_seconds, to_matrix
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.nonces import NonceMaker
@@ -113,43 +114,43 @@ class Attribute:
         self.clip = Clip(config)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), s(I, T) being the stored alignment (Eq. 3)."""
+        """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), s(I, T) being the stored alignment (Eq. 3).
+
+        Letters: N rows, P phrases and T counterfactuals of all of them, one row's after the other's.
+        """
         started = time.perf_counter()
-        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
-        alignments = table[ALIGNMENT].to_pylist()
+        rows = table[PHRASES].to_pylist()
         groups = [
             TextGroup(np.asarray(caption, np.int64), tuple(np.asarray(text, np.int64) for text in others))
             for caption, others in zip(
                 table[TOKENS].to_pylist(), table[COUNTERFACTUALS].to_pylist(), strict=True
             )
         ]
-        rows = table[PHRASES].to_pylist()
-        embedded = self.clip.text.embed(groups)
-        for phrases, image_D, text_TD, alignment in zip(rows, image_ND, embedded, alignments, strict=True):
-            similarity_T = pair_cosine(image_D.expand(len(text_TD) - 1, -1), text_TD[1:]).numpy()
-            displacement_T = 1 - pair_cosine(text_TD[:1].expand(len(text_TD) - 1, -1), text_TD[1:]).numpy()
-            _fill(phrases, np.float32(alignment) - similarity_T, displacement_T)
-        columns = {
-            PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
-            MEAN_PAS: pa.array([_mean_drop(phrases) for phrases in rows], pa.float32()),
-        }
+        embedded = [torch.empty(1, to_matrix(table[IMAGE_EMBEDDING]).shape[1]), *self.clip.text.embed(groups)]
+        row_T = np.repeat(np.arange(len(groups)), [len(group.counterfactuals_N) for group in groups])
+        caption_ND = torch.stack([text_TD[0] for text_TD in embedded])[1:]
+        text_TD = torch.cat([text_TD[1:] for text_TD in embedded])
+        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        alignment_N = table[ALIGNMENT].to_numpy()
+        drop_T = pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
+        displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
+        columns = _fill(rows, drop_T, displacement_T)
         table = add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
         return add_seconds(table, "attribute", time.perf_counter() - started)
 
 
-def _fill(phrases: list[dict[str, Any]], drop_T: np.ndarray, displacement_T: np.ndarray) -> None:
-    """Write drops into the phrases, in the order in which their counterfactuals were made."""
-    start = 0
-    for phrase in phrases:
-        end = start + len(phrase["nonces"])
-        if end > start:
-            phrase["drops"] = drop_T[start:end].tolist()
-            phrase["drop"] = float(drop_T[start:end].mean(dtype=np.float64))
-            phrase["displacement"] = float(displacement_T[start:end].mean(dtype=np.float64))
-        start = end
-
-
-def _mean_drop(phrases: list[dict[str, Any]]) -> float | None:
-    """Mean over the phrases that have a drop (Eq. 5, mu), summed in their order; None without any."""
-    drops = [phrase["drop"] for phrase in phrases if phrase["drop"] is not None]
-    return float(np.mean(np.asarray(drops, np.float32), dtype=np.float64)) if drops else None
+def _fill(rows: list[list[dict]], drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
+    """Return the phrases with drops and displacements written in, and mean PAS (Eq. 5, mu)."""
+    phrases = [phrase for row in rows for phrase in row]
+    offset_T = np.cumsum([0, *(len(phrase["nonces"]) for phrase in phrases)])
+    drop_P = aggregate_drops(drop_T, offset_T, "mean")
+    displacement_P = aggregate_drops(displacement_T, offset_T, "mean")
+    for p, phrase in enumerate(phrases):
+        if phrase["nonces"]:
+            phrase["drops"] = drop_T[offset_T[p] : offset_T[p + 1]].tolist()
+            phrase["drop"], phrase["displacement"] = float(drop_P[p]), float(displacement_P[p])
+    mean_N = aggregate_drops(drop_P, np.cumsum([0, *map(len, rows)]), "mean")
+    return {
+        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),
+    }

@@ -1,0 +1,1 @@
+"""Ray: the one home of where things run."""

@@ -1,0 +1,189 @@
+"""Choose a subset from scores alone: cut the gates over all files, then write what passes them.
+
+Only counts come to the driver, so its memory does not grow with the corpus.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raycomp.cluster.session import map_tasks
+from raycomp.config import CurateConfig
+from raycomp.core.attribution import Moments, normalise_scores
+from raycomp.core.selection import KthSearch, Threshold, count_digit, parse_uids
+from raycomp.loops.select import (
+    Corpus,
+    Gates,
+    corpus_columns,
+    enters_second,
+    first_scores,
+    first_share,
+    judge,
+    make_search,
+    read_corpus,
+)
+from raycomp.schema import KEPT, KEPT_SCHEMA, KEY, MEAN_PAS, POSITION, SCORE, SHARD, UID
+from raycomp.shards.datacomp import write_subset
+from raycomp.shards.files import new_file
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import join_uri
+from raycomp.shards.scores import read_columns, write_table
+
+# The kept rows of one shard, with what finds their samples again.
+_PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen: where the gates cut, how many rows of each shard stay, why the others do not."""
+
+    gates: Gates
+    kept_per_shard: list[int]
+    reasons: Counter
+
+    @property
+    def num_kept(self) -> int:
+        """Rows in the subset."""
+        return sum(self.kept_per_shard)
+
+
+def choose(scores: list[str], config: CurateConfig, out: Folder, work: Folder) -> Choice:
+    """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``."""
+    gates = cut_gates(scores, config)
+    moments = Moments()
+    if gates.attribute is not None:
+        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates), moments)
+    jobs = [(uri, work.at("kept", f"{ordinal:05d}.parquet")) for ordinal, uri in enumerate(scores)]
+    reasons: Counter = Counter()
+    kept_per_shard = []
+    for counted in map_tasks(_write_kept, jobs, config, gates, moments):
+        reasons.update(counted)
+        kept_per_shard.append(counted[KEPT])
+    parts = [part for _, part in jobs]
+    _join_kept(parts, out.at("subset", "kept.parquet"))
+    write_subset(_read_uids(parts), out.at("subset", "subset.npy"))
+    return Choice(gates, kept_per_shard, reasons)
+
+
+def cut_gates(scores: list[str], config: CurateConfig) -> Gates:
+    """Cut the gates of the config's rule over all files."""
+    num_corpus = sum(map_tasks(_count_corpus, scores, config))
+    gates = Gates(num_corpus)
+    search = make_search(config, num_corpus, num_corpus, first_share(config))
+    gates = replace(gates, align=_find(search, scores, _count_first, config, gates))
+    if config.select.rule != "cpi":
+        return gates
+    num_scored = sum(map_tasks(_count_scored, scores, config, gates))
+    search = make_search(config, num_corpus, num_scored, config.attribute.keep)
+    cut = _find(search, scores, _count_second, config, gates)
+    return replace(gates, attribute=cut, num_scored=num_scored)
+
+
+def cut_pool(scores: list[str], config: CurateConfig) -> tuple[Gates, list[int]]:
+    """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
+    aligned = replace(
+        config,
+        select=replace(config.select, rule="align_only", datacomp_compat=False),
+        attribute=replace(config.attribute, keep=config.pool),
+    )
+    gates = cut_gates(scores, aligned)
+    return gates, list(map_tasks(_count_passing, scores, aligned, gates))
+
+
+def _find(
+    search: KthSearch, scores: list[str], count: Callable, config: CurateConfig, gates: Gates
+) -> Threshold:
+    """Run a search to its end, one pass over all files per digit."""
+    while not search.done:
+        search.advance(sum(map_tasks(count, scores, config, gates, search)))
+    return search.threshold
+
+
+def _load(uri: str, config: CurateConfig, with_pas: bool) -> Corpus:
+    return read_corpus(read_columns(uri, corpus_columns(config, with_pas)), config)
+
+
+def _count_corpus(uri: str, config: CurateConfig) -> int:
+    return len(_load(uri, config, False).row_M)
+
+
+def _count_first(uri: str, config: CurateConfig, gates: Gates, search: KthSearch) -> np.ndarray:
+    corpus = _load(uri, config, False)
+    return count_digit(search, first_scores(corpus, config), corpus.uid_M2)
+
+
+def _count_passing(uri: str, config: CurateConfig, gates: Gates) -> int:
+    reason_N, _ = judge(read_columns(uri, corpus_columns(config, False)), config, gates)
+    return int((reason_N == KEPT).sum())
+
+
+def _count_scored(uri: str, config: CurateConfig, gates: Gates) -> int:
+    return int(enters_second(_load(uri, config, True), config, gates).sum())
+
+
+def _count_second(uri: str, config: CurateConfig, gates: Gates, search: KthSearch) -> np.ndarray:
+    corpus = _load(uri, config, True)
+    scored_M = enters_second(corpus, config, gates)
+    return count_digit(search, corpus.pas_M[scored_M], corpus.uid_M2[scored_M])
+
+
+def _pool_moments(uri: str, config: CurateConfig, gates: Gates) -> Moments:
+    corpus = _load(uri, config, True)
+    return Moments.of(corpus.pas_M[enters_second(corpus, config, gates)])
+
+
+def _write_kept(job: tuple[str, str], config: CurateConfig, gates: Gates, moments: Moments) -> Counter:
+    """Write one file's kept rows; return how many rows there are by reason.
+
+    ``score`` is Score of Eq. 5 under cpi, else what the rule ranked by.
+    """
+    uri, part = job
+    wanted = corpus_columns(config, True)
+    table = read_columns(uri, list(dict.fromkeys([*wanted, KEY, SHARD, POSITION, MEAN_PAS])))
+    reason_N, score_N = judge(table.select(wanted), config, gates)
+    if gates.attribute is not None:
+        score_N = normalise_scores(score_N, moments.mean, moments.std)
+    table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
+    write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
+    return Counter(reason_N.tolist())
+
+
+def _join_kept(parts: list[str], uri: str) -> None:
+    """Join the shards' kept rows into one file, a row group per shard that has any."""
+    with new_file(uri) as file, pq.ParquetWriter(file, KEPT_SCHEMA, compression="zstd") as writer:
+        for part in parts:
+            table = read_columns(part, KEPT_SCHEMA.names)
+            if len(table):
+                writer.write_table(table.cast(KEPT_SCHEMA).combine_chunks())
+
+
+def _read_uids(parts: list[str]) -> Iterator[np.ndarray]:
+    for part in parts:
+        yield parse_uids(read_columns(part, [UID])[UID])
+
+
+def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
+    """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
+    outputs: list[list[tuple[int, int, int]]] = []
+    room = 0
+    for ordinal, count in enumerate(kept_per_shard):
+        start = 0
+        while start < count:
+            if not room:
+                outputs.append([])
+                room = per_output
+            end = min(count, start + room)
+            outputs[-1].append((ordinal, start, end))
+            room -= end - start
+            start = end
+    return outputs
+
+
+def read_kept(work: Folder, ordinal: int, start: int, end: int) -> pa.Table:
+    """Return rows ``start`` to ``end`` of a shard's kept rows, with their positions."""
+    return read_columns(join_uri(work.at("kept"), f"{ordinal:05d}.parquet")).slice(start, end - start)

@@ -1,0 +1,55 @@
+"""Progress on a terminal: one line that names rows, speed, time left and the bottleneck."""
+
+import sys
+import time
+from typing import TextIO
+
+
+class Progress:
+    """Count rows and shards of one phase; print a line now and then, nothing where nobody looks."""
+
+    def __init__(self, phase: str, num_shards: int, workers: dict[str, int], stream: TextIO | None = None):
+        self.phase = phase
+        self.num_shards = num_shards
+        self.workers = workers
+        self.stream = stream or sys.stderr
+        self.is_shown = self.stream.isatty()
+        self.started = time.monotonic()
+        self.last_shown = 0.0
+        self.rows = self.shards = 0
+        self.seconds: dict[str, float] = {}
+
+    def add(self, rows: int, seconds: dict[str, float]) -> None:
+        """Count a part's rows and the seconds that its stages took."""
+        self.rows += rows
+        for stage, value in seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + value
+        if self.is_shown and time.monotonic() - self.last_shown > 0.5:
+            self.show("\r")
+
+    def show(self, before: str = "\r", after: str = "") -> None:
+        """Print the line over the one before."""
+        self.last_shown = time.monotonic()
+        spent = self.last_shown - self.started
+        share = self.shards / self.num_shards if self.num_shards else 1.0
+        left = f"{spent * (1 - share) / share:,.0f} s left" if share else "time left unknown"
+        line = (
+            f"{self.phase}: {self.rows:,} rows, {self.rows / max(spent, 1e-9):,.0f} rows/s, "
+            f"shard {self.shards} of {self.num_shards}, {left}"
+        )
+        slowest = name_bottleneck(self.seconds, self.workers)
+        line += f", bottleneck {slowest}" if slowest else ""
+        self.stream.write(f"{before}\x1b[2K{line}{after}")
+        self.stream.flush()
+
+    def finish(self) -> None:
+        """End the line."""
+        if self.is_shown:
+            self.show(after="\n")
+
+
+def name_bottleneck(seconds: dict[str, float], workers: dict[str, int]) -> str | None:
+    """Return the stage that took the most seconds per worker; None before anything was measured."""
+    if not seconds:
+        return None
+    return max(seconds, key=lambda stage: seconds[stage] / workers.get(stage, 1))

@@ -1,0 +1,117 @@
+"""Connect to Ray, settle Ray Data's dials in one place, and run small tasks over many files."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import ray
+from ray.data import DataContext
+
+from raycomp.config import ClusterConfig
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# A scorer without a GPU asks for other resources than the tasks before it; asking for the same, Ray would
+# fuse decoding into the scoring actor.
+_CPUS_PER_CPU_SCORER = 2
+_CPUS_FOR_TASKS = 3
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the connected cluster offers."""
+
+    num_scorers: int
+    scorer_resources: dict[str, float]
+    num_threads: int | None
+    """Torch threads of a scorer on CPUs; none on GPUs."""
+    num_cpus: int
+    num_gpus: int
+    block_rows: int
+
+
+@contextmanager
+def connect(config: ClusterConfig) -> Iterator[Session]:
+    """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
+
+    A connection that the caller already has is used and left as it is.
+    """
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _start(config)
+    try:
+        _settle_data_context()
+        yield _describe(config)
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _start(config: ClusterConfig) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    if address:
+        ray.init(address=address, **quiet)
+        return
+    needed = _CPUS_PER_CPU_SCORER * (config.scorers or 1) + _CPUS_FOR_TASKS
+    num_cpus = config.num_cpus or max(os.cpu_count() or 1, needed)
+    if num_cpus < needed:
+        raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many scorers")
+    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+
+
+def _settle_data_context() -> None:
+    """Every dial of Ray Data that raycomp turns, each with its reason."""
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = DataContext.get_current()
+    # Our own progress lines say more, and are silent when nobody looks.
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    # Half an hour without progress is normal while a spot GPU is awaited; the default would end the job.
+    context.execution_no_progress_timeout_s = 4 * 3600
+    # A lost worker's tasks run again; both dials are needed for that.
+    context.retried_map_errors = ["ActorDiedError", "WorkerCrashedError", "ActorUnavailableError"]
+    context.max_map_retries = 5
+    # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.
+    context.actor_init_retry_on_errors = True
+    context.max_consecutive_actor_init_deaths = 5
+    # A bad sample is a row with a status; a block is never dropped whole.
+    context.max_errored_blocks = 0
+    # Pictures make rows heavy: small blocks keep scorers fed and the object store small.
+    context.target_max_block_size = 32 * 2**20
+
+
+def _describe(config: ClusterConfig) -> Session:
+    resources = ray.cluster_resources()
+    num_cpus, num_gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
+    num_scorers = config.scorers or max(1, num_gpus)
+    if num_gpus:
+        if num_scorers > num_gpus:
+            raise ValueError(f"cluster.scorers={num_scorers}: must be at most {num_gpus}, the GPUs there are")
+        return Session(num_scorers, {"num_gpus": 1}, None, num_cpus, num_gpus, config.block_rows)
+    cores = sum(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+    threads = max(1, min(int(cores), os.cpu_count() or 1) // num_scorers)
+    scorer = {"num_cpus": _CPUS_PER_CPU_SCORER}
+    return Session(num_scorers, scorer, threads, num_cpus, 0, config.block_rows)
+
+
+def map_tasks(
+    function: Callable[..., Result], items: Iterable[Item], *args: Any, max_in_flight: int = 64
+) -> Iterator[Result]:
+    """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
+
+    At most ``max_in_flight`` results wait, so the driver's memory does not grow with the number of items.
+    """
+    task = ray.remote(num_cpus=1, max_retries=5)(function)
+    shared = [ray.put(arg) for arg in args]
+    waiting: list[ray.ObjectRef] = []
+    for item in items:
+        if len(waiting) >= max_in_flight:
+            yield ray.get(waiting.pop(0))
+        waiting.append(task.remote(item, *shared))
+    while waiting:
+        yield ray.get(waiting.pop(0))

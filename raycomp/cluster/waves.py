@@ -1,0 +1,236 @@
+"""Run one phase over many shards: stage parts, merge them into one file per shard, commit in waves.
+
+A phase is one streaming pass, so actors live across waves. Blocks end in ``stage_part``, which writes the
+rows of each shard to a staged part and sends the driver a receipt. When a shard's rows are complete its parts
+are merged, in the order of positions, into one deterministic file; when all shards of a wave are merged, a
+manifest written last commits the wave. A restart skips what manifests name and redoes the rest.
+"""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray
+from ray.data import Dataset
+
+from raycomp.cluster.progress import Progress
+from raycomp.loops.tables import NONCE_FAULTS, SECONDS, SHUFFLED_ALIGNMENT
+from raycomp.schema import ALIGNMENT, IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import join_uri
+from raycomp.shards.scores import read_columns, write_table
+
+_SAMPLED_PER_PART = 32
+_SAMPLED_AT_MOST = 4096
+_RECEIPT = pa.schema(
+    [
+        (SHARD_ORDINAL, pa.int32()),
+        ("file", pa.string()),
+        ("rows", pa.int32()),
+        ("total", pa.int32()),
+        ("stats", pa.string()),
+    ]
+)
+
+
+@dataclass
+class Stats:
+    """What a phase tells about itself: mergeable, bounded, in run.json and the report, in no result."""
+
+    seconds: Counter = field(default_factory=Counter)
+    statuses: Counter = field(default_factory=Counter)
+    nonce_faults: Counter = field(default_factory=Counter)
+    matched: list[float] = field(default_factory=list)
+    """Alignments of a bounded sample of pairs."""
+    shuffled: list[float] = field(default_factory=list)
+    """The same images with another caption of their batch."""
+
+    def add(self, other: dict[str, Any]) -> None:
+        """Take in another's ``to_dict``."""
+        for name in ("seconds", "statuses", "nonce_faults"):
+            getattr(self, name).update(other[name])
+        for name in ("matched", "shuffled"):
+            values = getattr(self, name)
+            values += other[name][: _SAMPLED_AT_MOST - len(values)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what json can hold."""
+        counters = {name: dict(getattr(self, name)) for name in ("seconds", "statuses", "nonce_faults")}
+        return {**counters, "matched": self.matched, "shuffled": self.shuffled}
+
+
+def stage_part(table: pa.Table, parts_uri: str, schema: pa.Schema) -> pa.Table:
+    """Write the columns of ``schema`` of each shard in ``table`` as a part; return a receipt per part."""
+    receipts = []
+    for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
+        rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
+        positions = rows[POSITION].to_pylist()
+        # The same rows get the same name, so a task that runs again writes over its first try.
+        name = f"{ordinal:05d}-{zlib.crc32(repr(positions).encode()):08x}-{len(positions)}.parquet"
+        write_table(rows.select(schema.names), join_uri(parts_uri, name), schema)
+        receipts.append((ordinal, name, len(rows), _total(rows), json.dumps(_measure(rows))))
+    columns = list(zip(*receipts, strict=True)) or [()] * len(_RECEIPT)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _RECEIPT, strict=True)], schema=_RECEIPT)
+
+
+def _total(rows: pa.Table) -> int | None:
+    """Return the number of rows of the shard if its last row is here."""
+    if IS_LAST not in rows.column_names:
+        return None
+    last = rows[POSITION].filter(rows[IS_LAST])
+    return last[0].as_py() + 1 if len(last) else None
+
+
+def _measure(rows: pa.Table) -> dict[str, Any]:
+    stats = Stats()
+    stats.statuses.update(rows[STATUS].to_pylist())
+    for name in rows.column_names:
+        if name.startswith(SECONDS):
+            stats.seconds[name.removeprefix(SECONDS)] += pc.sum(rows[name]).as_py() or 0.0
+    if NONCE_FAULTS in rows.column_names:
+        stats.nonce_faults.update(fault for faults in rows[NONCE_FAULTS].to_pylist() for fault in faults)
+    if SHUFFLED_ALIGNMENT in rows.column_names:
+        scored = rows.filter(pc.equal(rows[STATUS], OK)).slice(0, _SAMPLED_PER_PART)
+        stats.matched, stats.shuffled = scored[ALIGNMENT].to_pylist(), scored[SHUFFLED_ALIGNMENT].to_pylist()
+    return stats.to_dict()
+
+
+def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
+    """Return the rows of staged parts in the order of their positions; None where there is no part.
+
+    Raises RuntimeError if a position stands twice: a shard is never merged from overlapping parts.
+    """
+    tables = [read_columns(join_uri(parts_uri, name)) for name in names]
+    if not tables:
+        return None
+    table = pa.concat_tables(tables)
+    positions = table[POSITION].to_numpy()
+    order = positions.argsort(kind="stable")
+    if len(set(positions.tolist())) < len(positions):
+        raise RuntimeError(f"{parts_uri}: parts {sorted(names)} overlap")
+    return table.take(pa.array(order))
+
+
+@dataclass
+class Phase:
+    """A named pass over shards whose results are one file per shard."""
+
+    name: str
+    work: Folder
+    shards_per_wave: int
+    merge: Callable[..., int]
+    """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
+    merge_args: tuple = ()
+
+    def run(
+        self, ordinals: list[int], make: Callable[[list[int], str], Dataset], totals: dict[int, int] | None,
+        workers: dict[str, int],
+    ) -> Stats:  # fmt: skip
+        """Do what is not yet committed; return the stats of the whole phase, committed waves included.
+
+        ``make(ordinals, parts_uri)`` is the dataset of receipts; ``totals`` counts the rows to expect per shard where
+        the caller knows (else a shard's last row tells).
+        """
+        waves = [
+            ordinals[i : i + self.shards_per_wave] for i in range(0, len(ordinals), self.shards_per_wave)
+        ]
+        stats, done = self._read_manifests()
+        todo = [ordinal for ordinal in ordinals if ordinal not in done]
+        parts_uri = self.work.at("parts", self.name)
+        self.work.remove("parts", self.name)
+        if todo:
+            run = _Run(self, parts_uri, [[o for o in wave if o not in done] for wave in waves], totals)
+            stats.add(run.consume(make, todo, workers).to_dict())
+            self.work.remove("parts", self.name)
+        return stats
+
+    def _read_manifests(self) -> tuple[Stats, set[int]]:
+        stats, done = Stats(), set()
+        for name in self.work.list_names("waves"):
+            if name.startswith(f"{self.name}-"):
+                manifest = self.work.read_json("waves", name)
+                done.update(manifest["shards"])
+                stats.add(manifest["stats"])
+        return stats, done
+
+
+class _Run:
+    """The driver's view of a running phase: what came of each shard, what is merged, what is committed."""
+
+    def __init__(self, phase: Phase, parts_uri: str, waves: list[list[int]], totals: dict[int, int] | None):
+        self.phase = phase
+        self.parts_uri = parts_uri
+        self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
+        self.missing = {w: set(wave) for w, wave in enumerate(waves)}
+        self.wave_stats = {w: Stats() for w in self.missing}
+        self.totals = dict(totals or {})
+        self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
+        self.rows: Counter = Counter()
+        self.merging: dict[ray.ObjectRef, int] = {}
+        self.stats = Stats()
+        self.merge = ray.remote(num_cpus=0, max_retries=5, scheduling_strategy="SPREAD")(phase.merge)
+
+    def consume(
+        self, make: Callable[[list[int], str], Dataset], todo: list[int], workers: dict[str, int]
+    ) -> Stats:
+        """Stream the dataset's receipts, merging and committing as shards complete."""
+        progress = Progress(self.phase.name, len(todo), workers)
+        for ordinal in todo:
+            self._merge_if_complete(ordinal)
+        pending = [ordinal for ordinal in todo if ordinal in self.files]
+        if pending:
+            for receipts in make(pending, self.parts_uri).iter_batches(batch_size=None, batch_format="pyarrow"):
+                for receipt in receipts.to_pylist():
+                    self._take(receipt, progress)
+                self._collect(progress, wait=False)
+        while self.merging:
+            self._collect(progress, wait=True)
+        progress.finish()
+        if any(self.missing.values()):
+            short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
+            raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
+        return self.stats
+
+    def _take(self, receipt: dict[str, Any], progress: Progress) -> None:
+        ordinal = receipt[SHARD_ORDINAL]
+        self.files[ordinal].append(receipt["file"])
+        self.rows[ordinal] += receipt["rows"]
+        if receipt["total"] is not None:
+            self.totals[ordinal] = receipt["total"]
+        stats = json.loads(receipt["stats"])
+        self.stats.add(stats)
+        self.wave_stats[self.wave_of[ordinal]].add(stats)
+        progress.add(receipt["rows"], stats["seconds"])
+        self._merge_if_complete(ordinal)
+
+    def _merge_if_complete(self, ordinal: int) -> None:
+        if self.rows[ordinal] == self.totals.get(ordinal):
+            names = sorted(self.files.pop(ordinal))
+            ref = self.merge.remote(ordinal, self.parts_uri, names, *self.phase.merge_args)
+            self.merging[ref] = ordinal
+
+    def _collect(self, progress: Progress, wait: bool) -> None:
+        """Commit the waves whose last shard is merged."""
+        done, _ = (
+            ray.wait(list(self.merging), num_returns=1, timeout=None if wait else 0)
+            if self.merging
+            else ([], [])
+        )
+        for ref in done:
+            ray.get(ref)
+            ordinal = self.merging.pop(ref)
+            wave = self.wave_of[ordinal]
+            self.missing[wave].remove(ordinal)
+            progress.shards += 1
+            if not self.missing[wave]:
+                self._commit(wave)
+
+    def _commit(self, wave: int) -> None:
+        shards = sorted(ordinal for ordinal, w in self.wave_of.items() if w == wave)
+        manifest = {"shards": shards, "stats": self.wave_stats.pop(wave).to_dict()}
+        self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")

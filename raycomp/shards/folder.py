@@ -1,0 +1,68 @@
+"""A results folder, on a local disk or on S3."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+
+from raycomp.shards.files import new_file
+from raycomp.shards.paths import join_uri, resolve
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files by name relative to a path or ``s3://`` uri. Written files appear whole or not at all."""
+
+    uri: str
+
+    def at(self, *names: str) -> str:
+        """Return the uri of something in the folder."""
+        return join_uri(self.uri, *names)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder lies on a local disk."""
+        return isinstance(resolve(self.uri)[0], fs.LocalFileSystem)
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        return self._info(*names).type != fs.FileType.NotFound
+
+    def _info(self, *names: str) -> fs.FileInfo:
+        filesystem, path = resolve(self.at(*names))
+        return filesystem.get_file_info(path)
+
+    def list_names(self, *names: str) -> list[str]:
+        """Return the sorted base names in a sub-folder; none where it is missing."""
+        filesystem, path = resolve(self.at(*names))
+        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+    def read_bytes(self, *names: str) -> bytes:
+        """Return a whole file."""
+        filesystem, path = resolve(self.at(*names))
+        with filesystem.open_input_stream(path) as stream:
+            return stream.read()
+
+    def write_bytes(self, data: bytes, *names: str) -> None:
+        """Write a whole file."""
+        with new_file(self.at(*names)) as file:
+            file.write(data)
+
+    def read_json(self, *names: str) -> Any:
+        """Return a json file's content."""
+        return json.loads(self.read_bytes(*names))
+
+    def write_json(self, content: Any, *names: str) -> None:
+        """Write a json file, indented for people."""
+        self.write_bytes((json.dumps(content, indent=2) + "\n").encode(), *names)
+
+    def remove(self, *names: str) -> None:
+        """Remove a file, or a sub-folder with all that is in it; nothing where it is missing."""
+        filesystem, path = resolve(self.at(*names))
+        kind = filesystem.get_file_info(path).type
+        if kind == fs.FileType.Directory:
+            filesystem.delete_dir(path)
+        elif kind == fs.FileType.File:
+            filesystem.delete_file(path)
