@@ -1,0 +1,1 @@
+"""The science in order in one process: no Ray here."""
