@@ -1,0 +1,146 @@
+"""Photo cards: the picture, what became of it, and its caption with every phrase shaded by its drop."""
+
+import base64
+import io
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raycomp.report.funnel import reason_words
+from raycomp.report.markup import Html, number, table, tag
+from raycomp.report.samples import Sample
+from raycomp.schema import KEPT, OK
+
+SIDE = 240
+"""Pixels of a thumbnail's longer side."""
+MOST_PIXELS = 100_000_000
+NUM_SHADES = 4
+# What Pillow's decoders raise on broken bytes.
+_BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, OverflowError, EOFError)
+
+
+def make_thumbnail(data: bytes) -> str | None:
+    """Return a JPEG of at most 240 px as a data URI; None where the bytes are no readable image."""
+    from PIL import Image, ImageOps
+
+    try:
+        image = Image.open(io.BytesIO(data))
+        if image.width * image.height > MOST_PIXELS:
+            return None
+        image.draft("RGB", (2 * SIDE, 2 * SIDE))
+        image = ImageOps.exif_transpose(image)
+        image.thumbnail((SIDE, SIDE))
+        written = io.BytesIO()
+        image.convert("RGB").save(written, "JPEG", quality=80)
+    except (*_BROKEN, struct.error, zlib.error, Image.DecompressionBombError):
+        return None
+    return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode("ascii")
+
+
+def shade(drop: float | None, scale: float) -> str:
+    """Return the class that shades a drop: -4 to 4 in equal steps up to ``scale`` > 0."""
+    if drop is None:
+        return "shade-none"
+    step = round(min(abs(drop) / scale, 1.0) * NUM_SHADES)
+    return f"shade-{'n' if drop < 0 else 'p'}{step}" if step else "shade-0"
+
+
+def shade_caption(sample: Sample, scale: float) -> Html:
+    """Return the caption with its phrases marked; a phrase that overlaps an earlier one stays unmarked."""
+    text, parts, at = sample.caption or "", [], 0
+    for phrase in sorted(sample.phrases, key=lambda p: p["start"]):
+        if at <= phrase["start"] <= phrase["target_start"] <= phrase["target_end"] <= phrase["end"]:
+            parts += [text[at : phrase["start"]], _mark_phrase(text, phrase, scale)]
+            at = phrase["end"]
+    rest = f"\u2026 ({number(sample.cut)} more characters)" if sample.cut else ""
+    return tag("p", *parts, text[at:], rest, class_="caption", dir="auto")
+
+
+def _mark_phrase(text: str, phrase: Mapping[str, Any], scale: float) -> Html:
+    start, end = phrase["target_start"], phrase["target_end"]
+    nonces = ", ".join(phrase["nonces"] or ())
+    said = f"drop {number(phrase['drop'])}, nonce {nonces}" if nonces else "no nonce of its token length"
+    return tag(
+        "mark",
+        text[phrase["start"] : start],
+        tag("u", text[start:end]),
+        text[end : phrase["end"]],
+        class_=shade(phrase["drop"], scale),
+        title=f"{said} ({phrase['kind']})",
+    )
+
+
+def draw_legend(scale: float) -> Html:
+    """Return the colour scale of the shades, with its ends and middle named."""
+    names = [f"n{i}" for i in range(NUM_SHADES, 0, -1)] + ["0"] + [f"p{i}" for i in range(1, NUM_SHADES + 1)]
+    return tag(
+        "p",
+        tag("span", "Drop of a phrase:", class_="label"),
+        tag(
+            "span",
+            f"\u2264\u00a0{number(-scale, 3)}",
+            tag("span", *(tag("i", class_=f"shade-{name}") for name in names), class_="ramp"),
+            f"\u2265\u00a0+{number(scale, 3)}",
+            class_="scale",
+        ),
+        tag("span", tag("mark", "dotted", class_="shade-none"), " no nonce"),
+        tag("span", tag("u", "underlined"), " the target word"),
+        class_="legend",
+    )
+
+
+def draw_cards(samples: Sequence[Sample], photos: Mapping[str, bytes], scale: float, score: str) -> Html:
+    """Return a grid of cards; ``score`` names what the gate compared."""
+    if not samples:
+        return tag("p", "None.", class_="quiet")
+    return tag("div", *(_draw_card(s, photos, scale, score) for s in samples), class_="cards")
+
+
+def _draw_card(sample: Sample, photos: Mapping[str, bytes], scale: float, score: str) -> Html:
+    data = photos.get(sample.uid)
+    uri = make_thumbnail(data) if data else None
+    if uri:
+        picture = tag("img", src=uri, alt="", loading="lazy")
+    else:
+        picture = tag("span", "unreadable image" if data else "no image", tag("br"), sample.status)
+    kept = sample.reason == KEPT
+    return tag(
+        "article",
+        tag("div", picture, class_="photo"),
+        tag(
+            "div",
+            tag(
+                "p",
+                tag("b", "kept" if kept else "dropped", class_="badge"),
+                None if kept else tag("span", reason_words(sample.reason), class_="quiet"),
+            ),
+            shade_caption(sample, scale),
+            tag(
+                "p",
+                tag("span", f"{score} ", tag("b", number(sample.score))),
+                " \u00b7 ",
+                tag("span", "alignment ", tag("b", number(sample.alignment))),
+                class_="scores",
+            ),
+            _draw_details(sample),
+            class_="text",
+        ),
+        class_="card kept-card" if kept else "card dropped-card",
+    )
+
+
+def _draw_details(sample: Sample) -> Html:
+    rows = [
+        (p["target"], ", ".join(p["nonces"] or ()) or "\u2013", p["kind"], p["drop"]) for p in sample.phrases
+    ]
+    where = [sample.key or sample.uid, f"{sample.shard} #{sample.position}"]
+    if sample.status != OK:
+        where.append(sample.status)
+    return tag(
+        "details",
+        tag("summary", f"{len(rows)} phrase{'' if len(rows) == 1 else 's'}"),
+        table(("target", "nonce", "kind", "drop"), rows) if rows else None,
+        tag("p", " \u00b7 ".join(where), class_="quiet"),
+        tag("p", sample.uid, class_="quiet uid"),
+    )

@@ -1,0 +1,248 @@
+"""Charts as inline SVG: axes, units, legends, a title and a description that a screen reader can say."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raycomp.report.markup import Html, join, number, tag
+
+WIDTH, HEIGHT = 560, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 14, 50
+MOST_BARS = 50
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One named series; ``style`` is the class that colours it."""
+
+    name: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A named upright line at ``at`` on the x axis."""
+
+    at: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear axis from value ``low`` to ``high`` over pixels ``start`` to ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def pixel(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def nice_step(span: float, most: int) -> float:
+    """Return the smallest of 1, 2, 5 x 10^n that cuts ``span`` > 0 into at most ``most`` pieces."""
+    rough = span / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * m for m in (1, 2, 5, 10, 20) if power * m >= rough * (1 - 1e-9))
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[tuple[float, str]]:
+    """Return round values from ``low`` to ``high`` with their labels; no label reads "-0"."""
+    step = nice_step(high - low, most)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [(i * step, number(i * step if i else 0.0, digits)) for i in range(first, last + 1)]
+
+
+def rebin(counts_LF: np.ndarray, low: float, width: float) -> tuple[np.ndarray, np.ndarray]:
+    """Join fine bins to at most ``MOST_BARS`` bars of a round width over what is not empty.
+
+    ``counts_LF`` holds L layers over F bins of ``width`` from ``low``. Returns counts [L, B], edges [B + 1].
+    No count is lost.
+    """
+    used = np.flatnonzero(counts_LF.sum(0))
+    if not len(used):
+        return counts_LF[:, :1], np.array([low, low + width])
+    first, last = int(used[0]), int(used[-1]) + 1
+    joined = max(1, round(nice_step(last - first, MOST_BARS)))
+    offset = round(low / width)  # a bar's edge falls on 0
+    bar_F = (np.arange(first, last) + offset) // joined
+    bars = bar_F - bar_F[0]
+    counts_LB = np.stack([np.bincount(bars, weights=row[first:last]) for row in counts_LF])
+    start = int(bar_F[0]) * joined - offset
+    return counts_LB.astype(np.int64), low + width * (start + joined * np.arange(counts_LB.shape[1] + 1))
+
+
+def histogram(
+    title: str,
+    x_name: str,
+    layers: Sequence[Layer],
+    counts_LB: np.ndarray,
+    edges: np.ndarray,
+    marks: Sequence[Mark] = (),
+    y_name: str = "pairs",
+    whole: bool = False,
+) -> Html:
+    """Draw stacked bars, the first layer below; every bar says its numbers when pointed at.
+
+    ``whole``: the values are whole numbers, in the middle of their bins.
+    """
+    xs = Axis(float(edges[0]), float(edges[-1]), LEFT, WIDTH - RIGHT)
+    top = max(1, int(counts_LB.sum(0).max()))
+    ys = Axis(0, top * 1.05, HEIGHT - BOTTOM, TOP)
+    digits = max(0, -math.floor(math.log10(edges[1] - edges[0]) + 1e-9))
+    bars = []
+    for b in range(counts_LB.shape[1]):
+        said = ", ".join(
+            f"{number(int(n))} {layer.name}" for n, layer in zip(counts_LB[:, b], layers, strict=True)
+        )
+        name = f"{_name_bar(edges[b], edges[b + 1], digits, whole)}: {said}"
+        left, right = xs.pixel(edges[b]), xs.pixel(edges[b + 1])
+        under, parts = 0, []
+        for layer, count in zip(layers, counts_LB[:, b], strict=True):
+            if count:
+                y, base = ys.pixel(under + count), ys.pixel(under)
+                parts.append(_rect(left, y, max(right - left - 1, 0.5), base - y, layer.style))
+            under += int(count)
+        if parts:
+            bars.append(tag("g", tag("title", name), *parts))
+    shown = [(at, name) for at, name in ticks(xs.low, xs.high) if not whole or at == int(at)]
+    counts = [(at, name) for at, name in ticks(0, ys.high, 5) if at == int(at)]
+    drawn = join([_grid(ys, counts, y_name), _x_axis(xs, shown, x_name), *bars])
+    lines = join(_mark(xs, mark) for mark in marks if xs.low <= mark.at <= xs.high)
+    return _figure(title, _describe(layers, counts_LB), join([drawn, lines]), layers)
+
+
+def _name_bar(low: float, high: float, digits: int, whole: bool) -> str:
+    if not whole:
+        return f"{number(float(low), digits)} to {number(float(high), digits)}"
+    first, last = round(low + 0.5), round(high - 0.5)
+    return number(first) if first == last else f"{number(first)} to {number(last)}"
+
+
+def scatter(
+    title: str, x_name: str, y_name: str, points: Sequence[tuple[Layer, np.ndarray, np.ndarray]]
+) -> Html:
+    """Draw one dot per (x, y), one path per layer; the axes span the finite values."""
+    shown = [p for p in points if len(p[1])]
+    x_all = np.concatenate([x for _, x, _ in shown]) if shown else np.zeros(1)
+    y_all = np.concatenate([y for _, _, y in shown]) if shown else np.zeros(1)
+    xs, ys = _span(x_all, LEFT, WIDTH - RIGHT), _span(y_all, HEIGHT - BOTTOM, TOP)
+    dots = [
+        tag(
+            "path",
+            d="".join(f"M{xs.pixel(a):.1f} {ys.pixel(b):.1f}h0" for a, b in zip(x, y, strict=True)),
+            class_=f"dots {layer.style}",
+        )
+        for layer, x, y in shown
+    ]
+    frame = join([_grid(ys, ticks(ys.low, ys.high, 5), y_name), _x_axis(xs, ticks(xs.low, xs.high), x_name)])
+    said = f"{sum(len(x) for _, x, _ in points):,} points"
+    return _figure(title, said, join([frame, *dots]), [layer for layer, _, _ in points])
+
+
+def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Html:
+    """Draw named values as bars to the left and right of zero; a row is (name, value, said on pointing)."""
+    height = 24
+    reach = max((abs(value) for _, value, _ in rows), default=1.0) or 1.0
+    xs = Axis(-reach * 1.02, reach * 1.02, 130, WIDTH - RIGHT)
+    bottom = TOP + height * len(rows)
+    parts = []
+    for i, (name, value, said) in enumerate(rows):
+        y, zero, end = TOP + i * height, xs.pixel(0), xs.pixel(value)
+        style = "kept" if value > 0 else "dropped"
+        parts.append(
+            tag(
+                "g",
+                tag("title", f"{name}: {said}"),
+                _rect(min(zero, end), y + 4, max(abs(end - zero), 0.5), height - 8, style),
+                _text(name if len(name) <= 16 else name[:15] + "\u2026", 120, y + 16, "end", "word"),
+            )
+        )
+    axis = _x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
+    zero = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=TOP, y2=bottom, class_="axis")
+    said = "; ".join(f"{name} {number(value, 2)}" for name, value, _ in rows)
+    layers = (Layer("kept more often", "kept"), Layer("dropped more often", "dropped"))
+    return _figure(title, said, join([axis, *parts, zero]), layers, bottom + BOTTOM)
+
+
+def _span(values: np.ndarray, start: float, end: float) -> Axis:
+    low, high = float(values.min()), float(values.max())
+    room = 0.04 * (high - low) or max(abs(high), 1e-3) * 0.1
+    return Axis(low - room, high + room, start, end)
+
+
+def _rect(x: float, y: float, width: float, height: float, style: str) -> Html:
+    return tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_=style)
+
+
+def _text(text: str, x: float, y: float, anchor: str, style: str | None = None) -> Html:
+    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=style)
+
+
+def _x_axis(xs: Axis, values: list[tuple[float, str]], name: str, base: float = HEIGHT - BOTTOM) -> Html:
+    labels = [_text(text, xs.pixel(value), base + 18, "middle") for value, text in values]
+    feet = [
+        tag(
+            "line",
+            x1=f"{xs.pixel(value):.1f}",
+            x2=f"{xs.pixel(value):.1f}",
+            y1=base,
+            y2=base + 4,
+            class_="axis",
+        )
+        for value, _ in values
+    ]
+    line = tag("line", x1=xs.start, x2=xs.end, y1=base, y2=base, class_="axis")
+    return join([line, *feet, *labels, _text(name, (xs.start + xs.end) / 2, base + 40, "middle", "name")])
+
+
+def _grid(ys: Axis, values: list[tuple[float, str]], name: str) -> Html:
+    parts = []
+    for value, text in values:
+        y = f"{ys.pixel(value):.1f}"
+        parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
+        parts.append(_text(text, LEFT - 8, ys.pixel(value) + 4, "end"))
+    middle = (ys.start + ys.end) / 2
+    turned = tag(
+        "text",
+        name,
+        transform=f"translate(12 {middle:.0f}) rotate(-90)",
+        text_anchor="middle",
+        class_="name",
+    )
+    return join([*parts, turned])
+
+
+def _mark(xs: Axis, mark: Mark) -> Html:
+    x = xs.pixel(mark.at)
+    right = x < (xs.start + xs.end) / 2
+    line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP - 6, y2=HEIGHT - BOTTOM, class_="mark")
+    return line + _text(mark.name, x + (6 if right else -6), TOP + 4, "start" if right else "end", "mark")
+
+
+def _describe(layers: Sequence[Layer], counts_LB: np.ndarray) -> str:
+    return ", ".join(
+        f"{number(int(n))} {layer.name}" for n, layer in zip(counts_LB.sum(1), layers, strict=True)
+    )
+
+
+def _figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height: float = HEIGHT) -> Html:
+    legend = tag(
+        "p",
+        *(tag("span", tag("i", class_=layer.style), layer.name) for layer in layers),
+        class_="legend",
+    )
+    svg = tag(
+        "svg",
+        tag("title", title),
+        tag("desc", said),
+        drawn,
+        viewBox=f"0 0 {WIDTH} {height:.0f}",
+        role="img",
+        aria_label=f"{title}: {said}",
+    )
+    return tag("figure", tag("figcaption", title), legend if len(layers) > 1 else None, svg, class_="chart")

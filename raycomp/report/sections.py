@@ -1,0 +1,216 @@
+"""The sections of the report below the first screen."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from raycomp.core.metrics import Histogram, PairMoments, spearman
+from raycomp.report.charts import Layer, Mark, bars, histogram, rebin, scatter
+from raycomp.report.markup import Html, Table, number, numeral, percent, table, tag
+from raycomp.report.summary import (
+    DISPLACEMENT,
+    DROP,
+    DROPPED,
+    SIDES,
+    SUPPORTED,
+    VALID,
+    WORDS,
+    Summary,
+)
+from raycomp.report.words import find_leanings
+from raycomp.schema import (
+    ALIGNMENT,
+    DROPPED_ALIGNMENT,
+    KEPT,
+    KINDS,
+    MEAN_PAS,
+    PHRASES,
+    SCORE,
+)
+
+NUM_LEANING = 12
+BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
+KIND_LAYERS = tuple(Layer(kind, f"kind-{kind}") for kind in KINDS)
+PAPER = "Go et al., arXiv 2605.22651"
+PAPER_CORRELATIONS = {MEAN_PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
+"""(Pearson, Spearman) of its section on what PAS is not: ViT-B/16, DataComp small."""
+
+
+def section(title: str, *children: object) -> Html:
+    """Return a section under its heading."""
+    return tag("section", tag("h2", title), *children)
+
+
+def draw_table(extra: Table) -> Html:
+    """Return a caller's own table as a section."""
+    note = tag("p", extra.note, class_="lead") if extra.note else None
+    return section(extra.title, note, table(extra.columns, extra.rows))
+
+
+def name_score(config: Mapping[str, Any]) -> str:
+    """Return what the final gate compared, as a reader says it."""
+    rule = config.get("select", {}).get("rule", "cpi")
+    aggregate = config.get("attribute", {}).get("aggregate", "mean")
+    if rule != "cpi":
+        return {"align_only": "alignment"}.get(rule, "score")
+    return {"fraction_supported": "supported share"}.get(aggregate, f"{aggregate} PAS")
+
+
+def shade_scale(summary: Summary) -> float:
+    """Return the drop at which shading is full: the 95th percentile of |drop|, to two figures; never 0."""
+    parts = [part.counts for (measure, _), part in summary.histograms.items() if measure == DROP]
+    count_B = np.sum(parts, axis=0)
+    if not np.any(count_B):
+        return 0.05
+    size_B = np.abs((np.arange(len(count_B)) + 0.5) / len(count_B) * 2 - 1)
+    order = np.argsort(size_B, kind="stable")
+    total_B = np.cumsum(count_B[order])
+    return float(f"{size_B[order][np.searchsorted(total_B, 0.95 * total_B[-1])]:.1e}")
+
+
+def _rows_and_edges(parts: list[Histogram]) -> tuple[np.ndarray, np.ndarray]:
+    """Join the histograms' bins to bars; what lies beyond counts in the end bins."""
+    count_LF = np.array([part.counts for part in parts])
+    count_LF[:, 0] += [part.under for part in parts]
+    count_LF[:, -1] += [part.over for part in parts]
+    low, high = parts[0].low, parts[0].high
+    return rebin(count_LF, low, (high - low) / count_LF.shape[1])
+
+
+def _draw_sides(
+    summary: Summary, measure: str, title: str, x_name: str, marks: Sequence[Mark] = (), whole: bool = False
+) -> Html:
+    if (measure, KEPT) not in summary.histograms:
+        return tag("figure", tag("figcaption", title), tag("p", "No rows.", class_="quiet"), class_="chart")
+    counts, edges = _rows_and_edges([summary.histograms[measure, side] for side in SIDES])
+    return histogram(title, x_name, BOTH_SIDES, counts, edges, marks, whole=whole)
+
+
+def draw_scores(summary: Summary, config: Mapping[str, Any]) -> Html:
+    """Return the histograms of alignment and mean PAS, kept against dropped, with the gates."""
+    rule = config.get("select", {}).get("rule", "cpi")
+    mean_gate = rule == "cpi" and config.get("attribute", {}).get("aggregate", "mean") == "mean"
+    gates = {
+        ALIGNMENT: summary.reasons[DROPPED_ALIGNMENT] > 0 and rule in ("cpi", "align_only"),
+        MEAN_PAS: mean_gate,
+    }
+    cuts = {ALIGNMENT: summary.lowest.get(ALIGNMENT), MEAN_PAS: summary.lowest.get(SCORE)}
+    marks = {
+        name: (Mark(at, f"gate {number(at)}"),) if gates[name] and at is not None else ()
+        for name, at in cuts.items()
+    }
+    return section(
+        "Scores",
+        tag(
+            "div",
+            _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", marks[ALIGNMENT]),
+            _draw_sides(summary, MEAN_PAS, "Mean PAS", "mean drop of cosine over phrases", marks[MEAN_PAS]),
+            class_="pair",
+        ),
+    )
+
+
+def draw_correlations(summary: Summary) -> Html | None:
+    """Return both correlations with their scatters, beside the paper's."""
+    pairs, phrases = summary.points.get(MEAN_PAS), summary.points.get(DROP)
+    rows, charts = [], []
+    if pairs and pairs.num_seen > 1:
+        x_M, y_M, kept_M = (pairs.columns[name] for name in (ALIGNMENT, MEAN_PAS, KEPT))
+        rows.append(_correlate("alignment, mean PAS", "pairs", MEAN_PAS, summary.moments[MEAN_PAS], x_M, y_M))
+        sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
+        points = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
+        charts.append(scatter("Mean PAS by alignment, of pairs", "alignment", "mean PAS", points))
+    if phrases and phrases.num_seen > 1:
+        x_M, y_M = (phrases.columns[name] for name in (DISPLACEMENT, DROP))
+        moments = reduce(PairMoments.merge, (summary.moments[kind] for kind in KINDS))
+        rows.append(_correlate("displacement, drop", "phrases", DROP, moments, x_M, y_M))
+        points = [(Layer("phrase", "kind-object"), x_M, y_M)]
+        title = "Drop by displacement of the text, of phrases"
+        charts.append(scatter(title, "text displacement, 1 - cosine", "drop", points))
+    if not rows:
+        return None
+    columns = (
+        "Correlation of",
+        "over",
+        "n",
+        "Pearson r",
+        "Spearman rho",
+        "points",
+        "r in paper",
+        "rho in paper",
+    )
+    note = (
+        "Pearson over all rows, Spearman and the dots over the points drawn by seed. "
+        f"In the paper ({PAPER}): ViT-B/16, over the pool that passed its alignment gate, and over 50,000 "
+        "interventions."
+    )
+    text = tag("p", note, class_="lead")
+    return section("What PAS is not", text, table(columns, rows), tag("div", *charts, class_="pair"))
+
+
+def _correlate(
+    name: str, unit: str, what: str, moments: PairMoments, x_M: np.ndarray, y_M: np.ndarray
+) -> tuple[object, ...]:
+    ours = number(moments.pearson, 3), number(spearman(x_M, y_M), 3)
+    theirs = (number(value, 3) for value in PAPER_CORRELATIONS[what])
+    return (name, unit, moments.count, numeral(ours[0]), numeral(ours[1]), len(x_M), *map(numeral, theirs))
+
+
+def draw_kinds(summary: Summary) -> Html | None:
+    """Return the phrases by kind: how many, on which side, and the histogram of their drops."""
+    if not summary.kinds:
+        return None
+    rows = []
+    for kind in KINDS:
+        kept, dropped, valid, supported = (
+            summary.kinds[kind, what] for what in (KEPT, DROPPED, VALID, SUPPORTED)
+        )
+        mean = summary.moments[kind].mean_y if valid else None
+        rows.append((kind, kept + dropped, kept, dropped, valid, mean, numeral(percent(supported, valid))))
+    columns = ("Kind", "phrases", "in kept pairs", "in dropped", "with a nonce", "mean drop", "drop > 0")
+    counts, edges = _rows_and_edges([summary.histograms[DROP, kind] for kind in KINDS])
+    chart = histogram(
+        "Drops by kind of phrase", "drop of cosine", KIND_LAYERS, counts, edges, y_name="phrases"
+    )
+    return section("Phrases", tag("div", chart, table(columns, rows), class_="pair"))
+
+
+def draw_removed(summary: Summary) -> Html | None:
+    """Return what selection changed: head nouns, caption length, number of phrases."""
+    heads = [summary.heads.get(side) for side in SIDES]
+    if None in heads:
+        return None
+    leanings = find_leanings(*heads, NUM_LEANING)
+    drawn = [
+        (
+            lean.word,
+            lean.z,
+            f"z {number(lean.z, 2)}, {number(lean.kept)} kept, {number(lean.dropped)} dropped",
+        )
+        for lean in leanings
+    ]
+    note = (
+        f"Head nouns of {number(heads[0].total)} phrases in kept and {number(heads[1].total)} in "
+        "dropped pairs, where parsed; ranked by the z score of their log-odds (Monroe et al. 2008)."
+    )
+    lost = max(words.most_lost for words in heads)
+    if lost:
+        note += f" Rare words were forgotten: a count may lack up to {number(lost)}."
+    columns = ("Head noun", "kept", "dropped", "log-odds", "z")
+    rows = [
+        (w.word, w.kept, w.dropped, numeral(number(w.log_odds, 2)), numeral(number(w.z, 2))) for w in leanings
+    ]
+    words = bars("Head nouns that lean most", drawn, "z score of the log-odds") if drawn else None
+    return section(
+        "What selection removed",
+        tag("p", note, class_="lead"),
+        tag("div", words, table(columns, rows) if rows else None, class_="pair"),
+        tag(
+            "div",
+            _draw_sides(summary, WORDS, "Caption length", "words", whole=True),
+            _draw_sides(summary, PHRASES, "Phrases of a caption", "phrases", whole=True),
+            class_="pair",
+        ),
+    )

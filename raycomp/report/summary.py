@@ -1,0 +1,267 @@
+"""What the report says of a corpus, in bounded memory: one summary per scores file, added up in any order.
+
+Letters: N rows of one file, P phrases of them. The corpus is the rows that have an alignment; parsed rows
+are those of them whose phrases are known, if only to be none.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.metrics import Histogram, PairMoments, Reservoir
+from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.report.samples import Chooser, Picks, Sample, draw
+from raycomp.report.words import WordCounts
+from raycomp.schema import (
+    ALIGNED_STATUSES,
+    ALIGNMENT,
+    CAPTION,
+    DROPPED_ALIGNMENT,
+    DROPPED_RANDOM,
+    DUPLICATE_UID,
+    GATE_REASONS,
+    KEPT,
+    KINDS,
+    MEAN_PAS,
+    OK,
+    PHRASES,
+    SCORE,
+    STATUS,
+    UID,
+)
+
+DROPPED = "dropped"
+SIDES = (KEPT, DROPPED)
+VALID, SUPPORTED = "valid", "supported"
+WORDS, DROP, DISPLACEMENT = "words", "drop", "displacement"
+ABOVE, BELOW, TOP, BOTTOM, ANY = "above", "below", "top", "bottom", "any"
+NUM_AROUND = 12
+NUM_NEAREST = 48
+"""The twelve around the threshold are drawn from this many nearest on each side."""
+NUM_EXTREMES = 6
+NUM_EXAMPLES = 3
+NUM_POINTS = 2000
+MOST_WORDS = 20_000
+FINE = (-1.0, 1.0, 10_000)
+"""Bins of 0.0002 for alignments, mean PAS and drops."""
+LENGTHS = (-0.5, 200.5, 201)
+"""One bin for each whole number up to 200."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts, histograms, sums and a few samples. ``Summary()`` is the summary of no rows."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    """Rows by status."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Rows by why they were dropped, and ``kept``."""
+    lowest: dict[str, float] = field(default_factory=dict)
+    """Where the gates cut: the lowest alignment that passed gate 1, the lowest kept score."""
+    histograms: dict[tuple[str, str], Histogram] = field(default_factory=dict)
+    """Alignment, mean PAS, words and number of phrases by side; drops by kind of phrase."""
+    moments: dict[str, PairMoments] = field(default_factory=dict)
+    """(alignment, mean PAS) over pairs; (displacement, drop) over the phrases of each kind."""
+    points: dict[str, Reservoir] = field(default_factory=dict)
+    """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases."""
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0."""
+    heads: dict[str, WordCounts] = field(default_factory=dict)
+    """Head nouns of phrases, lower case, by side."""
+    picks: dict[str, Picks] = field(default_factory=dict)
+    """Samples by why they are shown; examples of each status but ok under its name."""
+
+    @property
+    def rows(self) -> int:
+        return self.statuses.total()
+
+    @property
+    def num_aligned(self) -> int:
+        """The corpus: the N of both gates."""
+        return sum(self.statuses[status] for status in ALIGNED_STATUSES)
+
+    @property
+    def num_bad(self) -> int:
+        """Rows without an alignment, duplicates apart."""
+        return self.rows - self.num_aligned - self.statuses[DUPLICATE_UID]
+
+
+def merge(a: Summary, b: Summary) -> Summary:
+    """Return the summary of the rows of both; the rows must not overlap.
+
+    Any order gives the same page but for the last bits of the sums in ``moments``.
+    """
+    return Summary(**{f.name: _merge_parts(getattr(a, f.name), getattr(b, f.name)) for f in fields(Summary)})
+
+
+def _merge_parts(a: Any, b: Any) -> Any:
+    if isinstance(a, Counter):
+        return a + b
+    if isinstance(a, dict):
+        both = {key: _merge_parts(a[key], b[key]) for key in a if key in b}
+        return {key: both[key] if key in both else a.get(key, b.get(key)) for key in sorted({**a, **b})}
+    return min(a, b) if isinstance(a, float) else a.merge(b)
+
+
+def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: int) -> Summary:
+    """Summarise one scores file (its image_embedding is not read).
+
+    ``reason_N``: ``kept``, a gate's reason, or for rows without an alignment their status. ``score_N``
+    float32: the last gate's score, NaN where that gate did not rank the row. ``seed`` draws samples. Raises
+    ValueError where a reason does not go with its row's status.
+    """
+    status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
+    _check_reasons(table, status_N, reason_N)
+    uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
+    score_N = np.asarray(score_N, dtype=np.float64)
+    ranked_N = ~np.isnan(score_N)
+    chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
+    counts = Summary(
+        statuses=Counter(status_N.tolist()),
+        reasons=Counter(reason_N.tolist()),
+        lowest=_lowest({SCORE: score_N[ranked_N & kept_N]}),
+        picks=_pick(chooser, status_N, kept_N, ranked_N),
+    )
+    pairs = _summarise_pairs(table, reason_N, uid_N2, seed)
+    return merge(merge(counts, pairs), _summarise_phrases(table, kept_N, uid_N2, seed))
+
+
+def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) -> None:
+    gated_N = np.isin(reason_N, (KEPT, *GATE_REASONS))
+    wrong_N = np.where(np.isin(status_N, ALIGNED_STATUSES), ~gated_N, reason_N != status_N)
+    if wrong_N.any():
+        row = int(wrong_N.argmax())
+        raise ValueError(
+            f"uid {table[UID][row]}: reason {reason_N[row]!r} does not go with status {status_N[row]!r}"
+        )
+
+
+def _summarise_pairs(table: pa.Table, reason_N: np.ndarray, uid_N2: np.ndarray, seed: int) -> Summary:
+    """Summarise what a pair has once: alignment, mean PAS, caption length, number of phrases."""
+    kept_N = reason_N == KEPT
+    alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[MEAN_PAS])
+    passed_N = (reason_N != DROPPED_ALIGNMENT) & ~np.isnan(alignment_N)
+    words_N = np.where(np.isnan(alignment_N), np.nan, _num_words(table))
+    phrases_N = _floats(pc.list_value_length(table[PHRASES]))
+    both_N = ~np.isnan(alignment_N + pas_N)
+    columns = {ALIGNMENT: alignment_N[both_N], MEAN_PAS: pas_N[both_N], KEPT: kept_N[both_N]}
+    return Summary(
+        lowest=_lowest({ALIGNMENT: alignment_N[passed_N]}),
+        histograms={
+            **_by_side(ALIGNMENT, alignment_N, kept_N, FINE),
+            **_by_side(MEAN_PAS, pas_N, kept_N, FINE),
+            **_by_side(WORDS, words_N, kept_N, LENGTHS),
+            **_by_side(PHRASES, phrases_N, kept_N, LENGTHS),
+        },
+        moments={MEAN_PAS: PairMoments.of(columns[ALIGNMENT], columns[MEAN_PAS])},
+        points={MEAN_PAS: Reservoir.of(NUM_POINTS, seed, uid_N2[both_N], columns)},
+    )
+
+
+def _summarise_phrases(table: pa.Table, kept_N: np.ndarray, uid_N2: np.ndarray, seed: int) -> Summary:
+    """Summarise what every phrase has: kind, head noun, drop and displacement."""
+    lists = table[PHRASES].combine_chunks()
+    row_P, phrase_P = pc.list_parent_indices(lists).to_numpy(), lists.flatten()
+    drop_P = _floats(pc.struct_field(phrase_P, DROP))
+    displacement_P = _floats(pc.struct_field(phrase_P, DISPLACEMENT))
+    kind_P = pc.struct_field(phrase_P, "kind").to_numpy(zero_copy_only=False)
+    head_P = pc.utf8_lower(pc.struct_field(phrase_P, "target")).to_numpy(zero_copy_only=False)
+    side_P = np.where(kept_N[row_P], KEPT, DROPPED)
+    valid_P = ~np.isnan(drop_P + displacement_P)
+    kinds = {kind: valid_P & (kind_P == kind) for kind in KINDS}
+    columns = {DISPLACEMENT: displacement_P[valid_P], DROP: drop_P[valid_P]}
+    return Summary(
+        histograms={(DROP, kind): Histogram.of(drop_P[at_P], *FINE) for kind, at_P in kinds.items()},
+        moments={kind: PairMoments.of(displacement_P[at_P], drop_P[at_P]) for kind, at_P in kinds.items()},
+        points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
+        kinds=Counter(zip(kind_P.tolist(), side_P.tolist(), strict=True))
+        + Counter((kind, VALID) for kind in kind_P[valid_P])
+        + Counter((kind, SUPPORTED) for kind in kind_P[valid_P & (drop_P > 0)]),
+        heads={side: WordCounts.of(MOST_WORDS, head_P[side_P == side].tolist()) for side in SIDES},
+    )
+
+
+def _phrase_uids(uid_N2: np.ndarray, row_P: np.ndarray) -> np.ndarray:
+    """Return an own uid for each phrase: its row's, hashed, and its place in the row; uint64 (P, 2)."""
+    place_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
+    return np.stack([hash_uids(uid_N2, 0)[row_P], place_P.astype(np.uint64)], axis=1)
+
+
+def _pick(
+    chooser: Chooser, status_N: np.ndarray, kept_N: np.ndarray, ranked_N: np.ndarray
+) -> dict[str, Picks]:
+    score_N = chooser.score_N
+    faults = sorted(set(status_N.tolist()) - {OK})
+    return {
+        ABOVE: chooser.first(NUM_NEAREST, ranked_N & kept_N, score_N),
+        BELOW: chooser.first(NUM_NEAREST, ranked_N & ~kept_N, -score_N),
+        TOP: chooser.first(NUM_EXTREMES, ranked_N, -score_N),
+        BOTTOM: chooser.first(NUM_EXTREMES, ranked_N, score_N),
+        ANY: chooser.first(NUM_AROUND, np.isin(status_N, ALIGNED_STATUSES)),
+        **{status: chooser.first(NUM_EXAMPLES, status_N == status) for status in faults},
+    }
+
+
+def _lowest(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(value_N.min()) for name, value_N in values.items() if len(value_N)}
+
+
+def _by_side(
+    measure: str, value_N: np.ndarray, kept_N: np.ndarray, bins: tuple[float, float, int]
+) -> dict[tuple[str, str], Histogram]:
+    return {
+        (measure, side): Histogram.of(value_N[at_N & ~np.isnan(value_N)], *bins)
+        for side, at_N in ((KEPT, kept_N), (DROPPED, ~kept_N))
+    }
+
+
+def _num_words(table: pa.Table) -> np.ndarray:
+    words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(table[CAPTION]))
+    return _floats(pc.list_value_length(words))
+
+
+def _floats(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """Return float64, nulls as NaN."""
+    value_N = pc.fill_null(pc.cast(column, pa.float64()), np.nan)
+    return value_N.to_numpy() if isinstance(value_N, pa.ChunkedArray) else value_N.to_numpy(False)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The samples whose photos the page shows; each part best score first."""
+
+    around: tuple[Sample, ...]
+    top: tuple[Sample, ...] = ()
+    bottom: tuple[Sample, ...] = ()
+    has_threshold: bool = True
+    """False where no row was dropped by a score: ``around`` is then drawn from all of the corpus."""
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All of them, each uid once: whose image bytes ``render`` wants."""
+        return list({s.uid: s for s in (*self.around, *self.top, *self.bottom)}.values())
+
+
+def choose_shown(summary: Summary) -> Shown:
+    """Choose what the page shows: six drawn on each side of the threshold, the top and the bottom six.
+
+    Fewer on one side leave more to the other. A random draw's scores rank nothing worth looking at.
+    """
+    samples = {name: picks.samples for name, picks in summary.picks.items()}
+    if summary.reasons[DROPPED_RANDOM]:
+        return Shown(samples[ANY], has_threshold=False)
+    above, below = samples.get(ABOVE, ()), samples.get(BELOW, ())
+    half = NUM_AROUND // 2
+    kept = draw(above, max(half, NUM_AROUND - len(below)))
+    around = (*reversed(kept), *draw(below, NUM_AROUND - len(kept)))
+    return Shown(
+        around=around if below else samples.get(ANY, ()),
+        top=samples.get(TOP, ()),
+        bottom=tuple(reversed(samples.get(BOTTOM, ()))),
+        has_threshold=bool(below),
+    )
