@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.schema import scores_schema
+from raycomp.schema import aligned_schema, scores_schema
 from raycomp.shards.scores import read_columns, write_table
 
 NUM_ROWS = 500
-SCHEMA = scores_schema(8)
+SCHEMA = scores_schema(aligned_schema(8, "float32"))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_equal_tables_give_equal_bytes(table, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_round_trip(table, tmp_path, dtype):
     uri = str(tmp_path / "deep" / "0.parquet")
-    schema = scores_schema(8, dtype)
+    schema = scores_schema(aligned_schema(8, dtype))
     write_table(table.cast(schema), uri, schema)
     back = read_columns(uri)
     assert back.schema.equals(schema) and back.equals(table.cast(schema))

@@ -1,0 +1,40 @@
+"""Any input shard: opened, read as rows, and asked for the original members of chosen samples."""
+
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+
+from raycomp.shards.paths import ShardPath, resolve
+from raycomp.shards.table import extract_table, read_table
+from raycomp.shards.tar import extract_tar, read_tar
+
+# What one request to S3 asks for while a tar is streamed.
+_BUFFER_BYTES = 8 << 20
+
+
+def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+    """Yield every sample of a shard, good or bad, as tables of SAMPLE_SCHEMA; see read_tar and read_table.
+
+    Called again, it yields equal tables. Raises OSError where the storage fails.
+    """
+    filesystem, path = resolve(shard.uri)
+    if shard.format == "tar":
+        with filesystem.open_input_stream(path, buffer_size=_BUFFER_BYTES) as stream:
+            yield from read_tar(stream, shard, block_rows)
+    else:
+        with filesystem.open_input_file(path) as file:
+            yield from read_table(file, shard, block_rows, filesystem)
+
+
+def extract(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Yield (position, {extension: original bytes}) of the samples at ``positions``, in order of position.
+
+    A sample of a Parquet shard gets the members it would have in a tar: image, txt, json.
+    """
+    filesystem, path = resolve(shard.uri)
+    if shard.format == "tar":
+        with filesystem.open_input_stream(path, buffer_size=_BUFFER_BYTES) as stream:
+            yield from extract_tar(stream, positions)
+    else:
+        with filesystem.open_input_file(path) as file:
+            yield from extract_table(file, shard, positions, filesystem)

@@ -1,0 +1,212 @@
+"""Parquet as input: image bytes or image paths with captions, every row of the file one sample."""
+
+import errno
+import json
+import math
+import posixpath
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs, types
+
+from raycomp import schema
+from raycomp.shards.paths import ShardPath, resolve
+from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, sample_uid, shard_row
+
+# The first column of each list that a file has is taken. An image column holds bytes, text (a path) or
+# Hugging Face's struct of bytes and path.
+IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath")
+CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT")
+
+_UNDECODABLE = b"\xff"
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+_EXTRACT_ROWS = 64
+
+_MAGIC = {
+    b"\xff\xd8\xff": "jpg",
+    b"\x89PNG": "png",
+    b"GIF8": "gif",
+    b"BM": "bmp",
+    b"II*\0": "tif",
+    b"MM\0*": "tif",
+}
+
+
+class _BrokenTable(Exception):
+    def __init__(self, status: str):
+        super().__init__(status)
+        self.status = status
+
+
+class _Watched:
+    """A file that remembers whether it failed: Arrow raises OSError for damaged data too."""
+
+    def __init__(self, file: Any):
+        self.file = file
+        self.failed = False
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self.file.read(size)
+        except OSError:
+            self.failed = True
+            raise
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def close(self) -> None:
+        """Leave the file to whoever opened it."""
+
+    @property
+    def closed(self) -> bool:
+        return self.file.closed
+
+
+def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file as tables of SAMPLE_SCHEMA, holding a block and a page at a time.
+
+    ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead to a file
+    below the folder of the Parquet file; any other path, and rows that img2dataset failed on, are no_image.
+    The key is the column ``key``, else the row's number in nine digits; ``uid`` and ``url`` are taken where
+    there are such columns; ``json`` holds every column but the image, with null for what json cannot say. A
+    file that is no Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row
+    after the rows before the damage. Errors of the file system pass through.
+    """
+    return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
+
+
+def extract_table(
+    file: Any, shard: ShardPath, positions: Collection[int], filesystem: fs.FileSystem
+) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Yield (position, {extension: bytes}) of the rows at ``positions``: image, txt and json members.
+
+    Reads only the row groups that hold one. The image's extension is what its first bytes say, else jpg.
+    """
+    wanted = set(positions)
+    try:
+        for start, batch in _batches(file, _EXTRACT_ROWS, wanted):
+            for i in (i for i in range(len(batch)) if start + i in wanted):
+                row = next(_read_batch(batch.slice(i, 1), start + i, shard, filesystem))
+                members = {} if row.image is None else {_sniff(row.image): row.image}
+                if row.caption is not None:
+                    members["txt"] = row.caption.encode()
+                yield start + i, {**members, "json": (row.json or "{}").encode()}
+    except _BrokenTable:
+        return
+
+
+def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[Row]:
+    try:
+        for start, batch in _batches(file, block_rows, None):
+            yield from _read_batch(batch, start, shard, filesystem)
+    except _BrokenTable as broken:
+        yield shard_row(shard, broken.status)
+
+
+def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (position of the first row, batch), only of row groups with a wanted position (None = all)."""
+    watched = _Watched(file)
+    status = schema.UNREADABLE_SHARD
+    try:
+        parquet = pq.ParquetFile(pa.PythonFile(watched, "r"), pre_buffer=False, buffer_size=1 << 20)
+        status = schema.TRUNCATED_SHARD
+        end = 0
+        for group in range(parquet.num_row_groups):
+            start, end = end, end + parquet.metadata.row_group(group).num_rows
+            if wanted is not None and not any(start <= position < end for position in wanted):
+                continue
+            for batch in parquet.iter_batches(num_rows, row_groups=[group], use_threads=False):
+                yield start, batch
+                start += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        if watched.failed:
+            raise
+        raise _BrokenTable(status) from error
+
+
+def _read_batch(
+    batch: pa.RecordBatch, start: int, shard: ShardPath, filesystem: fs.FileSystem
+) -> Iterator[Row]:
+    names = batch.schema.names
+    images = next((name for name in IMAGE_COLUMNS if name in names), None)
+    captions = next((name for name in CAPTION_COLUMNS if name in names), None)
+    folder = posixpath.dirname(resolve(shard.uri)[1])
+    columns = {name: _values(batch.column(i)) for i, name in enumerate(names)}
+    image_values = columns.pop(images, [None] * len(batch))
+    for i in range(len(batch)):
+        fields = {name: values[i] for name, values in columns.items()}
+        bad_json = any(value is _UNDECODABLE for value in fields.values())
+        image = _load_image(image_values[i], filesystem, folder)
+        found = fields.get(captions)
+        caption = decode_text(found)
+        own_key = fields.get("key")
+        key = str(own_key) if isinstance(own_key, str | int) and own_key != "" else f"{start + i:09d}"
+        yield Row(
+            key,
+            judge(image is not None, found is not None, caption, bad_json),
+            sample_uid(shard.name, key, fields.get("uid")),
+            decode_text(fields.get("url")),
+            caption,
+            image,
+            json.dumps(_plain(fields), ensure_ascii=False),
+        )
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return Python values; text that is not UTF-8 becomes _UNDECODABLE, types json lacks become text."""
+    kind = column.type
+    if types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind):
+        column = column.cast(pa.string())
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError:
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return _UNDECODABLE
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as json can hold it: bytes and numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | None:
+    """Return the bytes of an image given as bytes, path or struct of both; None if there is none."""
+    if isinstance(value, dict):
+        value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
+    if not isinstance(value, str):
+        return value if isinstance(value, bytes) and value is not _UNDECODABLE else None
+    path = posixpath.normpath(posixpath.join(folder, value))
+    if not path.startswith(folder.rstrip("/") + "/") or "\0" in path:
+        return None
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return stream.read()
+    except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError) or error.errno in _NO_FILE
+        if is_missing or filesystem.get_file_info(path).type == fs.FileType.Directory:
+            return None
+        raise
+
+
+def _sniff(image: bytes) -> str:
+    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
+        return "webp"
+    return next((extension for magic, extension in _MAGIC.items() if image.startswith(magic)), "jpg")

@@ -1,0 +1,194 @@
+"""Parquet as input: every row of a file is a row, in the file's order, whatever is wrong with it."""
+
+import datetime
+import io
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from raycomp import schema
+from raycomp.shards.paths import expand_input
+from raycomp.shards.reader import extract, read_shard
+from raycomp.shards.rows import sample_uid
+from raycomp.shards.table import read_table
+
+UID = "0123456789abcdef0123456789abcdef"
+
+
+def write(folder: Path, columns: dict, **options) -> str:
+    path = folder / "in.parquet"
+    pq.write_table(pa.table(columns), path, **options)
+    return str(path)
+
+
+def read(path: str, block_rows: int = 4) -> list[dict]:
+    (shard,) = expand_input(path)
+    tables = list(read_shard(shard, block_rows))
+    assert all(table.schema == schema.SAMPLE_SCHEMA for table in tables)
+    found = pa.concat_tables(tables).to_pylist()
+    assert [row["position"] for row in found] == list(range(len(found)))
+    assert [row["is_last"] for row in found] == [False] * (len(found) - 1) + [True]
+    return found
+
+
+@pytest.mark.parametrize("caption", ["caption", "text", "txt", "TEXT"])
+@pytest.mark.parametrize("image", ["image", "jpg", "png", "webp", "struct", "large"])
+def test_photos_as_bytes(photos, tmp_path, image, caption):
+    pixels = [data for data, _ in photos]
+    column = pa.array(pixels, pa.large_binary() if image == "large" else pa.binary())
+    if image == "struct":
+        column = pa.array([{"bytes": data, "path": "gone.jpg"} for data in pixels])
+    name = image if image in ("jpg", "png", "webp") else "image"
+    columns = {name: column, caption: [text for _, text in photos]}
+    found = read(write(tmp_path, columns, row_group_size=17))
+    assert [(row["image"], row["caption"]) for row in found] == photos
+    assert {row["status"] for row in found} == {"ok"}
+    assert found[3]["key"] == "000000003" and found[3]["uid"] == sample_uid("in.parquet", "000000003")
+
+
+@pytest.mark.parametrize("kind", ["image_path", "filepath", "image", "struct"])
+def test_photos_as_paths(photos, tmp_path, kind):
+    (tmp_path / "images").mkdir()
+    for i, (data, _) in enumerate(photos[:4]):
+        (tmp_path / f"images/{i}.jpg").write_bytes(data)
+    (tmp_path.parent / "outside.jpg").write_bytes(b"secret")
+    paths = [f"images/{i}.jpg" for i in range(3)] + [f"{tmp_path}/images/3.jpg"]
+    wrong = [
+        "none.jpg",
+        "images",
+        "",
+        "../outside.jpg",
+        str(tmp_path.parent / "outside.jpg"),
+        "a\0b",
+        "x" * 5000,
+    ]
+    values = [*paths, *wrong, None]
+    column = pa.array([{"bytes": None, "path": path} for path in values]) if kind == "struct" else values
+    columns = {"image" if kind == "struct" else kind: column, "caption": ["a dog"] * len(values)}
+    found = read(write(tmp_path, columns))
+    assert [row["image"] for row in found[:4]] == [data for data, _ in photos[:4]]
+    assert [row["status"] for row in found] == ["ok"] * 4 + ["no_image"] * 8
+
+
+def test_other_columns_go_into_json(tmp_path):
+    columns = {
+        "jpg": [b"x", b"y"],
+        "text": ["a dog", None],
+        "uid": [UID.upper(), "short"],
+        "key": ["k0", "k1"],
+        "url": ["http://x", None],
+        "score": [0.5, float("nan")],
+        "at": [datetime.datetime(2020, 1, 2), None],
+        "tags": [["a", "b"], []],
+        "embedding": [b"\0\1", None],
+    }
+    first, second = read(write(tmp_path, columns))
+    assert (first["key"], first["uid"], first["url"]) == ("k0", UID, "http://x")
+    assert json.loads(first["json"]) == {
+        "text": "a dog", "uid": UID.upper(), "key": "k0", "url": "http://x", "score": 0.5,
+        "at": "2020-01-02 00:00:00.000000", "tags": ["a", "b"], "embedding": None,
+    }  # fmt: skip
+    assert json.loads(second["json"])["score"] is None
+    assert (second["status"], second["uid"]) == ("no_caption", sample_uid("in.parquet", "k1"))
+
+
+def test_rows_of_img2dataset_that_failed(tmp_path):
+    columns = {
+        "jpg": [b"x", None, None],
+        "caption": ["a", "b", "c"],
+        "key": ["000000000", "000000001", "000000002"],
+        "status": ["success", "failed_to_download", "failed_to_resize"],
+    }
+    assert [row["status"] for row in read(write(tmp_path, columns))] == ["ok", "no_image", "no_image"]
+
+
+def test_bad_rows(tmp_path):
+    """Text that is not UTF-8 can stand in a string column: nothing checks it on the way."""
+
+    def texts(*values: bytes) -> pa.Array:
+        return pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
+
+    columns = {
+        "jpg": [b"x"] * 4,
+        "caption": texts(b"a dog", b"caf\xe9", b" ", b"a cat"),
+        "place": texts(b"Rome", b"Oslo", b"Bern", b"\xff"),
+    }
+    found = read(write(tmp_path, columns))
+    assert [row["status"] for row in found] == ["ok", "bad_encoding", "empty_caption", "bad_json"]
+    assert json.loads(found[1]["json"]) == {"caption": None, "place": "Oslo"}
+
+
+def test_missing_columns_are_rows(tmp_path):
+    assert [row["status"] for row in read(write(tmp_path, {"caption": ["a", "b"]}))] == ["no_image"] * 2
+    assert [row["status"] for row in read(write(tmp_path, {"jpg": [b"a"]}))] == ["no_caption"]
+
+
+def test_faults_of_the_file(tmp_path):
+    rng = random.Random(0)
+    columns = {"jpg": [rng.randbytes(20_000) for _ in range(40)], "caption": ["a"] * 40}
+    path = Path(write(tmp_path, columns, row_group_size=10, use_dictionary=False))
+    whole = path.read_bytes()
+
+    def faults(data: bytes) -> list[str]:
+        path.write_bytes(data)
+        return [row["status"] for row in read(str(path))]
+
+    assert faults(whole) == ["ok"] * 40
+    for data in (b"", b"no parquet", whole[: len(whole) // 2], whole[:-3], b"x" * 9000):
+        assert faults(data) == ["unreadable_shard"]
+    page = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(2).column(0).data_page_offset
+    damaged = whole[:page] + b"\xff" * 50 + whole[page + 50 :]
+    assert faults(damaged) == ["ok"] * 20 + ["truncated_shard"]
+    assert faults(b"") == ["unreadable_shard"]
+    write(tmp_path, {"jpg": pa.array([], pa.binary()), "caption": pa.array([], pa.string())})
+    assert [row["status"] for row in read(str(path))] == ["empty_shard"]
+
+
+def test_errors_of_the_file_system_pass_through(tmp_path):
+    class Failing(io.BytesIO):
+        num_reads = 0
+
+        def read(self, size: int = -1) -> bytes:
+            self.num_reads += 1
+            if self.num_reads > 4:
+                raise ConnectionResetError("the connection broke")
+            return super().read(size)
+
+    columns = {"jpg": [bytes(20_000)] * 200, "caption": ["a"] * 200}
+    path = write(tmp_path, columns, row_group_size=10, compression="none", use_dictionary=False)
+    (shard,) = expand_input(path)
+    file = Failing(Path(path).read_bytes())
+    with pytest.raises(ConnectionResetError):
+        list(read_table(file, shard, 4, fs.LocalFileSystem()))
+
+
+def test_memory_holds_a_block_not_the_file(tmp_path):
+    """A row group of 64 MB is read 8 rows at a time in a small part of that."""
+    rng = random.Random(0)
+    columns = {"jpg": [rng.randbytes(250_000) for _ in range(256)], "caption": ["a"] * 256}
+    options = {"compression": "none", "use_dictionary": False, "write_batch_size": 4}
+    (shard,) = expand_input(write(tmp_path, columns, **options))
+    del columns
+    before, most = pa.total_allocated_bytes(), 0
+    for table in read_shard(shard, 8):
+        most = max(most, pa.total_allocated_bytes() - before)
+        assert len(table) == 8
+    assert most < 24e6
+
+
+def test_extract_gives_tar_members(photos, tmp_path):
+    images = [data for data, _ in photos[:20]]
+    images[5:10] = [b"\x89PNG..", b"RIFF....WEBP", b"GIF89a", b"BM..", b"??"]
+    columns = {"image": images, "caption": [text for _, text in photos[:20]], "uid": [UID] * 20}
+    (shard,) = expand_input(write(tmp_path, columns, row_group_size=3))
+    found = dict(extract(shard, {19, 0, 5, 6, 7, 8, 9, 77}))
+    extensions = [next(iter(members)) for members in found.values()]
+    assert extensions == ["jpg", "png", "webp", "gif", "bmp", "jpg", "jpg"]
+    assert list(found) == [0, 5, 6, 7, 8, 9, 19]
+    assert found[19]["jpg"] == images[19] and found[19]["txt"].decode() == photos[19][1]
+    assert json.loads(found[19]["json"]) == {"caption": photos[19][1], "uid": UID}
