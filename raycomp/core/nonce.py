@@ -1,0 +1,150 @@
+"""The Three-Invariance replacement protocol (Go et al., arXiv 2605.22651, section 4.3).
+
+A nonce takes the place of a phrase's nominal target in the caption: as many BPE tokens (Eq. 4), no meaning,
+and the target's capitals, plural, possessive, hyphens and digits. The paper says what has to hold and not
+how; the rules are ours. Tokens are BPE ids without start and end of text. A nonce has one of three forms:
+``plural``, or ``vowel`` or ``consonant`` by its first letter, so that "a" and "an" before it stay right.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+CONSONANT = "consonant"
+VOWEL = "vowel"
+PLURAL = "plural"
+FORMS = (CONSONANT, VOWEL, PLURAL)
+
+PAST_CONTEXT = "past_context"
+NOT_A_WORD = "not_a_word"
+NO_NONCE_OF_LENGTH = "no_nonce_of_length"
+TOKENS_CHANGE = "tokens_change"
+REASONS = {
+    PAST_CONTEXT: "the target does not lie wholly before the text encoder's cut",
+    NOT_A_WORD: "the target has no Latin letter: a number, an emoji, another script",
+    NO_NONCE_OF_LENGTH: "the target has a word of more tokens than any nonce",
+    TOKENS_CHANGE: "with every nonce tried, tokens outside the target would change too",
+}
+
+Pools = Mapping[tuple[int, str], Sequence[str]]
+"""(num_tokens, form) -> nonces in lower case."""
+
+_LETTER = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
+_WORD = re.compile(f"[{_LETTER}][{_LETTER}\u0300-\u036f]*")
+_POSSESSIVE = re.compile("['\u2019]s$", re.IGNORECASE)
+_IRREGULAR_PLURALS = ("women", "children", "people", "feet", "teeth", "geese", "mice", "oxen")
+_NOT_MEN = ("specimen", "abdomen", "regimen", "omen", "semen", "ramen", "stamen", "acumen", "amen", "hymen")
+_SINGULARS_IN_S = frozenset(
+    "alias asbestos atlas bias canvas chaos christmas cosmos gas kansas lens news texas vegas".split()
+)
+
+
+def find_words(target: str) -> list[tuple[int, int]]:
+    """Return the (start, end) of the words of a target that are replaced; none if it has no Latin letter.
+
+    They are its runs of Latin letters, a possessive 's apart; single letters ("T-shirt", "F16") only where
+    there is nothing longer.
+    """
+    stem = _POSSESSIVE.sub("", target)
+    runs = [match.span() for match in _WORD.finditer(stem)]
+    return [(start, end) for start, end in runs if end - start > 1] or runs
+
+
+def is_plural(word: str) -> bool:
+    """Guess by its ending whether a noun is a plural.
+
+    "-s" is one, but not "-ss", "-us", "-is" or a known singular; so are "men" and its like.
+    """
+    word = word.lower()
+    if word.endswith("s"):
+        return not word.endswith(("ss", "us", "is")) and word not in _SINGULARS_IN_S
+    return word.endswith(_IRREGULAR_PLURALS) or (word.endswith("men") and not word.endswith(_NOT_MEN))
+
+
+def form_of(word: str) -> str:
+    """Return which form of nonce can stand for ``word``."""
+    if is_plural(word):
+        return PLURAL
+    return VOWEL if word[:1].lower() in "aeio" else CONSONANT
+
+
+def copy_case(nonce: str, word: str) -> str:
+    """Return ``nonce`` with the capitals of ``word``, letter by letter; a longer nonce ends like its last."""
+    upper = [letter.isupper() for letter in word]
+    upper += upper[-1:] * len(nonce)
+    return "".join(letter.upper() if up else letter for letter, up in zip(nonce, upper, strict=False))
+
+
+def draw_nonces(
+    target: str, count_tokens: Callable[[str], int], count: int, key: str, seed: int, pools: Pools
+) -> list[str]:
+    """Draw up to ``count`` distinct replacements of a target.
+
+    They depend on nothing but the target in lower case, the lengths of its words in tokens, ``key`` and
+    ``seed``; with ``key`` "" a target has the same nonces in every caption, a sample's own key changes them
+    from sample to sample. Fewer come back where a pool is small, none where a word is longer than any nonce
+    or the target has no word.
+    """
+    spans = find_words(target)
+    if not spans:
+        return []
+    draws = []
+    for start, end in spans:
+        word = target[start:end]
+        pool = pools.get((count_tokens(word), form_of(word)), ())
+        name = "\0".join((str(seed), key, target.lower(), str(start)))
+        draws.append([copy_case(nonce, word) for nonce in _shuffle(pool, name, count, word.lower())])
+    return [_replace(target, spans, words) for words in zip(*draws, strict=False)]
+
+
+def _shuffle(pool: Sequence[str], name: str, count: int, never: str) -> Iterator[str]:
+    """Yield up to ``count`` members of the pool, but not ``never``, in an order that ``name`` decides."""
+    left = [nonce for nonce in pool if nonce != never]
+    for j in range(min(count, len(left))):
+        digest = blake2b(f"{name}\0{j}".encode(), digest_size=8).digest()
+        yield left.pop(int.from_bytes(digest, "big") % len(left))
+
+
+def _replace(target: str, spans: list[tuple[int, int]], words: Sequence[str]) -> str:
+    for (start, end), word in reversed(list(zip(spans, words, strict=True))):
+        target = target[:start] + word + target[end:]
+    return target
+
+
+def make_counterfactual(caption: str, start: int, end: int, nonce: str) -> str:
+    """Return the caption with its characters [start:end] replaced (Eq. 2)."""
+    return caption[:start] + nonce + caption[end:]
+
+
+def find_fault(
+    caption_tokens: Sequence[int],
+    counterfactual_tokens: Sequence[int],
+    target_tokens: Sequence[int],
+    nonce_tokens: Sequence[int],
+    context_length: int,
+) -> str | None:
+    """Check token invariance on the whole caption: None if it holds, else the reason.
+
+    It holds where the caption is A + target + B and the counterfactual A + nonce + B, token by token, nonce
+    and target being equally long but not equal, and A + target survives the cut to ``context_length`` tokens
+    with start and end of text (open_clip keeps the first ``context_length - 2``). No character offset is
+    mapped to tokens: cleaning (HTML, white space, mojibake) may move them.
+    """
+    length = len(target_tokens)
+    inner = _first_difference(target_tokens, nonce_tokens)
+    first = _first_difference(caption_tokens, counterfactual_tokens)
+    same_lengths = len(nonce_tokens) == length and len(counterfactual_tokens) == len(caption_tokens)
+    if not same_lengths or inner is None or first is None or first < inner:
+        return TOKENS_CHANGE
+    start, end = first - inner, first - inner + length
+    if (
+        caption_tokens[start:end] != target_tokens
+        or counterfactual_tokens[start:end] != nonce_tokens
+        or caption_tokens[end:] != counterfactual_tokens[end:]
+    ):
+        return TOKENS_CHANGE
+    return PAST_CONTEXT if end > context_length - 2 else None
+
+
+def _first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)

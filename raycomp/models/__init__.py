@@ -1,0 +1,1 @@
+"""The foreign models: open_clip, the spaCy parser, checkpoints."""

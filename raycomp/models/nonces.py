@@ -1,0 +1,113 @@
+"""Nonces for the phrases of captions, under CLIP's tokenizer; the words come from ``data/nonces``."""
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+
+from open_clip.tokenizer import SimpleTokenizer
+
+from raycomp.core.nonce import (
+    NO_NONCE_OF_LENGTH,
+    NOT_A_WORD,
+    PAST_CONTEXT,
+    TOKENS_CHANGE,
+    Pools,
+    draw_nonces,
+    find_fault,
+    find_words,
+    make_counterfactual,
+)
+
+SPARE_NONCES = 7
+"""Drawn beyond the count asked for, in case some would change other tokens."""
+
+
+@cache
+def load_nonce_pools() -> Pools:
+    """Return the shipped nonces, num_tokens from 1 to 12; made by ``jobs/build_nonce_pool.py``."""
+    pools: dict[tuple[int, str], list[str]] = {}
+    table = files("raycomp.models").joinpath("data/nonces/nonces.tsv").read_text(encoding="ascii")
+    for line in table.splitlines():
+        num_tokens, form, nonce = line.split("\t")
+        pools.setdefault((int(num_tokens), form), []).append(nonce)
+    return pools
+
+
+class NonceMaker:
+    """Finds the nonces of a caption's phrases and checks each on the whole caption.
+
+    For models that read text with CLIP's own BPE, as open_clip's ``SimpleTokenizer`` does; the shipped
+    nonces have their lengths under it alone. Raises ValueError naming the model for any other tokenizer.
+    """
+
+    def __init__(self, tokenizer: SimpleTokenizer, seed: int = 0, model: str = "the model"):
+        _check_tokenizer(tokenizer, model)
+        self.encode = tokenizer.encode
+        self.context_length = tokenizer.context_length
+        self.seed = seed
+        self._encode_words = lru_cache(1 << 16)(tokenizer.encode)
+        self._draw = lru_cache(1 << 16)(self._draw_nonces)
+
+    def make(
+        self, caption: str, targets: Sequence[tuple[int, int]], count: int, key: str = ""
+    ) -> list[list[str] | str]:
+        """Return for every (start, end) of ``targets`` its nonces, or the reason (``core.nonce``) why it has
+        none.
+
+        Offsets count characters of ``caption``. There are ``count`` distinct nonces, fewer only where others
+        are invalid. ``key`` is "" for the same nonces in every caption, or a sample's own key for others in
+        each.
+        """
+        tokens = self.encode(caption) if targets else []
+        found: list[list[str] | str] = []
+        cut = len(caption)
+        for start, end in targets:
+            nonces = self._find(caption, tokens, start, end, count, key) if start < cut else PAST_CONTEXT
+            if nonces == PAST_CONTEXT:
+                cut = start
+            found.append(nonces)
+        return found
+
+    def _find(
+        self, caption: str, tokens: list[int], start: int, end: int, count: int, key: str
+    ) -> list[str] | str:
+        target = caption[start:end]
+        if not find_words(target):
+            return NOT_A_WORD
+        drawn = self._draw(target, count + SPARE_NONCES, key)
+        if not drawn:
+            return NO_NONCE_OF_LENGTH
+        valid: list[str] = []
+        for nonce in drawn:
+            fault = find_fault(
+                tokens,
+                self.encode(make_counterfactual(caption, start, end, nonce)),
+                self._encode_words(target),
+                self._encode_words(nonce),
+                self.context_length,
+            )
+            if fault == PAST_CONTEXT:
+                return fault
+            if fault is None:
+                valid.append(nonce)
+                if len(valid) == count:
+                    break
+        return valid or TOKENS_CHANGE
+
+    def _draw_nonces(self, target: str, count: int, key: str) -> list[str]:
+        return draw_nonces(target, self._count_tokens, count, key, self.seed, load_nonce_pools())
+
+    def _count_tokens(self, word: str) -> int:
+        return len(self._encode_words(word))
+
+
+def _check_tokenizer(tokenizer: SimpleTokenizer, model: str) -> None:
+    """Raise ValueError unless the tokenizer is CLIP's BPE, lower-casing and truncating as CLIP does."""
+    if not isinstance(tokenizer, SimpleTokenizer):
+        kind = type(tokenizer).__name__
+        raise ValueError(f"scorer.model={model!r}: nonces need CLIP's BPE tokenizer, this model has {kind}")
+    if tokenizer.reduction_fn is not None or tokenizer.encode("Roft, roft") != tokenizer.encode("roft, Roft"):
+        raise ValueError(
+            f"scorer.model={model!r}: nonces need text lower-cased and cut at the end as by CLIP, "
+            "this model's tokenizer has its own cleaning or reduction"
+        )
