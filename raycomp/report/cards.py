@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raycomp.report.funnel import reason_words
-from raycomp.report.markup import Html, number, table, tag
+from raycomp.report.markup import Html, number, tag
 from raycomp.report.samples import Sample
-from raycomp.schema import KEPT, OK
+from raycomp.schema import ALIGNMENT, KEPT, OK
 
 SIDE = 240
 """Pixels of a thumbnail's longer side."""
@@ -103,7 +103,7 @@ def _draw_card(sample: Sample, photos: Mapping[str, bytes], scale: float, score:
     if uri:
         picture = tag("img", src=uri, alt="", loading="lazy")
     else:
-        picture = tag("span", "unreadable image" if data else "no image", tag("br"), sample.status)
+        picture = tag("span", "unreadable image" if data else "no image")
     kept = sample.reason == KEPT
     return tag(
         "article",
@@ -116,13 +116,10 @@ def _draw_card(sample: Sample, photos: Mapping[str, bytes], scale: float, score:
                 None if kept else tag("span", reason_words(sample.reason), class_="quiet"),
             ),
             shade_caption(sample, scale),
-            tag(
-                "p",
-                tag("span", f"{score} ", tag("b", number(sample.score))),
-                " \u00b7 ",
-                tag("span", "alignment ", tag("b", number(sample.alignment))),
-                class_="scores",
-            ),
+            tag("p", tag("span", score), tag("b", number(sample.score)), class_="score"),
+            tag("p", tag("span", ALIGNMENT), tag("b", number(sample.alignment)), class_="score")
+            if score != ALIGNMENT
+            else None,
             _draw_details(sample),
             class_="text",
         ),
@@ -131,16 +128,21 @@ def _draw_card(sample: Sample, photos: Mapping[str, bytes], scale: float, score:
 
 
 def _draw_details(sample: Sample) -> Html:
-    rows = [
-        (p["target"], ", ".join(p["nonces"] or ()) or "\u2013", p["kind"], p["drop"]) for p in sample.phrases
+    phrases = [
+        tag(
+            "p",
+            tag("span", f"{p['target']} \u2192 {', '.join(p['nonces'] or ()) or 'no nonce'}"),
+            tag("b", number(p["drop"])),
+            class_="score",
+        )
+        for p in sample.phrases
     ]
-    where = [sample.key or sample.uid, f"{sample.shard} #{sample.position}"]
-    if sample.status != OK:
-        where.append(sample.status)
+    where = [sample.key, f"{sample.shard} #{sample.position}", None if sample.status == OK else sample.status]
+    count = len(sample.phrases)
     return tag(
         "details",
-        tag("summary", f"{len(rows)} phrase{'' if len(rows) == 1 else 's'}"),
-        table(("target", "nonce", "kind", "drop"), rows) if rows else None,
-        tag("p", " \u00b7 ".join(where), class_="quiet"),
+        tag("summary", f"{number(count)} phrase{'' if count == 1 else 's'}"),
+        *phrases,
+        tag("p", " \u00b7 ".join(part for part in where if part), class_="quiet"),
         tag("p", sample.uid, class_="quiet uid"),
     )

@@ -9,7 +9,7 @@ import numpy as np
 from raycomp.report.markup import Html, join, number, tag
 
 WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 16, 14, 50
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
 MOST_BARS = 50
 
 
@@ -137,7 +137,7 @@ def scatter(
             d="".join(f"M{xs.pixel(a):.1f} {ys.pixel(b):.1f}h0" for a, b in zip(x, y, strict=True)),
             class_=f"dots {layer.style}",
         )
-        for layer, x, y in shown
+        for layer, x, y in reversed(shown)
     ]
     frame = join([_grid(ys, ticks(ys.low, ys.high, 5), y_name), _x_axis(xs, ticks(xs.low, xs.high), x_name)])
     said = f"{sum(len(x) for _, x, _ in points):,} points"
@@ -145,26 +145,28 @@ def scatter(
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Html:
-    """Draw named values as bars to the left and right of zero; a row is (name, value, said on pointing)."""
+    """Draw named values as bars to the left and right of zero; a row is (name, value, what stands beside)."""
     height = 24
     reach = max((abs(value) for _, value, _ in rows), default=1.0) or 1.0
     xs = Axis(-reach * 1.02, reach * 1.02, 130, WIDTH - RIGHT)
-    bottom = TOP + height * len(rows)
+    top, bottom = 4, 4 + height * len(rows)
     parts = []
-    for i, (name, value, said) in enumerate(rows):
-        y, zero, end = TOP + i * height, xs.pixel(0), xs.pixel(value)
-        style = "kept" if value > 0 else "dropped"
-        parts.append(
+    for i, (name, value, beside) in enumerate(rows):
+        y, zero, end = top + i * height, xs.pixel(0), xs.pixel(value)
+        short = name if len(name) <= 16 else name[:15] + "\u2026"
+        style, anchor, away = ("kept", "end", -8) if value > 0 else ("dropped", "start", 8)
+        parts += [
             tag(
                 "g",
-                tag("title", f"{name}: {said}"),
+                tag("title", f"{name}: {number(value, 2)}; {beside}"),
                 _rect(min(zero, end), y + 4, max(abs(end - zero), 0.5), height - 8, style),
-                _text(name if len(name) <= 16 else name[:15] + "\u2026", 120, y + 16, "end", "word"),
-            )
-        )
+            ),
+            _text(short, 120, y + 16, "end", "word"),
+            _text(beside, zero + away, y + 16, anchor),
+        ]
     axis = _x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
-    zero = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=TOP, y2=bottom, class_="axis")
-    said = "; ".join(f"{name} {number(value, 2)}" for name, value, _ in rows)
+    zero = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=top, y2=bottom, class_="axis")
+    said = "; ".join(f"{name} {number(value, 2)}, {beside}" for name, value, beside in rows)
     layers = (Layer("kept more often", "kept"), Layer("dropped more often", "dropped"))
     return _figure(title, said, join([axis, *parts, zero]), layers, bottom + BOTTOM)
 
@@ -206,22 +208,15 @@ def _grid(ys: Axis, values: list[tuple[float, str]], name: str) -> Html:
         y = f"{ys.pixel(value):.1f}"
         parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         parts.append(_text(text, LEFT - 8, ys.pixel(value) + 4, "end"))
-    middle = (ys.start + ys.end) / 2
-    turned = tag(
-        "text",
-        name,
-        transform=f"translate(12 {middle:.0f}) rotate(-90)",
-        text_anchor="middle",
-        class_="name",
-    )
-    return join([*parts, turned])
+    return join([*parts, _text(name, 0, 12, "start", "name")])
 
 
 def _mark(xs: Axis, mark: Mark) -> Html:
     x = xs.pixel(mark.at)
     right = x < (xs.start + xs.end) / 2
-    line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP - 6, y2=HEIGHT - BOTTOM, class_="mark")
-    return line + _text(mark.name, x + (6 if right else -6), TOP + 4, "start" if right else "end", "mark")
+    line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP - 10, y2=HEIGHT - BOTTOM, class_="mark")
+    name = _text(mark.name, x + (6 if right else -6), TOP - 2, "start" if right else "end", "mark")
+    return join([line, name])
 
 
 def _describe(layers: Sequence[Layer], counts_LB: np.ndarray) -> str:

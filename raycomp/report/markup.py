@@ -100,19 +100,8 @@ def table(columns: Sequence[object], rows: Iterable[Sequence[object]], **attribu
         tag("th", name, scope="col", class_="num" if right else None)
         for name, right in zip(columns, aligned, strict=True)
     ]
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag("thead", tag("tr", *head)),
-            tag("tbody", *(tag("tr", *row) for row in body)),
-            **attributes,
-        ),
-        class_="scroll",
-        tabindex=0,
-        role="region",
-        aria_label="table",
-    )
+    rows = tag("thead", tag("tr", *head)), tag("tbody", *(tag("tr", *row) for row in body))
+    return tag("div", tag("table", *rows, **attributes), class_="scroll")
 
 
 def _is_cell(part: object) -> bool:

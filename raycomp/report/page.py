@@ -13,6 +13,10 @@ from raycomp.report.summary import NUM_NEAREST, Summary, choose_shown
 from raycomp.schema import KEPT, SCORE, SHARD_STATUSES
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+DROP_WORDS = (
+    "A phrase's drop is how far the cosine of photo and caption falls when its underlined word becomes a "
+    "nonsense word: blue phrases carry the match, red ones work against it."
+)
 LOWEST_AUC = 0.6
 """A scorer that tells matched from shuffled pairs less well than this is warned about."""
 
@@ -113,7 +117,7 @@ def _draw_header(summary: Summary, config: Mapping[str, Any]) -> Html:
     reasons = sorted(
         (item for item in summary.reasons.items() if item[0] != KEPT), key=lambda i: (-i[1], i[0])
     )
-    why = ", ".join(f"{number(n)} {reason_words(reason)}" for reason, n in reasons)
+    why = ", ".join(f"{number(n)}\u00a0{reason_words(reason)}" for reason, n in reasons)
     dropped = f", dropped {number(summary.rows - kept)}" + (f": {why}." if why else ".")
     scorer, rule = config.get("scorer", {}), config.get("select", {}).get("rule")
     parts = [scorer.get("model"), scorer.get("weights"), rule and f"rule {rule}", config.get("input")]
@@ -164,7 +168,7 @@ def _draw_funnel(funnel: Sequence[FunnelRow], corpus: int) -> Html:
             ]
         )
         before = step
-    columns = ("Step", "", "Rows", "of read", "of corpus", "of step before", "Lost here")
+    columns = ("Step", "", "rows", "of read", "of corpus", "of step before", "lost here")
     return tag("section", table(columns, rows, class_="funnel"), aria_label="Funnel")
 
 
@@ -183,7 +187,7 @@ def _draw_around(summary: Summary, photos: Mapping[str, bytes], config: Mapping[
         text = f"No pair was dropped by its score, so there is no threshold to look around; {drawn}."
     return sections.section(
         title,
-        tag("p", text, class_="lead"),
+        tag("p", text, " ", DROP_WORDS, class_="lead"),
         draw_legend(scale),
         draw_cards(shown.around, photos, scale, score),
     )

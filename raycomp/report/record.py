@@ -60,9 +60,10 @@ def draw_run(run: Mapping[str, Any]) -> Iterator[Html]:
             for what, line in run["commands"].items()
         ]
         yield section("Do it again", *parts)
-    facts = {"Config": flatten(run.get("config", {})), "Versions": flatten(run.get("versions", {}))}
+    versions = flatten(run.get("versions", {}))
     if run.get("fingerprint"):
-        facts["Fingerprint"] = {"fingerprint": run["fingerprint"]}
+        versions["fingerprint"] = str(run["fingerprint"])
+    facts = {"Config": flatten(run.get("config", {})), "Versions": versions}
     written = [
         tag("div", tag("h3", name), _draw_facts(values), class_="facts")
         for name, values in facts.items()
@@ -81,9 +82,10 @@ def _draw_speed(stages: Sequence[Mapping[str, Any]]) -> Html:
         rate = stage["rows"] / seconds if seconds else None
         share = 100 * seconds / slowest if slowest else 0
         bar = tag("svg", tag("rect", width=f"{share:.2f}%", height="100%"), class_="bar", aria_hidden="true")
+        name = tag("b", stage["stage"]) if seconds == slowest else stage["stage"]
         rows.append(
             (
-                stage["stage"],
+                tag("td", name),
                 tag("td", bar, class_="bar-cell"),
                 numeral(f"{number(seconds, 1)} s"),
                 stage["rows"],
@@ -108,8 +110,15 @@ def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{before}{key}.")
         else:
-            flat[f"{before}{key}"] = str(value)
+            flat[f"{before}{key}"] = _write(value)
     return flat
+
+
+def _write(value: Any) -> str:
+    """Write a value as ``--set`` takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_write, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _draw_facts(values: Mapping[str, str]) -> Html:

@@ -169,7 +169,7 @@ def draw_kinds(summary: Summary) -> Html | None:
         )
         mean = summary.moments[kind].mean_y if valid else None
         rows.append((kind, kept + dropped, kept, dropped, valid, mean, numeral(percent(supported, valid))))
-    columns = ("Kind", "phrases", "in kept pairs", "in dropped", "with a nonce", "mean drop", "drop > 0")
+    columns = ("Kind", "phrases", "kept", "dropped", "with nonce", "mean drop", "drop > 0")
     counts, edges = _rows_and_edges([summary.histograms[DROP, kind] for kind in KINDS])
     chart = histogram(
         "Drops by kind of phrase", "drop of cosine", KIND_LAYERS, counts, edges, y_name="phrases"
@@ -184,12 +184,7 @@ def draw_removed(summary: Summary) -> Html | None:
         return None
     leanings = find_leanings(*heads, NUM_LEANING)
     drawn = [
-        (
-            lean.word,
-            lean.z,
-            f"z {number(lean.z, 2)}, {number(lean.kept)} kept, {number(lean.dropped)} dropped",
-        )
-        for lean in leanings
+        (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped") for lean in leanings
     ]
     note = (
         f"Head nouns of {number(heads[0].total)} phrases in kept and {number(heads[1].total)} in "
@@ -198,19 +193,13 @@ def draw_removed(summary: Summary) -> Html | None:
     lost = max(words.most_lost for words in heads)
     if lost:
         note += f" Rare words were forgotten: a count may lack up to {number(lost)}."
-    columns = ("Head noun", "kept", "dropped", "log-odds", "z")
-    rows = [
-        (w.word, w.kept, w.dropped, numeral(number(w.log_odds, 2)), numeral(number(w.z, 2))) for w in leanings
-    ]
+    lengths = tag(
+        "div",
+        _draw_sides(summary, WORDS, "Caption length", "words", whole=True),
+        _draw_sides(summary, PHRASES, "Phrases of a caption", "phrases", whole=True),
+        class_="stack",
+    )
     words = bars("Head nouns that lean most", drawn, "z score of the log-odds") if drawn else None
     return section(
-        "What selection removed",
-        tag("p", note, class_="lead"),
-        tag("div", words, table(columns, rows) if rows else None, class_="pair"),
-        tag(
-            "div",
-            _draw_sides(summary, WORDS, "Caption length", "words", whole=True),
-            _draw_sides(summary, PHRASES, "Phrases of a caption", "phrases", whole=True),
-            class_="pair",
-        ),
+        "What selection removed", tag("p", note, class_="lead"), tag("div", words, lengths, class_="pair")
     )

@@ -90,7 +90,7 @@ def _make_phrase(caption: str, run: list[tuple[int, int]], rng: np.random.Genera
 
 
 def choose(table: pa.Table, align: float = 0.7, attribute: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
-    """Return (reason per row, score per row with NaN) as the two gates choose, by sorting."""
+    """Return (reason, score of the last gate or NaN) per row as the two gates choose, by sorting."""
     reason = np.array(table["status"].to_pylist(), dtype=object)
     alignment = np.array(table["alignment"].to_pylist(), dtype=float)
     score = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
@@ -103,4 +103,6 @@ def choose(table: pa.Table, align: float = 0.7, attribute: float = 0.5) -> tuple
     scored = scored[np.argsort(-score[scored], kind="stable")]
     reason[scored] = DROPPED_ATTRIBUTION
     reason[scored[: int(attribute * len(corpus))]] = KEPT
-    return reason, score
+    ranked_last = np.zeros(len(score), bool)
+    ranked_last[scored] = True
+    return reason, np.where(ranked_last, score, np.float32(np.nan))
