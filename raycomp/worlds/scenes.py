@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-SHAPES = ("circle", "square", "triangle", "star", "heart", "moon", "ring", "house", "cross", "fish")
+SHAPES = ("circle", "square", "triangle", "star", "heart", "moon", "ring", "fish")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
 SIZES = ("small", "large")
 LEFT, RIGHT, ABOVE, BELOW = "to the left of", "to the right of", "above", "below"
@@ -20,11 +20,13 @@ RELATIONS = tuple(DIRECTIONS)
 OPPOSITE = {LEFT: RIGHT, RIGHT: LEFT, ABOVE: BELOW, BELOW: ABOVE}
 NUM_BACKGROUNDS = 6
 
-RADIUS = {"small": 0.115, "large": 0.187}
-RADIUS_JITTER = 0.008
-DISTANCE = (0.40, 0.46)
-ACROSS = 0.05
-MARGIN = 0.025
+RADIUS = {"small": 0.135, "large": 0.205}
+RADIUS_JITTER = 0.006
+DISTANCE = (0.43, 0.46)
+ACROSS = 0.03
+MARGIN = 0.02
+# Where in the room that is left the picture stands, 0 to 1 on each axis.
+SHIFT = (0.25, 0.75)
 # A relation is false only where the offset along its direction is below this.
 CLEARLY = 0.2
 
@@ -121,7 +123,7 @@ def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(scene.jitter)
     # Three of everything are drawn, so that an added thing leaves the others as they were.
     distances, across = rng.uniform(*DISTANCE, 2), rng.uniform(-ACROSS, ACROSS, 2)
-    jitter, shift = rng.uniform(-RADIUS_JITTER, RADIUS_JITTER, 3), rng.uniform(0, 1, 2)
+    jitter, shift = rng.uniform(-RADIUS_JITTER, RADIUS_JITTER, 3), rng.uniform(*SHIFT, 2)
     centres = [np.zeros(2)]
     for i, relation in enumerate(scene.relations):
         direction = np.array(DIRECTIONS[relation])
