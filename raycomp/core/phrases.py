@@ -1,0 +1,245 @@
+"""Noun phrases of a parsed caption: one span, one kind and one nominal target each.
+
+Go et al. (arXiv 2605.22651, section 5.2) take object-, relation- and predicate-centered spans that do not
+overlap, with one nominal target token each, and name no rules. These are ours:
+
+- Every noun that heads a noun phrase is the target of one phrase, conjuncts each of their own. Pronouns,
+  also "someone" and "something", are none, nor are words without a Latin letter, URLs and markup.
+- Determiners and what stands before the head belong to its phrase: adjectives, numerals, compounds
+  ("a wooden [fence]", "Golden Gate [Bridge]", "Jennifer [Anderson]") and possessors ("the rider 's [leg]").
+  In "a group of people" both nouns are targets; clauses and prepositional phrases behind a noun are outside.
+- relation: the target has a preposition, and the span begins with it ("in front of a computer": "front"
+  is no target, see ``PREPOSITIONS``). predicate: the target is the direct object of a verb, and the span
+  begins with that verb. Where another target stands between, the phrase is cut and is an object. object:
+  all the rest, so also the second conjunct of "in shorts and boots".
+
+Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines), told apart
+by their labels. Tags are the Penn Treebank's in both.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION
+
+NOUN_TAGS = ("NN", "NNS", "NNP", "NNPS")
+PRONOUNS = {
+    *(quantity + kind for quantity in ("some", "any", "every", "no") for kind in ("one", "body", "thing")),
+    *("none", "oneself", "myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"),
+}
+# Prepositions of several words. A noun among them is no target; the last word is what the parser attaches.
+PREPOSITIONS = {
+    *(("in", noun, "of") for noun in ("front", "back", "spite", "place", "case", "favor", "terms", "lieu")),
+    *(("on", noun, "of") for noun in ("top", "behalf", "account")),
+    *((word, "of") for word in ("out", "because", "instead", "ahead", "inside", "outside", "off")),
+    *((word, "to") for word in ("next", "close", "due", "according", "opposite", "adjacent", "thanks")),
+}
+WORD = re.compile(r"\w+(?:['\u2019&/-]\w+)*\.?|(?:\w\.)+\w?")
+LATIN = re.compile(r"[A-Za-z]")
+
+
+class Token(NamedTuple):
+    """One token: its text, characters [start, end) of the caption, PTB tag, label, position of its head."""
+
+    text: str
+    start: int
+    end: int
+    tag: str
+    dep: str
+    head: int
+
+
+class Phrase(NamedTuple):
+    """A span [start, end) of the caption with its kind, and its target's span; offsets count characters."""
+
+    start: int
+    end: int
+    kind: str
+    target_start: int
+    target_end: int
+    target_class: str
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a label scheme calls the relations that matter here."""
+
+    inside: frozenset[str]
+    """A word of this label before its head, with all below it, is part of its head's noun phrase."""
+    loose: frozenset[str]
+    """Belongs to the phrase of a noun as well, but a noun of this label can head its own."""
+    never: frozenset[str]
+    """A word of this label heads no noun phrase, whatever its tag."""
+    nominal: frozenset[str]
+    """Places of a noun phrase: there an adjective ("in white") or a gerund may stand for a noun."""
+    objects: frozenset[str]
+    """Direct objects."""
+    names: frozenset[str]
+    """Joins the later words of a name to its first one."""
+    telling: frozenset[str]
+    """Labels that only this scheme has."""
+
+
+UD = Labels(
+    inside=frozenset("det det:predet amod nummod compound nmod:poss nmod:desc flat goeswith".split()),
+    loose=frozenset("advmod punct obl:unmarked nmod:unmarked cc:preconj".split()),
+    never=frozenset("case fixed cc mark aux aux:pass cop compound:prt discourse punct expl det".split()),
+    nominal=frozenset("obl nmod obj nsubj nsubj:pass obl:agent".split()),
+    objects=frozenset(["obj"]),
+    names=frozenset(["flat"]),
+    telling=frozenset(
+        "obj obl obl:unmarked obl:agent nmod:poss nmod:unmarked nsubj:pass aux:pass acl:relcl cop flat "
+        "fixed iobj compound:prt".split()
+    ),
+)
+CLEAR_NLP = Labels(
+    inside=frozenset("det predet amod nummod compound nn poss nmod quantmod".split()),
+    loose=frozenset("advmod punct npadvmod preconj case".split()),
+    never=frozenset("case prep cc mark aux auxpass prt intj punct expl det".split()),
+    nominal=frozenset("pobj dobj nsubj nsubjpass".split()),
+    objects=frozenset(["dobj"]),
+    names=frozenset(),
+    telling=frozenset(
+        "dobj pobj prep nsubjpass auxpass poss attr relcl acomp agent dative npadvmod pcomp prt".split()
+    ),
+)
+
+
+def find_labels(labels: Sequence[str]) -> Labels:
+    """Return the scheme that ``labels``, of a tree or of a whole parser, belong to; UD where nothing tells."""
+    return CLEAR_NLP if len(CLEAR_NLP.telling & {*labels}) > len(UD.telling & {*labels}) else UD
+
+
+def find_phrases(tokens: Sequence[Token], labels: Labels | None = None) -> list[Phrase]:
+    """Return the phrases of one caption, sorted and without overlap.
+
+    ``labels`` is UD or CLEAR_NLP; by default what the caption's own labels say. A root is its own head.
+    """
+    return _Tree(tokens, labels or find_labels([token.dep for token in tokens])).phrases()
+
+
+class _Tree:
+    """A parsed caption with what several rules ask for."""
+
+    def __init__(self, tokens: Sequence[Token], labels: Labels):
+        self.tokens = tokens
+        self.labels = labels
+        self.words = [token.text.lower() for token in tokens]
+        self.children: list[list[int]] = [[] for _ in tokens]
+        for place, token in enumerate(tokens):
+            if token.head != place:
+                self.children[token.head].append(place)
+        self.long_prepositions = self._find_long_prepositions()
+
+    def _find_long_prepositions(self) -> dict[int, int]:
+        """Map the last position of every preposition of several words to its first."""
+        found = {}
+        for last in range(1, len(self.words)):
+            for length in (3, 2):
+                if tuple(self.words[max(0, last - length + 1) : last + 1]) in PREPOSITIONS:
+                    found[last] = last - length + 1
+                    break
+        return found
+
+    def phrases(self) -> list[Phrase]:
+        """Return the phrases; each one takes what it may of the words behind the one before it."""
+        found = []
+        first_free = 0
+        functional = {i for last, first in self.long_prepositions.items() for i in range(first, last + 1)}
+        heads = {
+            self._target(i): i for i in range(len(self.tokens)) if i not in functional and self._heads(i)
+        }
+        for target, head in sorted(heads.items()):
+            kind, start = self._begin(head, target, first_free)
+            end = self._end(head, target, heads)
+            place, last = self.tokens[target], self.tokens[end]
+            found.append(Phrase(self.tokens[start].start, last.end, kind, place.start, place.end, HEAD))
+            first_free = end + 1
+        return found
+
+    def _heads(self, place: int) -> bool:
+        """Tell whether the token at ``place`` heads a noun phrase."""
+        token = self.tokens[place]
+        if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or self.words[place] in PRONOUNS:
+            return False
+        if token.dep in self.labels.never or not (token.tag in NOUN_TAGS or self._stands_for_noun(place)):
+            return False
+        return not self._is_inside(place)
+
+    def _stands_for_noun(self, place: int) -> bool:
+        """Tell whether an adjective or gerund is used as a noun: "a man in [white]", "the [making] of"."""
+        token = self.tokens[place]
+        if token.dep not in self.labels.nominal:
+            return False
+        determined = any(self.tokens[i].dep == "det" and i < place for i in self.children[place])
+        if token.tag == "VBG":
+            return determined
+        return token.tag == "JJ" and (determined or self._preposition(place) is not None)
+
+    def _is_inside(self, place: int) -> bool:
+        """Tell whether the token is, or hangs below, a modifier before another noun."""
+        while (head := self.tokens[place].head) != place:
+            if self.tokens[place].dep in self.labels.inside and (
+                head > place or self.tokens[place].dep in self.labels.names
+            ):
+                return True
+            place = head
+        return False
+
+    def _target(self, head: int) -> int:
+        """Return the position of the last noun of a name, else ``head``."""
+        names = [i for i in self.children[head] if i > head and self.tokens[i].dep in self.labels.names]
+        return max([head, *(i for i in names if self.tokens[i].tag in NOUN_TAGS)])
+
+    def _preposition(self, head: int) -> int | None:
+        """Return the first position of the preposition of the noun at ``head``; None where it has none."""
+        if self.labels is UD:
+            cases = [i for i in self.children[head] if self.tokens[i].dep == "case" and i < head]
+            return self.long_prepositions.get(max(cases), min(cases)) if cases else None
+        above = self.tokens[head].head
+        if self.tokens[head].dep != "pobj" or above > head:
+            return None
+        return self.long_prepositions.get(above, above)
+
+    def _begin(self, head: int, target: int, first_free: int) -> tuple[str, int]:
+        """Return the kind of a phrase and the position of its first token, at least ``first_free``."""
+        preposition = self._preposition(head)
+        if preposition is not None and preposition >= first_free:
+            return RELATION, preposition
+        token = self.tokens[head]
+        if (
+            token.dep in self.labels.objects
+            and first_free <= token.head < head
+            and self.tokens[token.head].tag.startswith("VB")
+        ):
+            return PREDICATE, token.head
+        return OBJECT, self._first_modifier(head, target, first_free)
+
+    def _first_modifier(self, head: int, target: int, first_free: int) -> int:
+        """Walk left from ``target`` as long as words belong to the phrase of ``head``."""
+        start = target
+        while start > first_free and self._belongs(start - 1, head):
+            start -= 1
+        while not any(letter.isalnum() for letter in self.tokens[start].text):
+            start += 1
+        return start
+
+    def _belongs(self, place: int, head: int) -> bool:
+        """Tell whether the token is ``head`` or hangs below one of its modifiers."""
+        step = place
+        while self.tokens[step].head not in (step, head):
+            step = self.tokens[step].head
+        below = self.tokens[step].head == head and step != head
+        return place == head or (below and self.tokens[step].dep in self.labels.inside | self.labels.loose)
+
+    def _end(self, head: int, target: int, heads: dict[int, int]) -> int:
+        """Return the position of the last token: numerals and names behind the target are inside."""
+        end = target
+        while end + 1 < len(self.tokens) and end + 1 not in heads:
+            behind = self.tokens[end + 1]
+            if behind.head != head or behind.dep not in {"nummod", *self.labels.names}:
+                break
+            end += 1
+        return end

@@ -1,0 +1,99 @@
+"""The English parser: captions in, noun phrases out. The only home of ``spacy``, which is imported on load."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from raycomp.core.phrases import Phrase, Token, find_labels, find_phrases
+
+PACKAGED = Path(__file__).parent / "data" / "parser"
+# Only so much of a caption is parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
+MAX_CHARACTERS = 2000
+BATCH_SIZE = 256
+# No words: tags and entities of HTML, addresses, and halves of surrogate pairs, which spaCy cannot encode.
+NO_WORDS = re.compile(
+    r"</?[A-Za-z][^<>]*>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S+|\S+@\S+\.\w+"
+    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|net|org|jpe?g|png)\b\S*|[\ud800-\udfff]"
+)
+NEEDED = ("tok2vec", "transformer", "tagger", "parser", "attribute_ruler", "morphologizer")
+
+
+def load_parser(name: str = "raycomp") -> "Parser":
+    """Load a parser: "raycomp" is the one in the package, else a spaCy pipeline by name or folder.
+
+    Raises ValueError where there is no such pipeline, or it does not tag and parse.
+    """
+    import spacy
+
+    try:
+        nlp = spacy.load(PACKAGED if name == "raycomp" else name)
+    except OSError as error:
+        raise ValueError(
+            f"parser.name={name!r}: no spaCy pipeline of that name or path; try: python -m spacy download {name}, "
+            "or the packaged one: parser.name=raycomp"
+        ) from error
+    nlp.select_pipes(enable=[pipe for pipe in nlp.pipe_names if pipe in NEEDED])
+    if not {"tagger", "parser"} <= {*nlp.pipe_names}:
+        raise ValueError(f"parser.name={name!r}: needs a tagger and a parser, has {nlp.pipe_names}")
+    return Parser(nlp)
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """Return the SHA-256, as hex digits, of the relative names and bytes of all files below ``folder``."""
+    digest = hashlib.sha256()
+    for path in sorted(
+        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Parser:
+    """A loaded pipeline. What it says about a caption does not depend on the captions beside it."""
+
+    def __init__(self, nlp: Any):
+        self.nlp = nlp
+        self.labels = find_labels(nlp.get_pipe("parser").labels)
+        self.fingerprint = fingerprint_folder(Path(nlp.path))
+
+    def parse(self, captions: Sequence[str]) -> list[list[Phrase]]:
+        """Return the phrases of every caption, in order; none where there is no noun.
+
+        Any text will do. Only the first ``MAX_CHARACTERS`` characters are read.
+        """
+        return [find_phrases(tokens, self.labels) for tokens in self.tokens(captions)]
+
+    def tokens(self, captions: Sequence[str]) -> list[list[Token]]:
+        """Return the parsed tokens of every caption, without HTML, addresses and white space."""
+        texts, places = zip(*map(tidy, captions), strict=True) if captions else ((), ())
+        with self.nlp.memory_zone():
+            docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
+            return [_read_tokens(doc, place) for doc, place in zip(docs, places, strict=True)]
+
+
+def tidy(caption: str) -> tuple[str, list[int]]:
+    """Return the caption's words with one space between them, and every character's place in the caption."""
+    if len(caption) > MAX_CHARACTERS:
+        caption = caption[: caption.rfind(" ", 0, MAX_CHARACTERS + 1) + 1]
+    blank = NO_WORDS.sub(lambda found: " " * len(found.group()), caption)
+    words = list(re.finditer(r"\S+", blank))
+    places = [place for word in words for place in range(word.start(), word.end() + 1)]
+    return " ".join(word.group() for word in words), places
+
+
+def _read_tokens(doc: Any, places: list[int]) -> list[Token]:
+    """Read spaCy's tokens, with their places in the caption that the text was tidied from."""
+    return [
+        Token(
+            word.text,
+            places[word.idx],
+            places[word.idx + len(word) - 1] + 1,
+            word.tag_,
+            word.dep_,
+            word.head.i,
+        )
+        for word in doc
+    ]

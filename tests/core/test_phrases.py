@@ -1,0 +1,165 @@
+"""Phrases of hand-made trees: the same out of both label schemes, and exact about characters."""
+
+import pytest
+
+from raycomp.core.phrases import CLEAR_NLP, UD, Phrase, Token, find_labels, find_phrases
+from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION
+
+
+def read_tree(text: str) -> tuple[str, list[Token]]:
+    """Read "word/tag/label/head ..." (heads count from 1, 0 is the root) into a caption and its tokens."""
+    tokens: list[Token] = []
+    start = 0
+    for place, cell in enumerate(text.split()):
+        word, tag, dep, head = cell.split("|")
+        tokens.append(Token(word, start, start + len(word), tag, dep, int(head) - 1 if int(head) else place))
+        start += len(word) + 1
+    return " ".join(token.text for token in tokens), tokens
+
+
+def words_of(text: str, labels=None) -> list[tuple[str, str, str]]:
+    """Return (span, kind, target) of every phrase of a tree written as text."""
+    caption, tokens = read_tree(text)
+    return [
+        (caption[p.start : p.end], p.kind, caption[p.target_start : p.target_end])
+        for p in find_phrases(tokens, labels)
+    ]
+
+
+MAN_UD = (
+    "A|DT|det|2 man|NN|nsubj|4 is|VBZ|aux|4 wearing|VBG|ROOT|0 a|DT|det|7 big|JJ|amod|7 hat|NN|obj|4 "
+    "and|CC|cc|9 boots|NNS|conj|7 in|IN|case|12 the|DT|det|12 snow|NN|obl|4 .|.|punct|4"
+)
+MAN_CLEAR = (
+    "A|DT|det|2 man|NN|nsubj|4 is|VBZ|aux|4 wearing|VBG|ROOT|0 a|DT|det|7 big|JJ|amod|7 hat|NN|dobj|4 "
+    "and|CC|cc|7 boots|NNS|conj|7 in|IN|prep|4 the|DT|det|12 snow|NN|pobj|10 .|.|punct|4"
+)
+MAN = [
+    ("A man", OBJECT, "man"),
+    ("wearing a big hat", PREDICATE, "hat"),
+    ("boots", OBJECT, "boots"),
+    ("in the snow", RELATION, "snow"),
+]
+LEG_UD = (
+    "A|DT|det|2 closeup|NN|ROOT|0 of|IN|case|8 a|DT|det|6 bicycle|NN|compound|6 rider|NN|nmod:poss|8 "
+    "'s|POS|case|6 leg|NN|nmod|2"
+)
+LEG_CLEAR = (
+    "A|DT|det|2 closeup|NN|ROOT|0 of|IN|prep|2 a|DT|det|6 bicycle|NN|compound|6 rider|NN|poss|8 "
+    "'s|POS|case|6 leg|NN|pobj|3"
+)
+LEG = [("A closeup", OBJECT, "closeup"), ("of a bicycle rider 's leg", RELATION, "leg")]
+DOG_UD = (
+    "A|DT|det|5 black|JJ|amod|5 and|CC|cc|4 white|JJ|conj|2 dog|NN|nsubj:pass|7 is|VBZ|aux:pass|7 "
+    "chased|VBN|ROOT|0 by|IN|case|10 two|CD|nummod|10 boys|NNS|obl:agent|7 in|IN|case|12 front|NN|obl|7 "
+    "of|IN|case|15 a|DT|det|15 house|NN|nmod|12"
+)
+DOG_CLEAR = (
+    "A|DT|det|5 black|JJ|amod|5 and|CC|cc|2 white|JJ|conj|2 dog|NN|nsubjpass|7 is|VBZ|auxpass|7 "
+    "chased|VBN|ROOT|0 by|IN|agent|7 two|CD|nummod|10 boys|NNS|pobj|8 in|IN|prep|7 front|NN|pobj|11 "
+    "of|IN|prep|12 a|DT|det|15 house|NN|pobj|13"
+)
+DOG = [
+    ("A black and white dog", OBJECT, "dog"),
+    ("by two boys", RELATION, "boys"),
+    ("in front of a house", RELATION, "house"),
+]
+NAME_UD = (
+    "Jennifer|NNP|nsubj|3 Anderson|NNP|flat|1 crosses|VBZ|ROOT|0 the|DT|det|7 Golden|NNP|compound|6 "
+    "Gate|NNP|compound|7 Bridge|NNP|obj|3"
+)
+NAME_CLEAR = (
+    "Jennifer|NNP|compound|2 Anderson|NNP|nsubj|3 crosses|VBZ|ROOT|0 the|DT|det|7 Golden|NNP|compound|6 "
+    "Gate|NNP|compound|7 Bridge|NNP|dobj|3"
+)
+NAME = [
+    ("Jennifer Anderson", OBJECT, "Anderson"),
+    ("crosses the Golden Gate Bridge", PREDICATE, "Bridge"),
+]
+GROUP_UD = (
+    "A|DT|det|2 group|NN|ROOT|0 of|IN|case|4 people|NNS|nmod|2 in|IN|case|7 a|DT|det|7 boat|NN|nmod|4 "
+    "on|IN|case|10 a|DT|det|10 lake|NN|nmod|7"
+)
+GROUP_CLEAR = (
+    "A|DT|det|2 group|NN|ROOT|0 of|IN|prep|2 people|NNS|pobj|3 in|IN|prep|4 a|DT|det|7 boat|NN|pobj|5 "
+    "on|IN|prep|7 a|DT|det|10 lake|NN|pobj|8"
+)
+GROUP = [
+    ("A group", OBJECT, "group"),
+    ("of people", RELATION, "people"),
+    ("in a boat", RELATION, "boat"),
+    ("on a lake", RELATION, "lake"),
+]
+
+
+@pytest.mark.parametrize(
+    ("universal", "clear", "phrases"),
+    [
+        (MAN_UD, MAN_CLEAR, MAN),
+        (LEG_UD, LEG_CLEAR, LEG),
+        (DOG_UD, DOG_CLEAR, DOG),
+        (NAME_UD, NAME_CLEAR, NAME),
+        (GROUP_UD, GROUP_CLEAR, GROUP),
+    ],
+    ids=["conjunct", "possessor", "long preposition", "name", "nmod chain"],
+)
+def test_both_label_schemes_give_the_same_phrases(universal, clear, phrases):
+    assert words_of(universal, UD) == phrases
+    assert words_of(clear, CLEAR_NLP) == phrases
+    assert find_phrases(read_tree(universal)[1], UD) == find_phrases(read_tree(clear)[1], CLEAR_NLP)
+
+
+def test_the_scheme_is_told_from_the_labels_of_a_tree():
+    for universal, clear in [(MAN_UD, MAN_CLEAR), (LEG_UD, LEG_CLEAR), (DOG_UD, DOG_CLEAR)]:
+        assert find_labels([token.dep for token in read_tree(universal)[1]]) is UD
+        assert find_labels([token.dep for token in read_tree(clear)[1]]) is CLEAR_NLP
+        assert words_of(universal) == words_of(clear)
+
+
+def test_a_phrase_is_counted_in_characters_and_is_of_the_head_class():
+    _, tokens = read_tree("A|DT|det|2 man|NN|ROOT|0 in|IN|case|4 white|JJ|nmod|2")
+    assert find_phrases(tokens, UD) == [
+        Phrase(0, 5, OBJECT, 2, 5, HEAD),
+        Phrase(6, 14, RELATION, 9, 14, HEAD),
+    ]
+
+
+def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():
+    text = "She|PRP|nsubj|2 gives|VBZ|ROOT|0 the|DT|det|4 dog|NN|iobj|2 a|DT|det|6 bone|NN|obj|2"
+    assert words_of(text) == [("the dog", OBJECT, "dog"), ("a bone", OBJECT, "bone")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Someone|NN|nsubj|2 waits|VBZ|ROOT|0",
+        "He|PRP|nsubj|2 waits|VBZ|ROOT|0",
+        "https://a.b/c|NN|ROOT|0",
+        "!!!|NN|ROOT|0",
+        "\U0001f600|NN|ROOT|0",
+        "1984|NN|ROOT|0",
+        "\u05db\u05dc\u05d1|NN|ROOT|0",
+        "two|CD|ROOT|0",
+        "next|NN|case|3 to|IN|fixed|1 it|PRP|ROOT|0",
+    ],
+)
+def test_what_is_no_noun_is_no_target(text):
+    assert words_of(text) == []
+
+
+def test_adjectives_and_gerunds_stand_for_nouns_only_where_a_noun_phrase_stands():
+    assert words_of("the|DT|det|2 making|VBG|nsubj|3 ended|VBD|ROOT|0", UD) == [
+        ("the making", OBJECT, "making")
+    ]
+    assert words_of("people|NNS|ROOT|0 making|VBG|acl|1 noise|NN|obj|2", UD) == [
+        ("people", OBJECT, "people"),
+        ("making noise", PREDICATE, "noise"),
+    ]
+    assert words_of("it|PRP|nsubj|3 is|VBZ|cop|3 white|JJ|ROOT|0", UD) == []
+
+
+def test_marks_at_the_edge_stay_outside():
+    assert words_of("\"|``|punct|3 wild|JJ|amod|3 horses|NNS|ROOT|0 \"|''|punct|3") == [
+        ("wild horses", OBJECT, "horses")
+    ]

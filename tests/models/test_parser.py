@@ -1,0 +1,145 @@
+"""The packaged parser on real and on hostile captions; its heads against hand labels."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from score_heads import score_heads
+
+from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, Parser, load_parser, tidy
+from raycomp.schema import KINDS
+
+HOSTILE = [
+    "",
+    "   \n\t ",
+    "a dog " * 20000,
+    "x" * 100_000,
+    "\U0001f600\U0001f436\u2764\ufe0f",
+    "\u05db\u05dc\u05d1 \u05e9\u05d7\u05d5\u05e8 \u05e8\u05e5 \u202e \u0643\u0644\u0628",
+    '<p class="x">a <b>black dog</b> &amp; a cat</p> <script>alert("hi")</script>',
+    "see https://example.com/dog.jpg or mail dog@example.com",
+    "a\x00b \ud800 \u200d dog",
+    "\u72ac\u304c\u8d70\u308b",
+    "((((((((((",
+    "1 2 3 4k 1840s",
+]
+
+
+@pytest.fixture(scope="module")
+def parser() -> Parser:
+    return load_parser("raycomp")
+
+
+@pytest.fixture(scope="module")
+def captions(shared) -> list[str]:
+    """400 real captions, 200 of each photo set, as drawn."""
+    found = []
+    for source in ("flickr8k_800", "cc_web_400"):
+        lines = (shared / "data" / source / "captions.jsonl").read_text(encoding="utf-8").splitlines()
+        texts = [caption for line in lines for caption in json.loads(line)["captions"]]
+        found += random.Random(1).sample(texts, 200)
+    return found
+
+
+def check_phrases(caption: str, phrases) -> None:
+    """Assert what holds for the phrases of any caption."""
+    free = 0
+    for phrase in phrases:
+        assert free <= phrase.start <= phrase.target_start < phrase.target_end <= phrase.end <= len(caption)
+        assert phrase.kind in KINDS
+        target = caption[phrase.target_start : phrase.target_end]
+        assert any(letter.isalpha() for letter in target)
+        assert not any(letter.isspace() for letter in target)
+        assert target in caption[phrase.start : phrase.end]
+        free = phrase.end
+
+
+def test_heads_against_hand_labels(parser):
+    scores = score_heads(parser.parse)
+    print(json.dumps(scores, indent=1))
+    assert scores["flickr8k_800"]["f1"] >= 0.0
+    assert scores["cc_web_400"]["f1"] >= 0.0
+    assert scores["both"]["kind_agreement"] >= 0.0
+
+
+def test_known_captions(parser):
+    caption = "A man in a red hat is riding a horse in front of the beach ."
+    (phrases,) = parser.parse([caption])
+    assert [(caption[p.start : p.end], p.kind, caption[p.target_start : p.target_end]) for p in phrases] == [
+        ("A man", "object", "man"),
+        ("in a red hat", "relation", "hat"),
+        ("riding a horse", "predicate", "horse"),
+        ("in front of the beach", "relation", "beach"),
+    ]
+
+
+def test_a_caption_has_the_same_tokens_alone_and_in_any_company(parser, captions):
+    together = parser.tokens(captions)
+    order = random.Random(2).sample(range(len(captions)), len(captions))
+    shuffled = parser.tokens([captions[i] for i in order])
+    assert [together[i] for i in order] == shuffled
+    assert [parser.tokens([caption])[0] for caption in captions] == together
+
+
+def test_real_phrases_are_in_order_apart_and_exact(parser, captions):
+    for caption, phrases in zip(captions, parser.parse(captions), strict=True):
+        check_phrases(caption, phrases)
+
+
+def test_any_text_is_parsed_and_none_crashes(parser):
+    for caption, phrases in zip(HOSTILE, parser.parse(HOSTILE), strict=True):
+        check_phrases(caption, phrases)
+        assert all(phrase.end <= MAX_CHARACTERS for phrase in phrases)
+    assert parser.parse([]) == []
+
+
+def test_markup_and_addresses_are_no_words_and_keep_their_places(parser):
+    caption = '<p class="cat">a  black\n<b>dog</b> &amp; https://example.com/cat.jpg</p>'
+    (phrases,) = parser.parse([caption])
+    assert [caption[p.target_start : p.target_end] for p in phrases] == ["dog"]
+    text, places = tidy(caption)
+    assert text == "a black dog"
+    assert [caption[place] for place in places if not caption[place].isspace()][:6] == list("ablack")
+
+
+def test_the_fingerprint_follows_the_files(parser, tmp_path):
+    copy = tmp_path / "copy"
+    parser.nlp.to_disk(copy)
+    first, again = load_parser(str(copy)), load_parser(str(copy))
+    assert first.fingerprint == again.fingerprint
+    (copy / "NOTICE").write_text("changed")
+    assert load_parser(str(copy)).fingerprint != first.fingerprint
+    assert len(parser.fingerprint) == 64
+
+
+@pytest.mark.parametrize("name", ["en_core_web_none", "/no/such/folder"])
+def test_a_missing_parser_is_named_in_one_line(name):
+    with pytest.raises(ValueError, match=r"parser\.name=.*spacy download") as caught:
+        load_parser(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pipeline_that_does_not_parse_is_refused(tmp_path):
+    import spacy
+
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(ValueError, match="needs a tagger and a parser"):
+        load_parser(str(tmp_path / "blank"))
+
+
+def test_the_package_carries_the_notice_and_the_scores():
+    meta = json.loads((PACKAGED / "meta.json").read_text(encoding="utf-8"))
+    assert {"tag_acc", "dep_uas", "dep_las"} <= meta["performance"]["treebank"].keys()
+    assert "CC BY-SA 4.0" in (PACKAGED / "NOTICE").read_text(encoding="utf-8")
+    assert sum(path.stat().st_size for path in PACKAGED.rglob("*")) < 10e6
+
+
+def test_importing_the_module_does_not_import_spacy():
+    code = "import sys, raycomp.models.parser; sys.exit('spacy' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode
+        == 0
+    )
