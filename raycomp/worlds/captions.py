@@ -32,7 +32,7 @@ def claim_of(scene: Scene, template: int) -> Claim:
 
 
 def say(claim: Claim, template: int) -> str:
-    """Return ``claim`` in words: "a small red star above a large blue ring, which is below a red moon".
+    """Return ``claim`` in words: "a small red star above a large blue donut, which is below a red moon".
 
     Sizes are said where the claim has them, whatever the template names.
     """

@@ -129,7 +129,7 @@ OUTLINES: dict[str, list[tuple[Outline, bool]]] = {
     "star": [(_star(), True)],
     "heart": [(_heart(), True)],
     "moon": [(_ellipse(0.05, 0, 1.0, 1.0), True), (_ellipse(0.52, -0.12, 0.80, 0.80), False)],
-    "ring": [(_ellipse(0, 0, 1.0, 1.0), True), (_ellipse(0, 0, 0.52, 0.52), False)],
+    "donut": [(_ellipse(0, 0, 1.0, 1.0), True), (_ellipse(0, 0, 0.52, 0.52), False)],
     "fish": [
         (_ellipse(-0.22, 0, 0.80, 0.56), True),
         ([(0.34, 0), (1.02, -0.62), (1.02, 0.62)], True),

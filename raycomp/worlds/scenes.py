@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-SHAPES = ("circle", "square", "triangle", "star", "heart", "moon", "ring", "fish")
+SHAPES = ("circle", "square", "triangle", "star", "heart", "moon", "donut", "fish")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
 SIZES = ("small", "large")
 LEFT, RIGHT, ABOVE, BELOW = "to the left of", "to the right of", "above", "below"

@@ -46,23 +46,23 @@ def test_every_kind_of_edit_turns_up() -> None:
 
 
 def test_negatives_of_one_scene_word_for_word() -> None:
-    scene = Scene((Thing("small", "red", "star"), Thing("large", "blue", "ring")), (ABOVE,), 0, 1)
+    scene = Scene((Thing("small", "red", "star"), Thing("large", "blue", "donut")), (ABOVE,), 0, 1)
     found = {(n.operation, n.kind, n.caption) for n in hard_negatives(scene, SIZED)}
     for expected in (
-        (SWAP, ATTRIBUTE, "a small blue star above a large red ring"),
-        (SWAP, ATTRIBUTE, "a large red star above a small blue ring"),
-        (SWAP, OBJECT, "a small red ring above a large blue star"),
-        (REPLACE, RELATION, "a small red star below a large blue ring"),
-        (REPLACE, OBJECT, "a small red moon above a large blue ring"),
-        (REPLACE, ATTRIBUTE, "a small pink star above a large blue ring"),
+        (SWAP, ATTRIBUTE, "a small blue star above a large red donut"),
+        (SWAP, ATTRIBUTE, "a large red star above a small blue donut"),
+        (SWAP, OBJECT, "a small red donut above a large blue star"),
+        (REPLACE, RELATION, "a small red star below a large blue donut"),
+        (REPLACE, OBJECT, "a small red moon above a large blue donut"),
+        (REPLACE, ATTRIBUTE, "a small pink star above a large blue donut"),
     ):
         assert expected in found
     unsized = {
         n.caption for n in hard_negatives(scene, UNSIZED) if n.operation == ADD and n.kind == ATTRIBUTE
     }
     assert unsized == {
-        "a scene with a large red star above a blue ring",
-        "a scene with a red star above a small blue ring",
+        "a scene with a large red star above a blue donut",
+        "a scene with a red star above a small blue donut",
     }
 
 

@@ -58,19 +58,19 @@ def test_caption_reads_back_as_the_scene(template: int) -> None:
 
 
 def test_captions_word_for_word() -> None:
-    star, ring, moon = (
+    star, donut, moon = (
         Thing("small", "orange", "star"),
-        Thing("large", "blue", "ring"),
+        Thing("large", "blue", "donut"),
         Thing("small", "red", "moon"),
     )
-    two, three = Scene((star, ring), (ABOVE,), 0, 1), Scene((star, ring, moon), (ABOVE, LEFT), 0, 1)
-    assert describe(two, 0) == "a small orange star above a large blue ring"
-    assert describe(two, 5) == "a scene with an orange star above a blue ring"
+    two, three = Scene((star, donut), (ABOVE,), 0, 1), Scene((star, donut, moon), (ABOVE, LEFT), 0, 1)
+    assert describe(two, 0) == "a small orange star above a large blue donut"
+    assert describe(two, 5) == "a scene with an orange star above a blue donut"
     assert describe(three, 1) == (
-        "a small orange star is above a large blue ring, which is to the left of a small red moon"
+        "a small orange star is above a large blue donut, which is to the left of a small red moon"
     )
     assert primitives(three) == {
-        "object": ("star", "ring", "moon"),
+        "object": ("star", "donut", "moon"),
         "attribute": ("small", "orange", "large", "blue", "red"),
         "relation": (ABOVE, LEFT),
     }
@@ -90,17 +90,17 @@ def test_said_relations_are_clear_and_things_apart() -> None:
 
 
 def test_truth_table_of_one_scene() -> None:
-    star, ring = Thing("small", "red", "star"), Thing("large", "blue", "ring")
-    scene = Scene((star, ring), (LEFT,), 0, 7)
-    assert is_true(Claim((ring, star), (RIGHT,)), scene)
-    assert is_true(Claim((dataclasses.replace(star, size=None), ring), (LEFT,)), scene)
+    star, donut = Thing("small", "red", "star"), Thing("large", "blue", "donut")
+    scene = Scene((star, donut), (LEFT,), 0, 7)
+    assert is_true(Claim((donut, star), (RIGHT,)), scene)
+    assert is_true(Claim((dataclasses.replace(star, size=None), donut), (LEFT,)), scene)
     for claim in (
-        Claim((ring, star), (LEFT,)),
-        Claim((star, ring), (ABOVE,)),
-        Claim((star, ring), (BELOW,)),
-        Claim((dataclasses.replace(star, colour="blue"), ring), (LEFT,)),
+        Claim((donut, star), (LEFT,)),
+        Claim((star, donut), (ABOVE,)),
+        Claim((star, donut), (BELOW,)),
+        Claim((dataclasses.replace(star, colour="blue"), donut), (LEFT,)),
         Claim((star, star), (LEFT,)),
-        Claim((star, ring, Thing(None, "red", "star")), (LEFT, ABOVE)),
+        Claim((star, donut, Thing(None, "red", "star")), (LEFT, ABOVE)),
     ):
         assert not is_true(claim, scene), say(claim, 0)
 
@@ -145,7 +145,7 @@ def test_picture_shows_the_colour_where_the_thing_is(shape: str) -> None:
 def test_shapes_have_outlines_of_their_own() -> None:
     def silhouette(shape: str, size: str) -> np.ndarray:
         pixels = render(
-            Scene((Thing(size, "brown", shape), Thing("small", "pink", "ring")), (LEFT,), 0, 3), 32
+            Scene((Thing(size, "brown", shape), Thing("small", "pink", "donut")), (LEFT,), 0, 3), 32
         )
         return pixels[..., 0] < 180
 
