@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 VOID_TAGS = frozenset({"meta", "img", "path", "line", "rect", "circle"})
@@ -68,7 +69,7 @@ def number(value: float | int | None, digits: int = 4) -> str:
     """Return a number as it is read: thousands set apart, floats to ``digits`` places, a true minus sign."""
     if value is None or value != value:
         return "\u2013"
-    text = f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    text = f"{value:,}" if isinstance(value, Integral) else f"{value:z,.{digits}f}"
     return text.replace("-", "\u2212")
 
 
@@ -85,9 +86,9 @@ def numeral(text: str) -> Html:
 def cell(value: object) -> Html:
     """Return one table cell: numbers and intervals to the right, text to the left."""
     if isinstance(value, Interval):
-        text = f"{number(value.value, 3)} [{number(value.low, 3)}, {number(value.high, 3)}]"
-        return tag("td", _interval(value), text, class_="num")
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        bounds = f" [{number(value.low, 3)}, {number(value.high, 3)}]" if value.low <= value.high else ""
+        return tag("td", _interval(value), number(value.value, 3), bounds, class_="num")
+    if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
         return numeral(number(value))
     return tag("td", value)
 

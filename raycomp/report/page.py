@@ -15,7 +15,7 @@ from raycomp.schema import KEPT, SCORE, SHARD_STATUSES
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 DROP_WORDS = (
     "A phrase's drop is how far the cosine of photo and caption falls when its underlined word becomes a "
-    "nonsense word: blue phrases carry the match, red ones work against it."
+    "nonsense word: blue where it falls, red where it rises."
 )
 LOWEST_AUC = 0.6
 """A scorer that tells matched from shuffled pairs less well than this is warned about."""
