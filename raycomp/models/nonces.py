@@ -1,5 +1,6 @@
 """Nonces for the phrases of captions, under CLIP's tokenizer; the words come from ``data/nonces``."""
 
+import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -20,6 +21,9 @@ from raycomp.core.nonce import (
 
 SPARE_NONCES = 7
 """Drawn beyond the count asked for, in case some would change other tokens."""
+
+_PLAIN = re.compile("[ -%'-~]*")
+"""Printable ASCII without "&": the tokenizer's cleaning does no more to it than lower-case it."""
 
 
 @cache
@@ -42,11 +46,19 @@ class NonceMaker:
 
     def __init__(self, tokenizer: SimpleTokenizer, seed: int = 0, model: str = "the model"):
         _check_tokenizer(tokenizer, model)
-        self.encode = tokenizer.encode
-        self.context_length = tokenizer.context_length
+        self.tokenizer = tokenizer
         self.seed = seed
-        self._encode_words = lru_cache(1 << 16)(tokenizer.encode)
+        self._word_ids = lru_cache(1 << 16)(self._find_word_ids)
         self._draw = lru_cache(1 << 16)(self._draw_nonces)
+
+    def encode(self, text: str) -> list[int]:
+        """Return what the tokenizer's own ``encode`` returns, several times as fast on plain text."""
+        clean = text.lower() if _PLAIN.fullmatch(text) else self.tokenizer.clean_fn(text)
+        return [number for word in self.tokenizer.pat.findall(clean) for number in self._word_ids(word)]
+
+    def _find_word_ids(self, word: str) -> list[int]:
+        letters = "".join(self.tokenizer.byte_encoder[byte] for byte in word.encode())
+        return [self.tokenizer.encoder[piece] for piece in self.tokenizer.bpe(letters).split(" ")]
 
     def make(
         self, caption: str, targets: Sequence[tuple[int, int]], count: int, key: str = ""
@@ -82,9 +94,9 @@ class NonceMaker:
             fault = find_fault(
                 tokens,
                 self.encode(make_counterfactual(caption, start, end, nonce)),
-                self._encode_words(target),
-                self._encode_words(nonce),
-                self.context_length,
+                self.encode(target),
+                self.encode(nonce),
+                self.tokenizer.context_length,
             )
             if fault == PAST_CONTEXT:
                 return fault
@@ -98,7 +110,7 @@ class NonceMaker:
         return draw_nonces(target, self._count_tokens, count, key, self.seed, load_nonce_pools())
 
     def _count_tokens(self, word: str) -> int:
-        return len(self._encode_words(word))
+        return len(self.encode(word))
 
 
 def _check_tokenizer(tokenizer: SimpleTokenizer, model: str) -> None:
@@ -106,7 +118,7 @@ def _check_tokenizer(tokenizer: SimpleTokenizer, model: str) -> None:
     if not isinstance(tokenizer, SimpleTokenizer):
         kind = type(tokenizer).__name__
         raise ValueError(f"scorer.model={model!r}: nonces need CLIP's BPE tokenizer, this model has {kind}")
-    if tokenizer.reduction_fn is not None or tokenizer.encode("Roft, roft") != tokenizer.encode("roft, Roft"):
+    if tokenizer.reduction_fn is not None or tokenizer.clean_fn(" A-b,  C ") != "a-b, c":
         raise ValueError(
             f"scorer.model={model!r}: nonces need text lower-cased and cut at the end as by CLIP, "
             "this model's tokenizer has its own cleaning or reduction"

@@ -1,0 +1,220 @@
+import json
+import re
+from functools import cache
+
+import open_clip
+import pytest
+
+from raycomp.core.nonce import (
+    FORMS,
+    NO_NONCE_OF_LENGTH,
+    NOT_A_WORD,
+    PAST_CONTEXT,
+    PLURAL,
+    TOKENS_CHANGE,
+    form_of,
+    make_counterfactual,
+)
+from raycomp.models.nonces import NonceMaker, load_nonce_pools
+
+TOKENIZER = open_clip.get_tokenizer("ViT-B-32")
+
+
+@cache
+def maker() -> NonceMaker:
+    return NonceMaker(TOKENIZER)
+
+
+def make(caption: str, *targets: str, count: int = 1, key: str = "") -> list:
+    """Return what the maker finds for the first place of each target."""
+    starts = [caption.index(target) for target in targets]
+    spans = [(start, start + len(target)) for start, target in zip(starts, targets, strict=True)]
+    return maker().make(caption, spans, count, key)
+
+
+def read_captions(shared) -> list[str]:
+    folders = (shared / "data" / name for name in ("flickr8k_800", "cc_web_400"))
+    lines = [line for folder in folders for line in (folder / "captions.jsonl").read_text().splitlines()]
+    return [caption for line in lines for caption in json.loads(line)["captions"]]
+
+
+def test_pools_hold_what_they_say():
+    for (num_tokens, form), pool in load_nonce_pools().items():
+        assert len({*pool}) == len(pool) >= 16
+        for nonce in pool:
+            assert len(TOKENIZER.encode(nonce)) == num_tokens
+            assert form_of(nonce) == form
+    assert {*load_nonce_pools()} == {(n, form) for n in range(1, 13) for form in FORMS}
+
+
+def test_no_nonce_is_a_word_or_name():
+    """Of all languages in Latin letters; a one-token nonce may be an entry rarer than Zipf 1.7 (0.05 ppm)."""
+    wordfreq = pytest.importorskip("wordfreq", reason="the word list is a development dependency")
+    least_zipf = {
+        nonce: 1.7 if key[0] == 1 else 0 for key, pool in load_nonce_pools().items() for nonce in pool
+    }
+    other_scripts = {*"ar bg bn el fa he hi ja ko mk ru ta uk ur zh".split()}
+    known = []
+    for language in {*wordfreq.available_languages("best")} - other_scripts:
+        for centibels, words in enumerate(wordfreq.get_frequency_list(language, "best")):
+            found = least_zipf.keys() & {*words}
+            known += [(word, language) for word in found if 9 - centibels / 100 >= least_zipf[word]]
+    assert known == []
+
+
+def test_whole_captions_keep_all_other_tokens(shared):
+    """Every fifth word of all captions, against plain open_clip encodings of both texts."""
+    invalid = 0
+    for i, caption in enumerate(read_captions(shared)):
+        spans = [match.span() for match in re.finditer(r"[^\W\d_]+", caption)][i % 5 :: 5]
+        for (start, end), nonces in zip(spans, maker().make(caption, spans, 1), strict=True):
+            if isinstance(nonces, str):
+                invalid += 1
+                continue
+            before, target, after = map(
+                TOKENIZER.encode, (caption[:start], caption[start:end], caption[end:])
+            )
+            counterfactual = TOKENIZER.encode(make_counterfactual(caption, start, end, nonces[0]))
+            assert TOKENIZER.encode(caption) == before + target + after
+            assert counterfactual == before + TOKENIZER.encode(nonces[0]) + after
+            assert len(counterfactual) == len(before) + len(target) + len(after)
+            assert len(before) + len(target) <= 75
+            assert target != TOKENIZER.encode(nonces[0])
+    assert invalid < 100
+
+
+def test_padded_rows_differ_in_the_target_alone():
+    caption = "A skateboarder's T-shirt, by &quot;Jane&quot;"
+    for target in ("skateboarder", "T-shirt", "Jane"):
+        ((nonce,),) = make(caption, target)
+        left, right = open_clip.tokenize([caption, caption.replace(target, nonce)])
+        assert 1 <= (left != right).sum() <= len(TOKENIZER.encode(target))
+        assert left.argmax() == right.argmax()
+
+
+def test_fast_encoding_is_the_tokenizers_own(shared):
+    odd = [
+        "<start_of_text> a 'tis & <b>",
+        "x\x1b[31mred",
+        "tab\there\r\n",
+        "don't  WE'LL",
+        "\u201cDog\u201d",
+        "a\x00b",
+    ]
+    for caption in [*read_captions(shared), *odd]:
+        assert maker().encode(caption) == TOKENIZER.encode(caption)
+
+
+@pytest.mark.parametrize(
+    ("target", "shape"),
+    [
+        ("Dogs", "[A-Z][a-z]*s"),
+        ("WOMEN", "[A-Z]+S"),
+        ("skyscraper's", "[a-z]+'s"),
+        ("skateboarders'", "[a-z]+s'"),
+        ("well-being", "[a-z]+-[a-z]+"),
+        ("apple", "[aeio][a-z]+[^s]"),
+        ("Labradoodle", "[A-Z][a-z]+[^s]"),
+    ],
+)
+def test_surface_form_is_kept(target, shape):
+    for nonce in make(f"the {target} here", target, count=8)[0]:
+        assert re.fullmatch(shape, nonce)
+
+
+def test_as_many_distinct_nonces_as_asked_for():
+    (nonces,) = make("two dogs", "dogs", count=16)
+    assert len({*nonces}) == 16
+    assert {*nonces} <= {*load_nonce_pools()[1, PLURAL]}
+
+
+def test_a_target_has_one_nonce_everywhere_unless_the_key_is_the_sample():
+    words = "dog cat tree house car bird boat grass road fence".split()
+    caption = " ".join(words)
+    everywhere = make(caption, *words)
+    assert [make(f"a red {word} !", word)[0] for word in words] == everywhere
+    assert make(caption, *words, key="uid 1") == make(caption, *words, key="uid 1")
+    assert make(caption, *words, key="uid 1") != make(caption, *words, key="uid 2") != everywhere
+    spans = [match.span() for match in re.finditer(r"\w+", caption)]
+    assert NonceMaker(TOKENIZER, seed=1).make(caption, spans, 1) != everywhere
+
+
+@pytest.mark.parametrize(("words_before", "is_valid"), [(74, True), (75, False)])
+def test_one_token_targets_at_the_cut(words_before, is_valid):
+    caption = "the " * words_before + "dog sleeps on"
+    assert (make(caption, "dog") == [PAST_CONTEXT]) is not is_valid
+
+
+@pytest.mark.parametrize(("words_before", "is_valid"), [(73, True), (74, False)])
+def test_two_token_targets_may_not_straddle_the_cut(words_before, is_valid):
+    assert len(TOKENIZER.encode("labradoodles")) == 2
+    caption = "the " * words_before + "labradoodles sleep on"
+    assert (make(caption, "labradoodles") == [PAST_CONTEXT]) is not is_valid
+
+
+def test_context_length_is_the_tokenizers():
+    short = NonceMaker(open_clip.tokenizer.SimpleTokenizer(context_length=5))
+    assert short.make("a dog and a cat", [(2, 5), (12, 15)], 1)[1] == PAST_CONTEXT
+    assert isinstance(short.make("a dog and a cat", [(2, 5)], 1)[0], list)
+
+
+def test_everything_behind_the_first_target_past_the_cut_is_past_it():
+    caption = "dog " * 25_000
+    spans = [(i, i + 3) for i in range(0, len(caption), 4)]
+    found = maker().make(caption, spans, 1)
+    assert [isinstance(nonces, list) for nonces in found[:75]] == [True] * 75
+    assert {*found[75:]} == {PAST_CONTEXT}
+
+
+@pytest.mark.parametrize(
+    ("caption", "target"),
+    [
+        ("Tom &amp; a dog", "dog"),
+        ("a &lt;b&gt;dog&lt;/b&gt; here", "dog"),
+        ("a <b>dog</b> here", "dog"),
+        ("\U0001f436\U0001f436 a dog \u2764\ufe0f", "dog"),
+        ("  a\t dog \r\n here ", "dog"),
+        ("le caf\u00e9 \u00e0 Paris", "caf\u00e9"),
+        ("\u0627\u0644\u0643\u0644\u0628 dog \u05db\u05dc\u05d1", "dog"),
+        ("the \u201cdog\u201d", "dog"),
+        ("sch\u00c3\u00b6n a dog", "dog"),
+        ("dog \ufb01sh", "dog"),
+    ],
+)
+def test_odd_captions(caption, target):
+    ((nonce,),) = make(caption, target)
+    left, right = map(TOKENIZER.encode, (caption, caption.replace(target, nonce)))
+    changed = [i for i, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]]
+    assert 1 <= len(changed) <= changed[-1] - changed[0] + 1 <= len(TOKENIZER.encode(target))
+
+
+@pytest.mark.parametrize(
+    ("caption", "target", "reason"),
+    [
+        ("a catfish", "cat", TOKENS_CHANGE),
+        ("black &amp; white", "amp", TOKENS_CHANGE),
+        ("the 'dog' here", "dog", TOKENS_CHANGE),
+        ("gate 42", "42", NOT_A_WORD),
+        ("a \U0001f436", "\U0001f436", NOT_A_WORD),
+        ("q" + "wxz" * 30, "q" + "wxz" * 30, NO_NONCE_OF_LENGTH),
+    ],
+)
+def test_reasons(caption, target, reason):
+    assert make(caption, target) == [reason]
+
+
+def test_a_nonce_that_would_make_a_contraction_is_passed_over():
+    (nonces,) = make("the 'cat' here", "cat", count=8)
+    assert len(nonces) > 1
+    assert not any(nonce.startswith(("s", "t", "re", "ve", "m", "ll", "d")) for nonce in nonces)
+
+
+def test_other_tokenizers_are_refused_by_name():
+    class HFTokenizer:
+        context_length = 64
+
+    with pytest.raises(ValueError, match=r"ViT-B-16-SigLIP.*HFTokenizer"):
+        NonceMaker(HFTokenizer(), model="ViT-B-16-SigLIP")
+    for changes in ({"clean": "whitespace"}, {"clean": "canonicalize"}, {"reduction_mask": "simple"}):
+        with pytest.raises(ValueError, match=r"tiny.*cleaning or reduction"):
+            NonceMaker(open_clip.tokenizer.SimpleTokenizer(**changes), model="tiny")
