@@ -1,1 +1,31 @@
-"""raycomp."""
+"""raycomp: curate image-text data for composition on Ray.
+
+The commands as functions; nothing heavy is imported before one is called.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from raycomp.config import CurateConfig, override, override_all
+
+__all__ = ["CurateConfig", "curate", "override", "override_all", "select"]
+
+
+def curate(config: CurateConfig, out: str) -> dict[str, Any]:
+    """Curate ``config.input`` into ``out``, as ``raycomp curate`` does; return what run.json holds.
+
+    Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
+    """
+    from raycomp.cluster.curate import curate as run
+
+    return run(config, out)
+
+
+def select(source: str, settings: Mapping[str, Any], out: str) -> dict[str, Any]:
+    """Choose again from the scores in ``source``, as ``raycomp select`` does; return what run.json holds.
+
+    ``settings`` are dials by path, {"align.keep": 0.6}. Raises ValueError where the scores cannot serve them.
+    """
+    from raycomp.cluster.curate import select as run
+
+    return run(source, settings, out)

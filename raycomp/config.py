@@ -259,18 +259,19 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def from_dict(config: Any, values: Mapping[str, Any]) -> Any:
     """Return ``config`` with every field set as ``to_dict`` wrote it."""
-    return override_all(config, dict(_flatten(values)))
+    return override_all(config, dict(flatten(values)))
 
 
 def changed_dials(config: Any) -> dict[str, Any]:
     """Return the dials that differ from the defaults, by path: what a command line must say."""
-    default = dict(_flatten(to_dict(type(config)())))
-    return {path: value for path, value in _flatten(to_dict(config)) if value != default[path]}
+    default = dict(flatten(to_dict(type(config)())))
+    return {path: value for path, value in flatten(to_dict(config)) if value != default[path]}
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of nested dicts, paths joined with dots."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

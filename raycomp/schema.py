@@ -69,6 +69,11 @@ SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
 # Rows of these statuses have an alignment.
 ALIGNED_STATUSES = (OK, NO_PHRASE, NO_VALID_NONCE)
 
+
+class TooMuchBadData(Exception):
+    """More rows without an alignment than ``max_bad_fraction`` allows."""
+
+
 # Phrase kinds (Go et al., arXiv 2605.22651, section 5.2).
 OBJECT = "object"
 RELATION = "relation"
@@ -82,6 +87,7 @@ DROPPED_RANDOM = "not_drawn"
 DROPPED_UNSCORED = "no_score_for_attribution_gate"
 DROPPED_ATTRIBUTION = "below_attribution_gate"
 KEPT = "kept"
+GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION)
 
 # One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
 # json member as text (null where there is none); ``is_last`` marks the last row of its shard.
@@ -123,11 +129,12 @@ PHRASE_TYPE = pa.struct(
 )
 
 
-def scores_schema(embedding_dim: int, embedding_dtype: str = "float32") -> pa.Schema:
-    """Return the schema of a ``scores/`` file; ``embedding_dtype`` is float32 or float16.
+def aligned_schema(
+    embedding_dim: int, embedding_dtype: str, extra_columns: tuple[str, ...] = ()
+) -> pa.Schema:
+    """Return the schema of a shard's rows after alignment; ``embedding_dtype`` is float32 or float16.
 
-    ``alignment`` is null on bad and duplicate rows, ``phrases`` and ``mean_pas`` on rows that were not
-    attributed; ``mean_pas`` also where no phrase has a valid nonce.
+    ``alignment`` and ``image_embedding`` are null on bad and duplicate rows.
     """
     value = {"float32": pa.float32(), "float16": pa.float16()}[embedding_dtype]
     return pa.schema(
@@ -143,11 +150,32 @@ def scores_schema(embedding_dim: int, embedding_dtype: str = "float32") -> pa.Sc
             (CAPTION, pa.string()),
             (STATUS, pa.string()),
             (ALIGNMENT, pa.float32()),
-            (MEAN_PAS, pa.float32()),
-            (PHRASES, pa.list_(PHRASE_TYPE)),
             (IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
+            *((name, pa.string()) for name in extra_columns),
         ]
     )
+
+
+# What attribution adds to a row of the pool.
+ATTRIBUTED_SCHEMA = pa.schema(
+    [
+        (POSITION, pa.int32()),
+        (STATUS, pa.string()),
+        (MEAN_PAS, pa.float32()),
+        (PHRASES, pa.list_(PHRASE_TYPE)),
+    ]
+)
+
+
+def scores_schema(aligned: pa.Schema) -> pa.Schema:
+    """Return the schema of a ``scores/`` file: the aligned columns, mean PAS and phrases after alignment.
+
+    ``phrases`` and ``mean_pas`` are null on rows that were not attributed, ``mean_pas`` also where no phrase
+    has a valid nonce.
+    """
+    at = aligned.get_field_index(ALIGNMENT) + 1
+    added = [ATTRIBUTED_SCHEMA.field(MEAN_PAS), ATTRIBUTED_SCHEMA.field(PHRASES)]
+    return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
 
 
 KEPT_SCHEMA = pa.schema(

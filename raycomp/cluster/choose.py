@@ -25,13 +25,13 @@ from raycomp.loops.select import (
     first_share,
     judge,
     make_search,
+    pool_config,
     read_corpus,
 )
 from raycomp.schema import KEPT, KEPT_SCHEMA, KEY, MEAN_PAS, POSITION, SCORE, SHARD, UID
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import join_uri
 from raycomp.shards.scores import read_columns, write_table
 
 # The kept rows of one shard, with what finds their samples again.
@@ -58,15 +58,14 @@ def choose(scores: list[str], config: CurateConfig, out: Folder, work: Folder) -
     moments = Moments()
     if gates.attribute is not None:
         moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates), moments)
-    jobs = [(uri, work.at("kept", f"{ordinal:05d}.parquet")) for ordinal, uri in enumerate(scores)]
+    jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
     reasons: Counter = Counter()
     kept_per_shard = []
     for counted in map_tasks(_write_kept, jobs, config, gates, moments):
         reasons.update(counted)
         kept_per_shard.append(counted[KEPT])
-    parts = [part for _, part in jobs]
-    _join_kept(parts, out.at("subset", "kept.parquet"))
-    write_subset(_read_uids(parts), out.at("subset", "subset.npy"))
+    _join_kept([part for _, part in jobs], out.at("subset", "kept.parquet"))
+    write_subset(kept_uids(work, len(scores)), out.at("subset", "subset.npy"))
     return Choice(gates, kept_per_shard, reasons)
 
 
@@ -86,13 +85,9 @@ def cut_gates(scores: list[str], config: CurateConfig) -> Gates:
 
 def cut_pool(scores: list[str], config: CurateConfig) -> tuple[Gates, list[int]]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
-    aligned = replace(
-        config,
-        select=replace(config.select, rule="align_only", datacomp_compat=False),
-        attribute=replace(config.attribute, keep=config.pool),
-    )
-    gates = cut_gates(scores, aligned)
-    return gates, list(map_tasks(_count_passing, scores, aligned, gates))
+    pool = pool_config(config)
+    gates = cut_gates(scores, pool)
+    return gates, list(map_tasks(_count_passing, scores, pool, gates))
 
 
 def _find(
@@ -162,11 +157,6 @@ def _join_kept(parts: list[str], uri: str) -> None:
                 writer.write_table(table.cast(KEPT_SCHEMA).combine_chunks())
 
 
-def _read_uids(parts: list[str]) -> Iterator[np.ndarray]:
-    for part in parts:
-        yield parse_uids(read_columns(part, [UID])[UID])
-
-
 def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
     """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
     outputs: list[list[tuple[int, int, int]]] = []
@@ -184,6 +174,16 @@ def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[i
     return outputs
 
 
+def _kept_part(work: Folder, ordinal: int) -> str:
+    return work.at("kept", f"{ordinal:05d}.parquet")
+
+
 def read_kept(work: Folder, ordinal: int, start: int, end: int) -> pa.Table:
     """Return rows ``start`` to ``end`` of a shard's kept rows, with their positions."""
-    return read_columns(join_uri(work.at("kept"), f"{ordinal:05d}.parquet")).slice(start, end - start)
+    return read_columns(_kept_part(work, ordinal)).slice(start, end - start)
+
+
+def kept_uids(work: Folder, num_shards: int) -> Iterator[np.ndarray]:
+    """Yield the kept uids of each shard, uint64 [n, 2]."""
+    for ordinal in range(num_shards):
+        yield parse_uids(read_columns(_kept_part(work, ordinal), [UID])[UID])

@@ -133,8 +133,8 @@ class Phase:
     ) -> Stats:  # fmt: skip
         """Do what is not yet committed; return the stats of the whole phase, committed waves included.
 
-        ``make(ordinals, parts_uri)`` is the dataset of receipts; ``totals`` counts the rows to expect per shard where
-        the caller knows (else a shard's last row tells).
+        ``make(ordinals, parts_uri)`` is the dataset of receipts; ``totals`` counts the rows to expect per
+        shard where the caller knows (else a shard's last row tells).
         """
         waves = [
             ordinals[i : i + self.shards_per_wave] for i in range(0, len(ordinals), self.shards_per_wave)
@@ -184,7 +184,9 @@ class _Run:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
-            for receipts in make(pending, self.parts_uri).iter_batches(batch_size=None, batch_format="pyarrow"):
+            for receipts in make(pending, self.parts_uri).iter_batches(
+                batch_size=None, batch_format="pyarrow"
+            ):
                 for receipt in receipts.to_pylist():
                     self._take(receipt, progress)
                 self._collect(progress, wait=False)

@@ -4,7 +4,6 @@ Go et al. (arXiv 2605.22651), Eqs. 2 to 5. The text tower alone runs: the image 
 """
 
 import time
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -83,7 +82,7 @@ def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
         "text": caption[phrase.start : phrase.end],
         "target": caption[phrase.target_start : phrase.target_end],
     }
-    return {**asdict(phrase), **words, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
+    return {**phrase._asdict(), **words, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
 
 
 def _replace(caption: str, phrase: Any, nonce: str) -> str:

@@ -8,7 +8,7 @@ The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not floors: 0.
 0.5 N 1,111,130.5, so its second count is rounded up and its first lies 0.09 % above. Here it is always floor.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,12 @@ def make_search(config: CurateConfig, num_corpus: int, num_ranked: int, share: f
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))
 
 
+def pool_config(config: CurateConfig) -> CurateConfig:
+    """Return the config under which exactly the rows to be attributed are kept."""
+    select = replace(config.select, rule="align_only", datacomp_compat=False)
+    return replace(config, select=select, attribute=replace(config.attribute, keep=config.pool))
+
+
 def first_scores(corpus: Corpus, config: CurateConfig) -> np.ndarray:
     """Return what the rule's first gate ranks all of the corpus by."""
     if config.select.rule == "random":
@@ -157,7 +163,7 @@ def describe_shortage(config: CurateConfig, gates: Gates) -> list[str]:
     wanted = exact_share(config.attribute.keep, gates.num_corpus)
     if gates.num_scored is not None and gates.num_scored < wanted:
         return [
-            f"attribute.keep={config.attribute.keep} asks for {wanted:,} pairs, but only {gates.num_scored:,} "
-            f"past the first gate have a score: all of them were kept"
+            f"attribute.keep={config.attribute.keep} asks for {wanted:,} pairs, but only "
+            f"{gates.num_scored:,} past the first gate have a score: all of them were kept"
         ]
     return []

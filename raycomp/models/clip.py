@@ -5,6 +5,8 @@ B pairs, H x W pixels, N tokens of context, D embedding dims.
 
 import hashlib
 import json
+import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +69,15 @@ def _fingerprint(config: ScorerConfig) -> str:
 
 
 @contextmanager
-def _seeded(seed: int):
-    """Run with torch's global generator at ``seed``, and put it back."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
+def _seeded_and_quiet(seed: int) -> Iterator[None]:
+    """Run with torch's global generator at ``seed`` and without open_clip's remarks; put both back."""
+    logging.disable(logging.WARNING)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _model_name(config: ScorerConfig) -> str:
@@ -105,7 +111,7 @@ def _create(config: ScorerConfig, load_weights: bool = True) -> torch.nn.Module:
             f"scorer.weights={config.weights!r}: neither a file nor random:SEED nor a tag of {name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
-    with _seeded(int(config.weights[7:]) if is_random else 0):
+    with _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
         try:
             model = open_clip.create_model(
                 name,

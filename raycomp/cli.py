@@ -1,0 +1,146 @@
+"""The command line: ``raycomp COMMAND [jobs/FILE.py[:VARIANT]] [--set a.b=value ...] --out DIR``.
+
+Exit codes: 0; 2 the user's mistake; 3 too much bad data; 130 interrupted.
+"""
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from raycomp.config import CurateConfig, override_all
+from raycomp.schema import TooMuchBadData
+
+USER_ERROR, BAD_DATA, INTERRUPTED = 2, 3, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    args = _build_parser().parse_args(argv)
+    try:
+        args.run(args)
+    except KeyboardInterrupt:
+        print("interrupted; what is finished stays, the same command goes on from there", file=sys.stderr)
+        return INTERRUPTED
+    except ValueError as error:
+        print(f"raycomp: {error}", file=sys.stderr)
+        return USER_ERROR
+    except TooMuchBadData as error:
+        print(f"raycomp: {error}", file=sys.stderr)
+        return BAD_DATA
+    return 0
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="raycomp", description="Curate image-text data for composition on Ray."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    curate = _add(commands, "curate", _curate, "score shards and choose a subset")
+    curate.add_argument("job", nargs="?", help="jobs/FILE.py[:VARIANT], a function that returns the config")
+    _add_settings(curate)
+    _add_out(curate)
+    plan = _add(commands, "plan", _plan, "time each stage on part of one shard; writes nothing")
+    plan.add_argument("job", nargs="?", help="jobs/FILE.py[:VARIANT]")
+    _add_settings(plan)
+    select = _add(commands, "select", _select, "choose again from the scores of a curation; loads no model")
+    select.add_argument("source", metavar="DIR", help="a folder that raycomp curate wrote")
+    _add_settings(select)
+    _add_out(select)
+    show = _add(commands, "show", _show, "print the funnel of a run")
+    show.add_argument("source", metavar="DIR")
+    explain = _add(commands, "explain", _explain, "print every score and gate of one sample")
+    explain.add_argument("source", metavar="DIR")
+    explain.add_argument("uid", metavar="UID")
+    demo = _add(commands, "demo", _demo, "make a little world, train on it, curate it, report")
+    _add_out(demo)
+    return parser
+
+
+def _add(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], None], text: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--set", action="append", default=[], metavar="DIAL=VALUE", dest="settings")
+
+
+def _add_out(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", required=True, metavar="DIR", help="a folder or s3:// uri")
+
+
+def _read_settings(pairs: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair}: must be DIAL=VALUE")
+        settings[path] = value
+    return settings
+
+
+def _read_config(args: argparse.Namespace) -> CurateConfig:
+    config = load_job(args.job) if args.job else CurateConfig()
+    if not isinstance(config, CurateConfig):
+        raise ValueError(f"{args.job}: returned {type(config).__name__}, must return a CurateConfig")
+    return override_all(config, _read_settings(args.settings))
+
+
+def load_job(name: str) -> Any:
+    """Return what ``FILE.py:VARIANT`` returns; without a variant, its function ``config``.
+
+    Raises ValueError where there is no such file or function.
+    """
+    path, _, variant = name.partition(":")
+    variant = variant or "config"
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: no such job file")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, variant, None)):
+        raise ValueError(f"{name}: {path} has no function {variant!r}")
+    return getattr(module, variant)()
+
+
+def _curate(args: argparse.Namespace) -> None:
+    from raycomp.cluster.curate import curate
+
+    curate(_read_config(args), args.out)
+
+
+def _select(args: argparse.Namespace) -> None:
+    from raycomp.cluster.curate import select
+
+    select(args.source, _read_settings(args.settings), args.out)
+
+
+def _plan(args: argparse.Namespace) -> None:
+    from raycomp.loops.plan import plan
+
+    print(plan(_read_config(args)))
+
+
+def _show(args: argparse.Namespace) -> None:
+    from raycomp.loops.inspect import show
+
+    print(show(args.source))
+
+
+def _explain(args: argparse.Namespace) -> None:
+    from raycomp.loops.inspect import explain
+
+    print(explain(args.source, args.uid))
+
+
+def _demo(args: argparse.Namespace) -> None:
+    from raycomp.cluster.demo import demo
+
+    demo(args.out)

@@ -1,0 +1,67 @@
+"""Make the report of a run: summaries mapped over scores files, a few photos fetched, one page written."""
+
+from collections import defaultdict
+from functools import reduce
+from typing import Any
+
+from raycomp.cluster.choose import Choice
+from raycomp.cluster.session import map_tasks
+from raycomp.config import CurateConfig
+from raycomp.loops.select import Gates, corpus_columns, judge
+from raycomp.report.funnel import close_funnel
+from raycomp.report.markup import Table
+from raycomp.report.page import render
+from raycomp.report.summary import Summary, choose_shown, merge, summarise
+from raycomp.schema import ALIGNMENT, CAPTION, KEY, MEAN_PAS, PHRASES, POSITION, SHARD, STATUS, UID, URL
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import ShardPath
+from raycomp.shards.reader import extract
+from raycomp.shards.scores import read_columns
+from raycomp.shards.tar import IMAGE_EXTENSIONS
+
+REPORT = "report.html"
+_COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES)
+
+
+def publish_report(
+    folder: Folder,
+    run: dict[str, Any],
+    config: CurateConfig,
+    choice: Choice,
+    scores: list[str],
+    shards: list[ShardPath],
+    extra_tables: list[Table],
+) -> None:
+    """Write report.html. Without ``shards`` the photos stay grey."""
+    summary = reduce(merge, map_tasks(_summarise, scores, config, choice.gates), Summary())
+    photos = _fetch_photos(summary, shards)
+    shown = {**run, "fingerprint": ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())}
+    page = render(summary, photos, shown, close_funnel(summary.reasons), extra_tables)
+    folder.write_bytes(page.encode(), REPORT)
+
+
+def _summarise(uri: str, config: CurateConfig, gates: Gates) -> Summary:
+    table = read_columns(uri, _COLUMNS)
+    reason_N, score_N = judge(table.select(corpus_columns(config, with_pas=True)), config, gates)
+    return summarise(table, reason_N, score_N, config.seed)
+
+
+def _fetch_photos(summary: Summary, shards: list[ShardPath]) -> dict[str, bytes]:
+    """Return the image bytes of the samples that the page shows, by uid."""
+    by_name = {shard.name: shard for shard in shards}
+    wanted: dict[str, dict[int, str]] = defaultdict(dict)
+    for sample in choose_shown(summary).samples:
+        if sample.shard in by_name and sample.position is not None:
+            wanted[sample.shard][sample.position] = sample.uid
+    jobs = [(by_name[name], uids) for name, uids in sorted(wanted.items())]
+    return {uid: image for found in map_tasks(_read_photos, jobs) for uid, image in found}
+
+
+def _read_photos(job: tuple[ShardPath, dict[int, str]]) -> list[tuple[str, bytes]]:
+    shard, uids = job
+    found = []
+    for position, members in extract(shard, uids):
+        found += [
+            (uids[position], data) for name, data in members.items() if name.lower() in IMAGE_EXTENSIONS
+        ][:1]
+    return found

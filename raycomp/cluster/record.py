@@ -1,0 +1,169 @@
+"""run.json: what a run was, what came of every row, how long each stage took."""
+
+import json
+import os
+import platform
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from raycomp.cluster.choose import Choice
+from raycomp.cluster.waves import Stats
+from raycomp.config import CurateConfig, flatten, to_dict
+from raycomp.core.metrics import auc
+from raycomp.loops.select import describe_shortage
+from raycomp.schema import KEPT, NO_PHRASE, OK
+from raycomp.shards.folder import Folder
+
+RUN = "run.json"
+PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
+# No result depends on these.
+_FREE = ("cluster", "waves")
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def describe_run(
+    kind: str, config: CurateConfig, fingerprint: dict[str, Any], commands: dict[str, str]
+) -> dict[str, Any]:
+    """Return what is known of a run (curate or select) before it begins."""
+    return {
+        "kind": kind,
+        "status": "running",
+        "commands": commands,
+        "started": now(),
+        "config": to_dict(config),
+        "fingerprint": fingerprint,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def read_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where there is none.
+
+    Raises ValueError where the folder holds something else.
+    """
+    if folder.exists(RUN):
+        return folder.read_json(RUN)
+    if folder.list_names():
+        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
+    return None
+
+
+def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
+    """Raise ValueError naming what differs if the folder holds the results of another run."""
+    names = []
+    for read in (lambda r: {"kind": r["kind"]}, lambda r: r["fingerprint"], lambda r: _bound(r["config"])):
+        a, b = read(previous), read(json.loads(json.dumps(run)))
+        names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    if names:
+        raise ValueError(
+            f"out={folder.uri!r}: holds a run that differs in {', '.join(names)}; name another folder"
+        )
+
+
+def _bound(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the dials by path that results depend on, as json reads them back."""
+    return {path: value for path, value in flatten(config) if path.split(".")[0] not in _FREE}
+
+
+def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
+    """Return the command that sets these dials."""
+    sets = (f"{path}={_as_setting(value)}" for path, value in settings.items())
+    return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])
+
+
+def _as_setting(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def close_run(
+    run: dict[str, Any],
+    config: CurateConfig,
+    choice: Choice,
+    stats: dict[str, Stats],
+    workers: dict[str, int],
+) -> dict[str, Any]:
+    """Return run.json's content for a finished run.
+
+    Raises RuntimeError unless read = kept + dropped, reason by reason.
+    """
+    read = sum(choice.reasons.values())
+    if "align" in stats and read != sum(stats["align"].statuses.values()):
+        raise RuntimeError(
+            f"the funnel does not close: {stats['align'].statuses.total()} read, {read} judged"
+        )
+    dropped = {reason: count for reason, count in sorted(choice.reasons.items()) if reason != KEPT}
+    if read != choice.num_kept + sum(dropped.values()):
+        raise RuntimeError(
+            f"the funnel does not close: {read} read, {choice.num_kept} kept, {dropped} dropped"
+        )
+    return {
+        **run,
+        "status": "finished",
+        "finished": now(),
+        "funnel": {
+            "read": read,
+            "corpus": choice.gates.num_corpus,
+            "kept": choice.num_kept,
+            "dropped": dropped,
+        },
+        "gates": choice.gates.to_dict(),
+        "warnings": describe_shortage(config, choice.gates),
+        **({"stages": describe_stages(stats, workers)} if stats else {}),
+        **({"coverage": describe_coverage(stats["attribute"])} if "attribute" in stats else {}),
+        **({"scorer_check": check_scorer(stats["align"])} if "align" in stats else {}),
+    }
+
+
+def describe_stages(stats: dict[str, Stats], workers: dict[str, int]) -> list[dict[str, Any]]:
+    """Return rows, busy seconds (of all workers) and workers of every stage."""
+    return [
+        {"stage": stage, "rows": part.statuses.total(), "seconds": seconds, "workers": workers.get(stage, 1)}
+        for part in stats.values()
+        for stage, seconds in part.seconds.items()
+    ]
+
+
+def describe_coverage(stats: Stats) -> dict[str, Any]:
+    """Return how many captions of the pool got a valid counterfactual, and why phrases did not.
+
+    ``of_captions`` compares with the paper's 99.79 %.
+    """
+    captions, covered = stats.statuses.total(), stats.statuses[OK]
+    with_phrase = captions - stats.statuses[NO_PHRASE]
+    return {
+        "captions": captions,
+        "with_phrase": with_phrase,
+        "with_nonce": covered,
+        "of_captions": covered / captions if captions else None,
+        "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
+        "phrases_without_nonce": dict(stats.nonce_faults),
+    }
+
+
+def check_scorer(stats: Stats) -> dict[str, Any] | None:
+    """Return how well alignments tell a sample of pairs from the same images with other captions."""
+    if not stats.matched:
+        return None
+    matched, shuffled = np.array(stats.matched), np.array(stats.shuffled)
+    return {
+        "n": len(matched),
+        "matched_mean": float(matched.mean()),
+        "shuffled_mean": float(shuffled.mean()),
+        "auc": float(auc(matched, shuffled)),
+    }

@@ -1,0 +1,256 @@
+"""Curation on Ray: align all shards, cut the first gate, attribute the pool, choose, materialise.
+
+A gate is global, so each phase runs over all shards before the next begins. What does the work is a plain
+function or callable of ``loops/``; here it is laid over shards and committed.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy, Dataset
+
+from raycomp.cluster.choose import cut_pool
+from raycomp.cluster.dedupe import mark_duplicates
+from raycomp.cluster.session import Session
+from raycomp.cluster.source import ItemSource
+from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
+from raycomp.config import CurateConfig
+from raycomp.loops.align import Align
+from raycomp.loops.attribute import Attribute, parse
+from raycomp.loops.prepare import prepare
+from raycomp.loops.select import Gates, corpus_columns, judge, pool_config
+from raycomp.loops.tables import add_columns, add_seconds
+from raycomp.models.clip import ScorerSpec
+from raycomp.schema import (
+    ALIGNED_STATUSES,
+    ALIGNMENT,
+    ATTRIBUTED_SCHEMA,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    KEPT,
+    POSITION,
+    SHARD_ORDINAL,
+    STATUS,
+    UID,
+    TooMuchBadData,
+    aligned_schema,
+    scores_schema,
+)
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import ShardPath, join_uri
+from raycomp.shards.reader import read_shard
+from raycomp.shards.scores import read_columns, write_table
+
+_CAPTIONS_PER_CALL = 256
+
+
+@dataclass(frozen=True)
+class Job:
+    """One curation: what to do, on what, where to."""
+
+    config: CurateConfig
+    spec: ScorerSpec
+    shards: list[ShardPath]
+    out: Folder
+    work: Folder
+    session: Session
+
+    @property
+    def ordinals(self) -> list[int]:
+        """Every shard's number."""
+        return [shard.ordinal for shard in self.shards]
+
+    @property
+    def aligned_schema(self) -> pa.Schema:
+        """Columns of a shard's rows after alignment."""
+        scorer = self.config.scorer
+        return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns)
+
+    def aligned_uri(self, ordinal: int) -> str:
+        """Where a shard's rows lie after alignment."""
+        return self.work.at("aligned", f"{ordinal:05d}.parquet")
+
+    def scores_uri(self, ordinal: int) -> str:
+        """Where a shard's final scores lie."""
+        return self.out.at("scores", f"{ordinal:05d}.parquet")
+
+    @property
+    def stage_workers(self) -> dict[str, int]:
+        """How many workers each stage has at most: scorers, or a slot of the CPUs that scorers leave."""
+        taken = self.session.num_scorers * self.session.scorer_resources.get("num_cpus", 1)
+        free = max(1, int(self.session.num_cpus - taken))
+        on_scorers = dict.fromkeys(("image", "text", "attribute"), self.session.num_scorers)
+        return {**on_scorers, **dict.fromkeys(("read", "decode", "parse"), free)}
+
+    def scorers(self) -> dict:
+        """Return how Ray Data runs a scoring stage: a fixed pool from the start."""
+        return {
+            "compute": ActorPoolStrategy(size=self.session.num_scorers),
+            "batch_format": "pyarrow",
+            **self.session.scorer_resources,
+        }
+
+
+def score(job: Job) -> dict[str, Stats]:
+    """Write ``scores/``: one file per shard. Returns each phase's stats.
+
+    Raises TooMuchBadData, and ValueError where no row is usable.
+    """
+    stats = {"align": align_all(job)}
+    aligned = [job.aligned_uri(ordinal) for ordinal in job.ordinals]
+    statuses = stats["align"].statuses
+    mark_duplicates(aligned, sum(statuses.values()))
+    check_bad_rows(statuses, job.config.max_bad_fraction)
+    pool, pool_sizes = cut_pool(aligned, job.config)
+    stats["attribute"] = attribute_pool(job, pool, pool_sizes)
+    return stats
+
+
+def check_bad_rows(statuses: dict[str, int], most: float) -> None:
+    """Raise where too many rows, or all, have no alignment."""
+    rows = sum(statuses.values())
+    bad = {status: count for status, count in statuses.items() if status not in ALIGNED_STATUSES}
+    if sum(bad.values()) == rows:
+        reasons = ", ".join(f"{count:,} {status}" for status, count in sorted(bad.items()))
+        raise ValueError(f"input: none of {rows:,} rows is usable ({reasons})")
+    if sum(bad.values()) > most * rows:
+        reasons = ", ".join(f"{count:,} {status}" for status, count in sorted(bad.items()))
+        share = sum(bad.values()) / rows
+        raise TooMuchBadData(
+            f"{share:.1%} of {rows:,} rows have no alignment ({reasons}), more than max_bad_fraction={most}"
+        )
+
+
+def align_all(job: Job) -> Stats:
+    """Phase 1: every sample of every shard gets a row with a status and, if it can, an alignment."""
+    phase = Phase(
+        "align",
+        job.work,
+        job.config.waves.shards_per_wave,
+        _merge_aligned,
+        (job.work.at("aligned"), job.aligned_schema),
+    )
+    return phase.run(job.ordinals, partial(_align_dataset, job), None, job.stage_workers)
+
+
+def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
+    config, rows = job.config, job.session.block_rows
+    source = ItemSource([job.shards[o] for o in ordinals], partial(_read_timed, block_rows=rows))
+    prepare_block = partial(
+        prepare,
+        scorer=config.scorer,
+        spec=job.spec,
+        max_pixels=config.prepare.max_pixels,
+        extra_columns=config.extra_columns,
+    )
+    return (
+        ray.data.read_datasource(source, override_num_blocks=len(ordinals), num_cpus=1)
+        .map_batches(prepare_block, batch_size=None, batch_format="pyarrow", num_cpus=1)
+        .map_batches(
+            Align,
+            fn_constructor_args=(config.scorer, job.spec, job.session.num_threads),
+            batch_size=config.scorer.batch_size,
+            **job.scorers(),
+        )
+        .map_batches(
+            partial(stage_part, parts_uri=parts_uri, schema=job.aligned_schema),
+            batch_size=None,
+            batch_format="pyarrow",
+            num_cpus=1,
+        )
+    )
+
+
+def _read_timed(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+    tables = read_shard(shard, block_rows)
+    while True:
+        started = time.perf_counter()
+        table = next(tables, None)
+        if table is None:
+            return
+        yield add_seconds(table, "read", time.perf_counter() - started)
+
+
+def _merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
+    table = read_parts(parts_uri, names)
+    write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
+    return len(table)
+
+
+def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
+    """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
+    phase = Phase(
+        "attribute",
+        job.work,
+        job.config.waves.shards_per_wave,
+        _merge_scores,
+        (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
+    )
+    totals = dict(zip(job.ordinals, pool_sizes, strict=True))
+    return phase.run(job.ordinals, partial(_attribute_dataset, job, pool), totals, job.stage_workers)
+
+
+def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: str) -> Dataset:
+    config = job.config
+    items = [(ordinal, job.aligned_uri(ordinal)) for ordinal in ordinals]
+    load = partial(_load_pool, config=pool_config(config), gates=pool, block_rows=job.session.block_rows)
+    parse_block = partial(
+        parse,
+        parser=config.parser,
+        nonce=config.nonce,
+        attribute=config.attribute,
+        scorer=config.scorer,
+    )
+    return (
+        ray.data.read_datasource(ItemSource(items, load), override_num_blocks=len(items), num_cpus=1)
+        .map_batches(parse_block, batch_size=None, batch_format="pyarrow", num_cpus=1)
+        .map_batches(
+            Attribute,
+            fn_constructor_args=(config.scorer, job.session.num_threads),
+            batch_size=_CAPTIONS_PER_CALL,
+            **job.scorers(),
+        )
+        .map_batches(
+            partial(stage_part, parts_uri=parts_uri, schema=ATTRIBUTED_SCHEMA),
+            batch_size=None,
+            batch_format="pyarrow",
+            num_cpus=1,
+        )
+    )
+
+
+def _load_pool(
+    item: tuple[int, str], config: CurateConfig, gates: Gates, block_rows: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of one aligned file that are in the pool."""
+    ordinal, uri = item
+    columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
+    table = read_columns(uri, columns)
+    reason_N, _ = judge(table.select(corpus_columns(config, with_pas=False)), config, gates)
+    table = table.filter(pa.array(reason_N == KEPT))
+    table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
+    for start in range(0, len(table), block_rows):
+        yield table.slice(start, block_rows)
+
+
+def _merge_scores(
+    ordinal: int, parts_uri: str, names: list[str], aligned_uri: str, scores_uri: str, schema: pa.Schema
+) -> int:
+    """Join a shard's aligned rows with what attribution found for those in the pool."""
+    aligned = read_columns(join_uri(aligned_uri, f"{ordinal:05d}.parquet"))
+    found = read_parts(parts_uri, names)
+    added: list[dict | None] = [None] * len(aligned)
+    for row in [] if found is None else found.to_pylist():
+        added[row[POSITION]] = row
+    statuses = zip(aligned[STATUS].to_pylist(), added, strict=True)
+    columns = {STATUS: pa.array([row[STATUS] if row else status for status, row in statuses], pa.string())}
+    for name in ATTRIBUTED_SCHEMA.names[2:]:
+        values = [row and row[name] for row in added]
+        columns[name] = pa.array(values, ATTRIBUTED_SCHEMA.field(name).type)
+    target = join_uri(scores_uri, f"{ordinal:05d}.parquet")
+    write_table(add_columns(aligned, columns).select(schema.names), target, schema)
+    return len(aligned)
