@@ -100,14 +100,11 @@ def draw_cards(samples: Sequence[Sample], photos: Mapping[str, bytes], scale: fl
 def _draw_card(sample: Sample, photos: Mapping[str, bytes], scale: float, score: str) -> Html:
     data = photos.get(sample.uid)
     uri = make_thumbnail(data) if data else None
-    if uri:
-        picture = tag("img", src=uri, alt="", loading="lazy")
-    else:
-        picture = tag("span", "unreadable image" if data else "no image")
+    missing = tag("span", "unreadable image" if data else "no image")
     kept = sample.reason == KEPT
     return tag(
         "article",
-        tag("div", picture, class_="photo"),
+        tag("div", tag("img", src=uri, alt="") if uri else missing, class_="photo"),
         tag(
             "div",
             tag(
