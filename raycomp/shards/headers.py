@@ -83,7 +83,9 @@ def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
         except ValueError:
             size = -1
         name = _decode(header[:100])
-        if size >= 0 and sum(header) - sum(header[148:156]) + 256 == checksum and not name.endswith("/"):
+        # The checksum counts its own field as eight spaces; most bytes are zeros, which need no adding.
+        total = sum(header.translate(None, b"\0")) - sum(header[148:156]) + 256
+        if size >= 0 and total == checksum and not name.endswith("/"):
             return kind, name, size
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "backslashreplace")

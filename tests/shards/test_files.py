@@ -1,0 +1,39 @@
+"""A file is there whole or not at all."""
+
+import os
+
+import pytest
+
+from raycomp.shards.files import check_writable, new_file
+
+
+def test_a_file_appears_at_the_end(tmp_path):
+    path = tmp_path / "deep" / "x"
+    with new_file(str(path)) as file:
+        file.write(b"new")
+        assert not path.exists()
+    assert path.read_bytes() == b"new" and os.listdir(path.parent) == ["x"]
+
+
+@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+def test_a_failed_write_keeps_what_was_there(tmp_path, stop):
+    (tmp_path / "x").write_bytes(b"old")
+    with pytest.raises(stop), new_file(str(tmp_path / "x")) as file:
+        file.write(b"new")
+        raise stop
+    assert (tmp_path / "x").read_bytes() == b"old" and os.listdir(tmp_path) == ["x"]
+
+
+def test_two_writers_at_once_leave_one_whole_file(tmp_path):
+    with new_file(str(tmp_path / "x")) as first, new_file(str(tmp_path / "x")) as second:
+        first.write(b"a" * 100)
+        second.write(b"b" * 200)
+    assert (tmp_path / "x").read_bytes() == b"a" * 100 and os.listdir(tmp_path) == ["x"]
+
+
+def test_check_writable(tmp_path):
+    check_writable(str(tmp_path / "new"))
+    assert os.listdir(tmp_path / "new") == []
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="cannot be written"):
+        check_writable(str(tmp_path / "file" / "below"))

@@ -1,0 +1,171 @@
+"""The same functions on a real S3 server of this machine: what holds on disk holds there."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from raycomp import schema
+from raycomp.shards.datacomp import enrich, write_index, write_shard
+from raycomp.shards.files import check_writable, new_file
+from raycomp.shards.paths import expand_input, fingerprint_shards, resolve
+from raycomp.shards.reader import extract, read_shard
+from raycomp.shards.scores import read_columns, write_table
+from raycomp.shards.tar import write_tar
+
+SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
+TABLE = pa.table({"uid": [f"{i:032x}" for i in range(50)], "alignment": np.arange(50, dtype=np.float32)})
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of an S3 server that lives as long as this module's tests."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
+        patch.setenv("AWS_REGION", "us-east-1")
+        try:
+            wait_for(endpoint, server)
+            store = fs.S3FileSystem(endpoint_override=endpoint, allow_bucket_creation=True)
+            store.create_dir("corpus")
+            yield "s3://corpus"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def wait_for(endpoint: str, server: subprocess.Popen) -> None:
+    for _ in range(300):
+        assert server.poll() is None, "the S3 server ended"
+        try:
+            urllib.request.urlopen(endpoint, timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the S3 server did not start within 30 s")
+
+
+def rows(spec: str) -> list[dict]:
+    return [
+        row for shard in expand_input(spec) for table in read_shard(shard, 7) for row in table.to_pylist()
+    ]
+
+
+def fill(root: str) -> None:
+    write_tar(f"{root}/web/00000.tar", SAMPLES[:20])
+    write_tar(f"{root}/web/00001.tar", SAMPLES[20:])
+    table = pa.table({"jpg": [m["jpg"] for _, m in SAMPLES[:9]], "caption": ["a"] * 9})
+    with new_file(f"{root}/tables/00000.parquet") as file:
+        pq.write_table(table, file, row_group_size=4)
+
+
+def test_a_corpus_moved_to_s3_gives_equal_rows(bucket, tmp_path):
+    spec = "{0}/web/{{00000..00001}}.tar::{0}/tables"
+    for root in (bucket, str(tmp_path)):
+        fill(root)
+    there, here = (rows(spec.format(root)) for root in (bucket, str(tmp_path)))
+    assert len(there) == 39 and {row[schema.STATUS] for row in there} == {"ok"}
+    assert there == here
+    shards = expand_input(spec.format(bucket))
+    assert [shard.name for shard in shards] == ["0=00000.tar", "0=00001.tar", "1=00000.parquet"]
+    assert shards[0].uri == "s3://corpus/web/00000.tar"
+    assert [shard.name for shard in expand_input(f"{bucket}/**/*1.tar")] == ["web/00001.tar"]
+    assert [entry["size"] for entry in fingerprint_shards(shards)] == [
+        Path(shard.uri).stat().st_size for shard in expand_input(spec.format(tmp_path))
+    ]
+    assert [dict(extract(shard, {0, 3})) for shard in shards[:2]] == [
+        {0: SAMPLES[0][1], 3: SAMPLES[3][1]},
+        {0: SAMPLES[20][1], 3: SAMPLES[23][1]},
+    ]
+    assert dict(extract(shards[2], {5}))[5]["jpg"] == SAMPLES[5][1]["jpg"]
+
+
+def test_tables_and_shards_are_written_as_on_disk(bucket, tmp_path):
+    def write(root: str) -> None:
+        write_table(TABLE, f"{root}/out/scores/00000.parquet", TABLE.schema)
+        samples = [(uid, enrich(SAMPLES[0][1], uid, "a", {})) for uid in TABLE["uid"].to_pylist()[:5]]
+        write_shard(f"{root}/out/shards", 0, samples)
+        write_index(f"{root}/out/shards", 5, [np.arange(10, dtype=np.uint64).reshape(5, 2)])
+
+    for root in (bucket, str(tmp_path)):
+        write(root)
+    assert read_columns(f"{bucket}/out/scores/00000.parquet", ["uid"]).equals(TABLE.select(["uid"]))
+    filesystem, path = resolve(f"{bucket}/out")
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    for info in (info for info in found if info.type == fs.FileType.File):
+        local = tmp_path / info.path.removeprefix("corpus/")
+        assert filesystem.open_input_stream(info.path).read() == local.read_bytes(), info.path
+    here = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    assert sum(info.type == fs.FileType.File for info in found) == len(here) == 5
+
+
+def test_a_large_shard_goes_up_in_parts(bucket):
+    samples = [(f"{i}", {"jpg": bytes([i]) * 1_000_000, "txt": b"a"}) for i in range(24)]
+    write_tar(f"{bucket}/large.tar", samples)
+    found = rows(f"{bucket}/large.tar")
+    assert [row["image"] for row in found] == [members["jpg"] for _, members in samples]
+
+
+def test_a_cut_object_is_a_row(bucket):
+    filesystem, path = resolve(f"{bucket}/web/00000.tar")
+    data = filesystem.open_input_stream(path).read()
+    with new_file(f"{bucket}/cut/00000.tar") as file:
+        file.write(data[:100_000])
+    assert [row["status"] for row in rows(f"{bucket}/cut")] == ["ok", "ok", "truncated_shard"]
+
+
+def test_a_failed_write_leaves_no_object(bucket):
+    with pytest.raises(RuntimeError), new_file(f"{bucket}/half.tar") as file:
+        file.write(b"x" * 20_000_000)
+        raise RuntimeError("no more")
+    filesystem, path = resolve(f"{bucket}/half.tar")
+    assert filesystem.get_file_info(path).type == fs.FileType.NotFound
+
+
+def test_faults_are_one_line_without_secrets(bucket):
+    for spec in (f"{bucket}/none/*.tar", f"{bucket}/none.tar", "s3://no-such-bucket/a.tar"):
+        with pytest.raises(ValueError) as error:
+            expand_input(spec)
+        assert "\n" not in str(error.value) and "testing-secret" not in str(error.value)
+    check_writable(f"{bucket}/out")
+    with pytest.raises(ValueError, match="cannot be written"):
+        check_writable("s3://no-such-bucket/out")
+
+
+def test_a_vanished_object_is_an_error_of_the_storage(bucket):
+    write_tar(f"{bucket}/gone/0.tar", SAMPLES[:3])
+    (shard,) = expand_input(f"{bucket}/gone")
+    filesystem, path = resolve(shard.uri)
+    filesystem.delete_file(path)
+    with pytest.raises(FileNotFoundError):
+        next(read_shard(shard, 3))
+
+
+def test_image_paths_on_s3(bucket):
+    with new_file(f"{bucket}/album/images/0.jpg") as file:
+        file.write(b"pixels")
+    columns = {"image_path": ["images/0.jpg", "images/1.jpg", "images"], "caption": ["a", "b", "c"]}
+    with new_file(f"{bucket}/album/a.parquet") as file:
+        pq.write_table(pa.table(columns), file)
+    found = rows(f"{bucket}/album")
+    assert [row["status"] for row in found] == ["ok", "no_image", "no_image"]
+    assert found[0]["image"] == b"pixels" and json.loads(found[0]["json"])["caption"] == "a"
