@@ -27,7 +27,20 @@ from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION
 NOUN_TAGS = ("NN", "NNS", "NNP", "NNPS")
 PRONOUNS = {
     *(quantity + kind for quantity in ("some", "any", "every", "no") for kind in ("one", "body", "thing")),
-    *("none", "oneself", "myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"),
+    *(
+        "one",
+        "ones",
+        "other",
+        "none",
+        "oneself",
+        "myself",
+        "yourself",
+        "himself",
+        "herself",
+        "itself",
+        "ourselves",
+        "themselves",
+    ),
 }
 # Prepositions of several words. A noun among them is no target; the last word is what the parser attaches.
 PREPOSITIONS = {
@@ -108,7 +121,7 @@ CLEAR_NLP = Labels(
 
 
 def find_labels(labels: Sequence[str]) -> Labels:
-    """Return the scheme that ``labels``, of a tree or of a whole parser, belong to; UD where nothing tells."""
+    """Return the scheme of ``labels``, those of a tree or of a whole parser; UD where nothing tells."""
     return CLEAR_NLP if len(CLEAR_NLP.telling & {*labels}) > len(UD.telling & {*labels}) else UD
 
 
@@ -136,11 +149,10 @@ class _Tree:
     def _find_long_prepositions(self) -> dict[int, int]:
         """Map the last position of every preposition of several words to its first."""
         found = {}
-        for last in range(1, len(self.words)):
-            for length in (3, 2):
-                if tuple(self.words[max(0, last - length + 1) : last + 1]) in PREPOSITIONS:
-                    found[last] = last - length + 1
-                    break
+        for last, word in enumerate(self.words):
+            for first in range(max(0, last - 2), last) if word in ("of", "to") else ():
+                if tuple(self.words[first : last + 1]) in PREPOSITIONS:
+                    found[last] = first
         return found
 
     def phrases(self) -> list[Phrase]:

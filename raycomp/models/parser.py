@@ -1,4 +1,4 @@
-"""The English parser: captions in, noun phrases out. The only home of ``spacy``, which is imported on load."""
+"""The English parser: captions in, noun phrases out. The only home of ``spacy``, imported on load."""
 
 import hashlib
 import re
@@ -31,8 +31,8 @@ def load_parser(name: str = "raycomp") -> "Parser":
         nlp = spacy.load(PACKAGED if name == "raycomp" else name)
     except OSError as error:
         raise ValueError(
-            f"parser.name={name!r}: no spaCy pipeline of that name or path; try: python -m spacy download {name}, "
-            "or the packaged one: parser.name=raycomp"
+            f"parser.name={name!r}: no spaCy pipeline of that name or path; "
+            f"get one by `python -m spacy download {name}`, or take the packaged one, parser.name=raycomp"
         ) from error
     nlp.select_pipes(enable=[pipe for pipe in nlp.pipe_names if pipe in NEEDED])
     if not {"tagger", "parser"} <= {*nlp.pipe_names}:
@@ -86,14 +86,8 @@ def tidy(caption: str) -> tuple[str, list[int]]:
 
 def _read_tokens(doc: Any, places: list[int]) -> list[Token]:
     """Read spaCy's tokens, with their places in the caption that the text was tidied from."""
-    return [
-        Token(
-            word.text,
-            places[word.idx],
-            places[word.idx + len(word) - 1] + 1,
-            word.tag_,
-            word.dep_,
-            word.head.i,
-        )
-        for word in doc
-    ]
+    tokens = []
+    for word in doc:
+        start, end = places[word.idx], places[word.idx + len(word) - 1] + 1
+        tokens.append(Token(word.text, start, end, word.tag_, word.dep_, word.head.i))
+    return tokens

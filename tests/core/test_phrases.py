@@ -141,7 +141,8 @@ def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():
         "1984|NN|ROOT|0",
         "\u05db\u05dc\u05d1|NN|ROOT|0",
         "two|CD|ROOT|0",
-        "next|NN|case|3 to|IN|fixed|1 it|PRP|ROOT|0",
+        "next|NN|nsubj|3 to|IN|case|3 it|PRP|ROOT|0",
+        "one|NN|ROOT|0",
     ],
 )
 def test_what_is_no_noun_is_no_target(text):
