@@ -111,9 +111,10 @@ def _draw_head(summary: Summary) -> Html:
 
 def _draw_header(summary: Summary, config: Mapping[str, Any]) -> Html:
     shards = sum(summary.statuses[status] for status in SHARD_STATUSES)
-    kept = summary.reasons[KEPT]
-    read = f"{number(summary.rows)} {'rows' if shards else 'pairs'}"
-    faulty = f" ({number(summary.rows - shards)} pairs, {number(shards)} faulty shards)" if shards else ""
+    kept, read = summary.reasons[KEPT], f"{number(summary.rows)} pairs"
+    if shards:
+        faulty = f"{number(shards)} faulty shard{'s' if shards > 1 else ''}"
+        read = f"{number(summary.rows)} rows ({number(summary.rows - shards)} pairs, {faulty})"
     reasons = sorted(
         (item for item in summary.reasons.items() if item[0] != KEPT), key=lambda i: (-i[1], i[0])
     )
@@ -132,7 +133,7 @@ def _draw_header(summary: Summary, config: Mapping[str, Any]) -> Html:
         ),
         tag(
             "h1",
-            f"Read {read}{faulty}, kept ",
+            f"Read {read}, kept ",
             tag("b", f"{number(kept)} ({percent(kept, summary.rows)})"),
             tag("span", dropped, class_="quiet"),
         ),

@@ -46,7 +46,7 @@ NUM_NEAREST = 48
 NUM_EXTREMES = 6
 NUM_EXAMPLES = 3
 NUM_POINTS = 2000
-MOST_WORDS = 20_000
+MOST_WORDS, MOST_LETTERS = 20_000, 40
 FINE = (-1.0, 1.0, 10_000)
 """Bins of 0.0002 for alignments, mean PAS and drops."""
 LENGTHS = (-0.5, 200.5, 201)
@@ -170,7 +170,8 @@ def _summarise_phrases(table: pa.Table, kept_N: np.ndarray, uid_N2: np.ndarray, 
     drop_P = _floats(pc.struct_field(phrase_P, DROP))
     displacement_P = _floats(pc.struct_field(phrase_P, DISPLACEMENT))
     kind_P = pc.struct_field(phrase_P, "kind").to_numpy(zero_copy_only=False)
-    head_P = pc.utf8_lower(pc.struct_field(phrase_P, "target")).to_numpy(zero_copy_only=False)
+    target_P = pc.utf8_slice_codeunits(pc.struct_field(phrase_P, "target"), 0, MOST_LETTERS)
+    head_P = pc.utf8_lower(target_P).to_numpy(zero_copy_only=False)
     side_P = np.where(kept_N[row_P], KEPT, DROPPED)
     valid_P = ~np.isnan(drop_P + displacement_P)
     kinds = {kind: valid_P & (kind_P == kind) for kind in KINDS}

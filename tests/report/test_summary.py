@@ -176,8 +176,10 @@ def test_reason_that_contradicts_the_status_names_the_uid(corpus):
 
 
 def test_long_captions_are_cut_with_the_phrases_beyond():
-    table = make_table(["a dog " + "runs " * 300 + "with a ball"], bad_every=0)
-    (sample,) = choose_shown(summarise(table, np.array(["not_drawn"], object), np.array([0.5]), 0)).around
+    table = make_table(["a dog " + "runs " * 300 + "with a " + "ball" * 99], bad_every=0)
+    summary = summarise(table, np.array(["not_drawn"], object), np.array([0.5]), 0)
+    assert summary.heads[DROPPED].counts == {"runs": 1, ("ball" * 99)[:40]: 1}
+    (sample,) = choose_shown(summary).around
     assert len(sample.caption) == MOST_CHARACTERS and sample.cut == len(table["caption"][0].as_py()) - 600
     assert all(p["end"] <= MOST_CHARACTERS for p in sample.phrases)
 
