@@ -12,8 +12,8 @@ Frequencies are wordfreq's Zipf values for English: 3 is once per million words,
 One-token nonces have to come from CLIP's vocabulary, where what is no word is a fragment of one, a hashtag, a
 handle or an acronym. A whole-word entry of 4 to 8 letters stays if it
 1. is no entry of the list. Below Zipf 1.7 wordfreq holds torn fragments beside words ("ongi" is Italian,
-   "reng" German), so there only an entry that Debian knows too is taken as a word: without this, half the
-   pool is lost;
+   "reng" German), so there only an entry that Debian knows too is taken as a word: without this, 50 of the
+   115 are lost;
 2. can be spoken: onsets, vowels and codas of English;
 3. tells no word: of the words of Zipf 3.5 that it begins or ends and that are at most 4 letters longer, or
    that hold it inside and are at most 2 letters longer, no one family has more than 0.6 of the frequency;
@@ -21,17 +21,18 @@ handle or an acronym. A whole-word entry of 4 to 8 letters stays if it
    adverb or an adjective;
 5. hides no word: no 4 letters of it are a word of Zipf 3.5 nor its first or last 3 one of Zipf 4.5, and it is
    not two words of 3 letters or more;
-6. is no typo of a word of Zipf 3.5: not a single edit away (below 7 letters: not a swap, a doubled letter or,
-   from 5 letters on, one letter too many);
+6. is no typo of a word of Zipf 3.5: not a single edit away (below 7 letters: no swap, no double made single
+   and, from 5 letters on, no letter too many);
 7. is neither rude nor in READ_OUT: what a reader found in the result and still understood.
 Longer nonces are syllables, drawn until their BPE length fits, under rule 1 without the exception and rules 4
 to 7, at every length a full edit away from words of Zipf 3.5; none of their BPE pieces of 3 letters or more
 is a word of Zipf 4.
 
-What it looks like: the one-token pools are small (46 that begin with a consonant, 59 with a vowel, 20
+What it looks like: the one-token pools are small (43 that begin with a consonant, 50 with a vowel, 22
 plurals) and read like torn ends of unknown words and names: "brero", "sholm", "tairp", "zawa"; "amoto",
-"ilinan", "ooza"; "mups", "kians". Some still sound Italian, Japanese or Spanish. Longer nonces are plainly
-invented: "hurlosk", "alphork", "gomdank"; from 5 tokens on they are longer than English words are.
+"ilinan", "ooza"; "mups", "kians". Some sound Italian, Japanese or Spanish, some plurals like ends of English
+ones ("rements", "anians"). Longer nonces are plainly invented: "alphork", "gomdank", "hurlosk"; from 4
+tokens on they are longer than English words are.
 """
 
 import random

@@ -48,6 +48,9 @@ def draw(target, count=1, key="", seed=0, num_tokens=1):
         ("Christmas", CONSONANT),
         ("specimen", CONSONANT),
         ("lens", CONSONANT),
+        ("skis", PLURAL),
+        ("umbrella", VOWEL),
+        ("unicorn", CONSONANT),
     ],
 )
 def test_form_follows_plural_and_first_letter(word, form):
