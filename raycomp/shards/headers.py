@@ -76,15 +76,15 @@ def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
     if len(header) < _BLOCK:
         raise BrokenTar(status)
     kind = header[156:157]
-    if kind in _REGULAR and not header[345]:
+    # The usual form: no name prefix, and numbers that end where ustar ends them.
+    if kind in _REGULAR and not header[345] and header[135] in b"\0 " and header[154] in b"\0 ":
         try:
-            size = int(header[124:136].partition(b"\0")[0], 8)
-            checksum = int(header[148:156].partition(b"\0")[0], 8)
+            size, checksum = int(header[124:135], 8), int(header[148:154], 8)
         except ValueError:
-            size = -1
-        name = _decode(header[:100])
+            size = checksum = -1
         # The checksum counts its own field as eight spaces; most bytes are zeros, which need no adding.
         total = sum(header.translate(None, b"\0")) - sum(header[148:156]) + 256
+        name = _decode(header[:100])
         if size >= 0 and total == checksum and not name.endswith("/"):
             return kind, name, size
     try:
