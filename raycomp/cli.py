@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import CurateConfig, override_all
-from raycomp.schema import TooMuchBadData
+from raycomp.config import CurateConfig, TooMuchBadData, override_all
 
 USER_ERROR, BAD_DATA, INTERRUPTED = 2, 3, 130
 

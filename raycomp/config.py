@@ -12,6 +12,10 @@ AGGREGATES = ("mean", "min", "max", "fraction_supported")
 PRECISIONS = ("fp32", "bf16")
 
 
+class TooMuchBadData(Exception):
+    """More rows without an alignment than ``max_bad_fraction`` allows."""
+
+
 def _check(condition: bool, name: str, value: Any, wanted: str) -> None:
     if not condition:
         raise ValueError(f"{name}={value!r}: must be {wanted}")
@@ -28,7 +32,7 @@ class ScorerConfig:
     precision: str = "fp32"
     """fp32 or bf16; normalisation and the cosine are fp32 always."""
     batch_size: int = 64
-    """Images per forward pass. The shape inside the scorer is fixed, apart from Ray's blocks."""
+    """Pairs that a scorer takes at a time. No score depends on it: the shape of a forward pass is fixed."""
     embedding_dtype: str = "float32"
     """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
 
@@ -144,6 +148,8 @@ class ClusterConfig:
     """Scoring actors; none = one per GPU, or one on a machine without."""
     block_rows: int = 64
     """Rows of a block between stages."""
+    price_per_hour: float | None = None
+    """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
 
     def __post_init__(self) -> None:
         _check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")

@@ -69,11 +69,6 @@ SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
 # Rows of these statuses have an alignment.
 ALIGNED_STATUSES = (OK, NO_PHRASE, NO_VALID_NONCE)
 
-
-class TooMuchBadData(Exception):
-    """More rows without an alignment than ``max_bad_fraction`` allows."""
-
-
 # Phrase kinds (Go et al., arXiv 2605.22651, section 5.2).
 OBJECT = "object"
 RELATION = "relation"

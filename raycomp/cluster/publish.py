@@ -35,7 +35,9 @@ def publish_report(
     """Write report.html. Without ``shards`` the photos stay grey."""
     summary = reduce(merge, map_tasks(_summarise, scores, config, choice.gates), Summary())
     photos = _fetch_photos(summary, shards)
-    shown = {**run, "fingerprint": ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())}
+    fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
+    # The page finds its own warnings out of the summary.
+    shown = {**run, "fingerprint": fingerprint, "warnings": []}
     page = render(summary, photos, shown, close_funnel(summary.reasons), extra_tables)
     folder.write_bytes(page.encode(), REPORT)
 

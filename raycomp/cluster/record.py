@@ -22,7 +22,7 @@ from raycomp.shards.folder import Folder
 RUN = "run.json"
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # No result depends on these.
-_FREE = ("cluster", "waves")
+_FREE = ("cluster.", "waves.", "scorer.batch_size")
 
 
 def now() -> str:
@@ -76,7 +76,7 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
 
 def _bound(config: dict[str, Any]) -> dict[str, Any]:
     """Return the dials by path that results depend on, as json reads them back."""
-    return {path: value for path, value in flatten(config) if path.split(".")[0] not in _FREE}
+    return {path: value for path, value in flatten(config) if not path.startswith(_FREE)}
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:

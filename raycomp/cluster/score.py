@@ -18,7 +18,7 @@ from raycomp.cluster.dedupe import mark_duplicates
 from raycomp.cluster.session import Session
 from raycomp.cluster.source import ItemSource
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
-from raycomp.config import CurateConfig
+from raycomp.config import CurateConfig, TooMuchBadData
 from raycomp.loops.align import Align
 from raycomp.loops.attribute import Attribute, parse
 from raycomp.loops.prepare import prepare
@@ -36,7 +36,6 @@ from raycomp.schema import (
     SHARD_ORDINAL,
     STATUS,
     UID,
-    TooMuchBadData,
     aligned_schema,
     scores_schema,
 )

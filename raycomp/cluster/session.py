@@ -52,7 +52,6 @@ def connect(config: ClusterConfig) -> Iterator[Session]:
 
 
 def _start(config: ClusterConfig) -> None:
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = config.address or os.environ.get("RAY_ADDRESS")
     if address:

@@ -14,7 +14,15 @@ import torch
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, ScorerConfig
 from raycomp.core.alignment import pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
-from raycomp.loops.tables import COUNTERFACTUALS, NONCE_FAULTS, TOKENS, add_columns, add_seconds, to_matrix
+from raycomp.loops.tables import (
+    COUNTERFACTUALS,
+    MAX_CHARACTERS,
+    NONCE_FAULTS,
+    TOKENS,
+    add_columns,
+    add_seconds,
+    to_matrix,
+)
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser
@@ -38,7 +46,7 @@ from raycomp.schema import (
 def _tools(parser: ParserConfig, nonce: NonceConfig, scorer: ScorerConfig) -> tuple[Parser, NonceMaker, Any]:
     """Load once in a process what parsing needs."""
     tokenizer = load_tokenizer(scorer)
-    return load_parser(parser.name), NonceMaker(tokenizer, seed=nonce.seed), tokenizer
+    return load_parser(parser.name), NonceMaker(tokenizer, nonce.seed, scorer.model), tokenizer
 
 
 def parse(
@@ -55,7 +63,7 @@ def parse(
     """
     started = time.perf_counter()
     find, maker, tokenize = _tools(parser, nonce, scorer)
-    captions = table[CAPTION].to_pylist()
+    captions = [caption[:MAX_CHARACTERS] for caption in table[CAPTION].to_pylist()]
     keys = table[UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
     rows, texts, faults = [], [], []
     for caption, key, phrases in zip(captions, keys, find.parse(captions), strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ScorerConfig
-from raycomp.loops.tables import TOKENS, add_columns, add_seconds, to_fixed_lists
+from raycomp.loops.tables import MAX_CHARACTERS, TOKENS, add_columns, add_seconds, to_fixed_lists
 from raycomp.models.clip import ScorerSpec, load_tokenizer
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.schema import (
@@ -44,7 +44,10 @@ def prepare(
     pixels_NM, hashes, sizes = _prepare_images(table[IMAGE].to_pylist(), statuses, spec, max_pixels)
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
     sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
-    captions = [c if s == OK else "" for c, s in zip(table[CAPTION].to_pylist(), statuses, strict=True)]
+    captions = [
+        caption[:MAX_CHARACTERS] if status == OK else ""
+        for caption, status in zip(table[CAPTION].to_pylist(), statuses, strict=True)
+    ]
     columns = {
         STATUS: pa.array(statuses, pa.string()),
         IMAGE_SHA256: pa.array(hashes, pa.string()),

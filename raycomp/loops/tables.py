@@ -5,6 +5,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+# Of a longer caption this much is read: more than any text tower's context, and a bound on the tokenizer's
+# time, which is quadratic in the length of a word.
+MAX_CHARACTERS = 2000
+
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"
 COUNTERFACTUALS = "counterfactuals"

@@ -24,6 +24,10 @@ from raycomp.models.images import ImageSpec
 from raycomp.models.text import TextEncoder
 
 
+# The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
+_IMAGES_PER_PASS = {"cpu": 16, "cuda": 256}
+
+
 @dataclass(frozen=True)
 class ScorerSpec:
     """What the other stages must know of a model, without loading it."""
@@ -137,7 +141,7 @@ class Clip:
     def __init__(self, config: ScorerConfig, device: str | None = None):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.model = _create(config).to(self.device)
-        self.batch_size = config.batch_size
+        self.images_per_pass = _IMAGES_PER_PASS[self.device.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         self.text = TextEncoder(self.model, self.device)
         cfg = open_clip.get_model_preprocess_cfg(self.model)
@@ -148,11 +152,11 @@ class Clip:
     def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
         """Embed uint8 pixels; returns fp32 [B, D] of length 1, on the CPU."""
         parts = []
-        for start in range(0, len(pixels_BHWC), self.batch_size):
-            part_BHWC = pixels_BHWC[start : start + self.batch_size]
+        for start in range(0, len(pixels_BHWC), self.images_per_pass):
+            part_BHWC = pixels_BHWC[start : start + self.images_per_pass]
             count = len(part_BHWC)
-            if count < self.batch_size:
-                padding = np.zeros((self.batch_size - count, *part_BHWC.shape[1:]), np.uint8)
+            if count < self.images_per_pass:
+                padding = np.zeros((self.images_per_pass - count, *part_BHWC.shape[1:]), np.uint8)
                 part_BHWC = np.concatenate([part_BHWC, padding])
             image_BCHW = self._normalise_pixels(torch.from_numpy(np.ascontiguousarray(part_BHWC)))
             parts.append(normalise(self.model.encode_image(image_BCHW).float())[:count].cpu())

@@ -1,0 +1,335 @@
+"""Whole runs through a real Ray cluster: counts, bytes, restarts, choices, refusals."""
+
+import dataclasses
+import hashlib
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.config import (
+    AttributeConfig,
+    ClusterConfig,
+    CurateConfig,
+    ScorerConfig,
+    SelectConfig,
+    TooMuchBadData,
+    WavesConfig,
+)
+from raycomp.loops.inspect import explain, show
+from tests.cluster.corpus import write_bad_shards, write_world_shards
+
+pytestmark = pytest.mark.ray
+NUM, PER_SHARD = 90, 30
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> str:
+    return write_world_shards(tmp_path_factory.mktemp("world"), NUM, PER_SHARD)
+
+
+@pytest.fixture(scope="module")
+def curated(world, tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, Path, dict]:
+    config = CurateConfig(input=world, scorer=tiny_scorer, attribute=AttributeConfig(pool=0.8))
+    out = tmp_path_factory.mktemp("curated") / "out"
+    return config, out, raycomp.curate(config, str(out))
+
+
+def read_scores(out: Path) -> pa.Table:
+    return pa.concat_tables(pq.read_table(path) for path in sorted((out / "scores").iterdir()))
+
+
+def digests(out: Path, *folders: str) -> dict[str, str]:
+    files = [path for folder in folders for path in sorted((out / folder).rglob("*")) if path.is_file()]
+    return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_exact_counts_and_a_closed_funnel(curated):
+    _, out, run = curated
+    scores = read_scores(out)
+    assert len(scores) == NUM
+    assert run["funnel"]["read"] == NUM == run["funnel"]["kept"] + sum(run["funnel"]["dropped"].values())
+    assert run["funnel"]["kept"] == 45
+    assert run["funnel"]["dropped"] == {"below_alignment_gate": 27, "below_attribution_gate": 18}
+    assert sum(value is not None for value in scores["phrases"].to_pylist()) == 72  # attribute.pool=0.8
+    assert "45  kept (50.0 % of the corpus of 90)" in show(str(out))
+
+
+def test_the_subset_is_the_best_by_a_plain_sort(curated):
+    _, out, _ = curated
+    scores = read_scores(out).select(["uid", "alignment", "mean_pas"]).to_pylist()
+    pool = sorted(scores, key=lambda row: (-row["alignment"], row["uid"]))[:63]
+    expected = sorted(pool, key=lambda row: (-row["mean_pas"], row["uid"]))[:45]
+    kept = pq.read_table(out / "subset/kept.parquet").to_pylist()
+    assert {row["uid"] for row in kept} == {row["uid"] for row in expected}
+    mean = np.array([row["mean_pas"] for row in pool])
+    for row in kept:
+        assert row["score"] == pytest.approx((row["mean_pas"] - mean.mean()) / mean.std(), abs=1e-4)
+    subset = np.load(out / "subset/subset.npy")
+    assert subset.dtype == np.dtype("u8,u8")
+    halves = sorted((int(row["uid"][:16], 16), int(row["uid"][16:], 16)) for row in kept)
+    assert subset.tolist() == halves
+
+
+def test_a_drop_is_what_plain_open_clip_measures(curated):
+    import open_clip
+    import torch
+    import torch.nn.functional as F
+
+    from raycomp.models.clip import Clip
+
+    config, out, _ = curated
+    model = Clip(config.scorer).model
+    rows = [row for row in read_scores(out).to_pylist() if row["phrases"]]
+    texts, images, expected = [], [], []
+    for row in rows:
+        image = torch.tensor(row["image_embedding"])
+        texts.append(row["caption"])
+        images.append(image)
+        expected.append(row["alignment"])
+        for phrase in row["phrases"]:
+            assert phrase["target"] == row["caption"][phrase["target_start"] : phrase["target_end"]]
+            for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
+                start, end = phrase["target_start"], phrase["target_end"]
+                texts.append(row["caption"][:start] + nonce + row["caption"][end:])
+                images.append(image)
+                expected.append(row["alignment"] - drop)
+    assert len(texts) > 3 * len(rows)
+    with torch.inference_mode():
+        plain = F.normalize(model.encode_text(open_clip.tokenize(texts)), dim=-1)
+    similarity = (torch.stack(images) * plain).sum(-1)
+    assert (similarity - torch.tensor(expected)).abs().max() < 1e-5
+    for row in rows:
+        drops = [phrase["drop"] for phrase in row["phrases"] if phrase["drop"] is not None]
+        assert row["mean_pas"] == pytest.approx(np.mean(drops), abs=1e-6)
+
+
+def test_alignment_is_what_plain_open_clip_measures(curated):
+    import io
+
+    import open_clip
+    import torch
+    import torch.nn.functional as F
+    from PIL import Image
+
+    from raycomp.models.clip import Clip
+
+    config, out, _ = curated
+    model = Clip(config.scorer).model
+    transform = open_clip.image_transform((32, 32), is_train=False)
+    pixels, captions = [], []
+    for path in sorted(Path(config.input).glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                data = tar.extractfile(member).read()
+                if member.name.endswith(("png", "jpg")):
+                    pixels.append(transform(Image.open(io.BytesIO(data)).convert("RGB")))
+                elif member.name.endswith("txt"):
+                    captions.append(data.decode().strip())
+    with torch.inference_mode():
+        images = F.normalize(model.encode_image(torch.stack(pixels)), dim=-1)
+        texts = F.normalize(model.encode_text(open_clip.tokenize(captions)), dim=-1)
+    scores = read_scores(out)
+    assert scores["caption"].to_pylist() == captions
+    plain = (images * texts).sum(-1).numpy()
+    assert np.abs(plain - scores["alignment"].to_numpy()).max() < 1e-5
+
+
+def test_kept_samples_come_out_with_their_own_bytes(curated):
+    config, out, _ = curated
+    originals = {}
+    for path in sorted(Path(config.input).glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                originals.setdefault((path.name, member.name.split(".")[0]), {})[
+                    member.name.split(".", 1)[1]
+                ] = tar.extractfile(member).read()
+    kept = {row["uid"]: row for row in pq.read_table(out / "subset/kept.parquet").to_pylist()}
+    found: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(out / "shards/00000000.tar") as tar:
+        for member in tar:
+            key, extension = member.name.split(".", 1)
+            found.setdefault(key.removesuffix("-0"), {})[extension] = tar.extractfile(member).read()
+    assert set(found) == set(kept)
+    for uid, members in found.items():
+        original = originals[(kept[uid]["shard"], kept[uid]["key"])]
+        for extension in original:
+            if extension != "json":
+                assert members[extension] == original[extension]
+        enriched = json.loads(members["json"])
+        assert enriched["uid"] == uid
+        assert enriched["alignment"] == pytest.approx(kept[uid]["alignment"])
+    assert (out / "shards/__len__").read_text() == "45"
+    assert {path.suffix for path in (out / "shards").iterdir()} == {".tar", ".json", ".npy", ""}
+
+
+@pytest.mark.parametrize(
+    ("workers", "block_rows", "batch_size"), [(3, 7, 16), (1, 64, 5)], ids=["3 workers", "small batches"]
+)
+def test_workers_blocks_and_batches_change_no_byte(curated, tmp_path, workers, block_rows, batch_size):
+    config, out, _ = curated
+    other = dataclasses.replace(
+        config,
+        cluster=ClusterConfig(scorers=workers, block_rows=block_rows),
+        scorer=dataclasses.replace(config.scorer, batch_size=batch_size),
+        waves=WavesConfig(shards_per_wave=1),
+    )
+    raycomp.curate(other, str(tmp_path / "out"))
+    folders = ("scores", "subset", "shards")
+    assert digests(tmp_path / "out", *folders) == digests(out, *folders)
+
+
+def test_a_finished_run_does_nothing_and_another_is_refused(curated, capsys):
+    config, out, run = curated
+    before = digests(out, ".")
+    assert raycomp.curate(config, str(out)) == json.loads(json.dumps(run))
+    assert "finished already" in capsys.readouterr().out
+    assert digests(out, ".") == before
+    with pytest.raises(ValueError, match=r"differs in attribute\.nonces"):
+        raycomp.curate(raycomp.override(config, "attribute.nonces", 2), str(out))
+
+
+def test_choosing_again_needs_scores_alone(curated, tmp_path):
+    config, out, _ = curated
+    settings = {"align.keep": "0.6", "attribute.keep": "0.4"}
+    again = raycomp.select(str(out), settings, str(tmp_path / "again"))
+    assert again["funnel"]["dropped"] == {"below_alignment_gate": 36, "below_attribution_gate": 18}
+    raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "fresh"))
+    assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "fresh", "subset", "shards")
+    with pytest.raises(ValueError, match=r"align\.keep=0\.9: must be at most 0\.8"):
+        raycomp.select(str(out), {"align.keep": "0.9"}, str(tmp_path / "no"))
+    with pytest.raises(ValueError, match=r"scorer\.model: select cannot change it"):
+        raycomp.select(str(out), {"scorer.model": "ViT-B-32"}, str(tmp_path / "no"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "reasons"),
+    [
+        ({"select.rule": "align_only"}, 45, {"below_alignment_gate": 45}),
+        ({"select.rule": "random"}, 45, {"not_drawn": 45}),
+        ({"select.rule": "full"}, 90, {}),
+        ({"select.datacomp_compat": "true"}, 46, {"below_alignment_gate": 27, "below_attribution_gate": 17}),
+        ({"attribute.aggregate": "min"}, 45, {"below_alignment_gate": 27, "below_attribution_gate": 18}),
+        ({"attribute.keep": "0"}, 0, {"below_alignment_gate": 27, "below_attribution_gate": 63}),
+    ],
+)
+def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, reasons):
+    _, out, _ = curated
+    run = raycomp.select(str(out), {**settings, "materialize": "false"}, str(tmp_path / "out"))
+    assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (kept, reasons)
+    assert not (tmp_path / "out/shards").exists()
+
+
+def test_explain_tells_a_samples_way(curated):
+    _, out, _ = curated
+    kept = pq.read_table(out / "subset/kept.parquet").to_pylist()[0]
+    text = explain(str(out), kept["uid"])
+    assert "kept: yes" in text and f"{kept['alignment']:.6f}" in text and "gate 2" in text
+    dropped = next(row for row in read_scores(out).to_pylist() if row["phrases"] is None)
+    assert "kept: no, below_alignment_gate" in explain(str(out), dropped["uid"])
+    with pytest.raises(ValueError, match="no such uid"):
+        explain(str(out), "0" * 32)
+
+
+@pytest.fixture(scope="module")
+def bad(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[Path, dict[str, int], dict]:
+    folder = tmp_path_factory.mktemp("bad")
+    expected = write_bad_shards(folder / "in")
+    config = CurateConfig(
+        input=str(folder / "in"),
+        scorer=tiny_scorer,
+        attribute=AttributeConfig(pool=1.0),
+        max_bad_fraction=0.5,
+    )
+    return folder / "out", expected, raycomp.curate(config, str(folder / "out"))
+
+
+def test_every_bad_input_is_a_row_with_its_status(bad):
+    out, expected, run = bad
+    statuses = Counter(read_scores(out)["status"].to_pylist())
+    aligned = sum(statuses.pop(status, 0) for status in ("ok", "no_phrase", "no_valid_nonce"))
+    assert {"aligned": aligned, **statuses} == expected
+    assert run["funnel"]["corpus"] == expected["aligned"]
+    for status, count in expected.items():
+        if status != "aligned":
+            assert run["funnel"]["dropped"][status] == count
+    assert run["funnel"]["read"] == sum(expected.values())
+
+
+def test_the_first_of_a_uid_stays(bad):
+    out, _, _ = bad
+    rows = read_scores(out).to_pylist()
+    own = [(row["shard"], row["status"]) for row in rows if row["uid"] == "ab" * 16]
+    assert own[0][0] == "02-duplicates.tar" and own[0][1] != "duplicate_uid"
+    assert own[1] == ("04-own-uid.tar", "duplicate_uid")
+    duplicates = [row for row in rows if row["status"] == "duplicate_uid"]
+    assert all(row["alignment"] is None and row["image_embedding"] is None for row in duplicates)
+
+
+def test_the_report_survives_markup_in_captions(bad):
+    out, _, _ = bad
+    page = (out / "report.html").read_text()
+    assert "<script>" not in page
+
+
+def test_too_much_bad_data_stops_the_run(bad, tiny_scorer, tmp_path):
+    out, _, _ = bad
+    config = CurateConfig(input=str(out.parent / "in"), scorer=tiny_scorer)
+    with pytest.raises(TooMuchBadData, match=r"max_bad_fraction=0\.05"):
+        raycomp.curate(config, str(tmp_path / "out"))
+
+
+def test_no_usable_row_is_said_in_one_line(tiny_scorer, tmp_path, ray_cluster):
+    (tmp_path / "a.tar").write_bytes(b"\0" * 10240)
+    config = CurateConfig(input=str(tmp_path / "a.tar"), scorer=tiny_scorer)
+    with pytest.raises(ValueError, match="none of 1 rows is usable"):
+        raycomp.curate(config, str(tmp_path / "out"))
+
+
+def test_the_control_without_pas_runs_no_attribution(curated, tmp_path):
+    config, _, _ = curated
+    config = dataclasses.replace(
+        config, select=SelectConfig("align_only"), attribute=AttributeConfig(), materialize=False
+    )
+    run = raycomp.curate(config, str(tmp_path / "out"))
+    assert run["funnel"]["dropped"] == {"below_alignment_gate": 45}
+    assert read_scores(tmp_path / "out")["phrases"].null_count == NUM
+
+
+def test_parquet_input_gives_the_scores_of_the_tars(curated, tmp_path):
+    config, out, _ = curated
+    rows = []
+    for path in sorted(Path(config.input).glob("*.tar")):
+        samples: dict[str, dict] = {}
+        with tarfile.open(path) as tar:
+            for member in tar:
+                key, extension = member.name.split(".", 1)
+                samples.setdefault(key, {})[extension] = tar.extractfile(member).read()
+        for key, members in samples.items():
+            image = next(data for name, data in members.items() if name in ("png", "jpg"))
+            rows.append({"key": key, "image": image, "caption": members["txt"].decode().strip()})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "all.parquet")
+    other = dataclasses.replace(config, input=str(tmp_path / "all.parquet"))
+    raycomp.curate(other, str(tmp_path / "out"))
+    columns = ["caption", "alignment"]
+    assert read_scores(tmp_path / "out").select(columns).equals(read_scores(out).select(columns))
+
+
+@pytest.mark.parametrize(
+    ("scorer", "words"),
+    [
+        (ScorerConfig(model="ViT-Z-99", weights="random:0"), "scorer.model='ViT-Z-99'"),
+        (ScorerConfig(model="ViT-B-32", weights="no-such-tag"), "scorer.weights='no-such-tag'"),
+        (ScorerConfig(model="missing.json", weights="random:0"), "scorer.model='missing.json'"),
+    ],
+)
+def test_a_missing_model_is_named_before_any_work(world, tmp_path, scorer, words):
+    with pytest.raises(ValueError, match=words):
+        raycomp.curate(CurateConfig(input=world, scorer=scorer), str(tmp_path / "out"))
+    assert not (tmp_path / "out/run.json").exists()

@@ -1,0 +1,99 @@
+"""Dials are checked at birth, named in errors, and changed in one way."""
+
+from fractions import Fraction
+
+import pytest
+
+from raycomp.config import (
+    AlignConfig,
+    AttributeConfig,
+    CurateConfig,
+    SelectConfig,
+    changed_dials,
+    exact_share,
+    from_dict,
+    override,
+    override_all,
+    to_dict,
+)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 90, 1001, 2_222_261])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.1, 0.29, 0.5, 0.57, 0.7, 1.0])
+def test_a_share_is_read_as_the_decimal_it_prints_as(share, count):
+    assert exact_share(share, count) == Fraction(str(share)) * count // 1
+
+
+def test_a_binary_product_would_be_one_short():
+    assert int(0.7 * 90) == 62 and exact_share(0.7, 90) == 63
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("align.keep", "0.8", 0.8),
+        ("scorer.batch_size", "16", 16),
+        ("select.datacomp_compat", "true", True),
+        ("materialize", "false", False),
+        ("materialize", "none", None),
+        ("attribute.pool", "0.9", 0.9),
+        ("cluster.scorers", "3", 3),
+        ("extra_columns", "url,license", ("url", "license")),
+        ("scorer.weights", "random:7", "random:7"),
+    ],
+)
+def test_override_reads_text_as_the_fields_type(path, text, value):
+    config = override(CurateConfig(), path, text)
+    for name in path.split("."):
+        config = getattr(config, name)
+    assert config == value and type(config) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("align.kep", "0.5", ["align.kep", "keep"]),
+        ("alinement.keep", "0.5", ["alinement.keep", "align", "attribute"]),
+        ("align", "0.5", ["align.keep"]),
+        ("seed.more", "1", ["seed"]),
+        ("align.keep", "1.5", ["align.keep=1.5", "between 0 and 1"]),
+        ("align.keep", "much", ["align.keep='much'", "float"]),
+        ("scorer.batch_size", "2.5", ["scorer.batch_size", "int"]),
+        ("select.rule", "best", ["select.rule='best'", "cpi"]),
+        ("scorer.weights", "random:x", ["scorer.weights", "random:"]),
+        ("attribute.keep", "0.9", ["attribute.keep=0.9", "align.keep=0.7"]),
+        ("attribute.pool", "0.1", ["attribute.pool=0.1", "align.keep=0.7"]),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(path, value, words):
+    with pytest.raises(ValueError) as error:
+        override(CurateConfig(), path, value)
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_dials_that_bound_each_other_move_together_in_any_order():
+    for paths in (["align.keep", "attribute.keep"], ["attribute.keep", "align.keep"]):
+        values = {"align.keep": 0.3, "attribute.keep": 0.2}
+        config = override_all(CurateConfig(), {path: values[path] for path in paths})
+        assert (config.align.keep, config.attribute.keep) == (0.3, 0.2)
+
+
+def test_configs_are_frozen_and_survive_a_round_trip():
+    config = CurateConfig(
+        input="a",
+        align=AlignConfig(0.9),
+        attribute=AttributeConfig(keep=0.4, pool=1.0),
+        extra_columns=("x",),
+    )
+    with pytest.raises(AttributeError):
+        config.seed = 3
+    assert from_dict(CurateConfig(), to_dict(config)) == config
+    assert override_all(CurateConfig(), changed_dials(config)) == config
+    assert changed_dials(CurateConfig()) == {}
+
+
+def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
+    config = CurateConfig(select=SelectConfig("random"), attribute=AttributeConfig(keep=0.9))
+    assert config.pool == 0.0
+    assert CurateConfig().pool == 0.7
