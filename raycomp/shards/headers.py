@@ -13,11 +13,10 @@ from raycomp.schema import TRUNCATED_SHARD, UNREADABLE_SHARD
 
 # A larger member is passed over and counts as broken: nothing may exhaust the memory of a worker.
 MAX_MEMBER_BYTES = 1 << 30
-# What is asked of the stream at once.
-PIECE_BYTES = 1 << 20
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
+_PIECE = 16 << 20
 _MAX_NAME_BYTES = 1 << 20
 
 _REGULAR = (b"0", b"\0", b"7")
@@ -49,8 +48,7 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | None]]:
     blocks (a cut between two members shows in nothing else) with only zeros after them; no bytes at all are
     an empty tar.
     """
-    source = _Pieces(stream)
-    header = source.take(_BLOCK)
+    header = _read(stream, _BLOCK)
     if not header:
         return
     status = UNREADABLE_SHARD
@@ -61,7 +59,7 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | None]]:
         status = TRUNCATED_SHARD
         if kind not in _ABOUT_NEXT:
             name, size = long_name or name, size if long_size is None else long_size
-        data = _take_data(source, name, 0 if kind in _WITHOUT_DATA else size, kind)
+        data, header = _read_data(stream, name, 0 if kind in _WITHOUT_DATA else size, kind)
         if kind == _LONG_NAME:
             long_name = _decode(data)
         elif kind in (_PAX, _PAX_SOLARIS):
@@ -70,42 +68,7 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | None]]:
             if kind in _REGULAR:
                 yield name, data
             long_name = long_size = None
-        header = source.take(_BLOCK)
-    _check_tail(source)
-
-
-class _Pieces:
-    """A stream read in large pieces and handed out in small ones, with one copy of each byte."""
-
-    def __init__(self, stream: Any):
-        self.stream = stream
-        self.piece = b""
-        self.start = 0
-
-    def take(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, fewer only at the end of the stream."""
-        end = self.start + size
-        if end > len(self.piece):
-            self._fill(size)
-            end = size
-        data = self.piece[self.start : end]
-        self.start = min(end, len(self.piece))
-        return data
-
-    def _fill(self, size: int) -> None:
-        """Let ``piece`` begin with the next byte and hold ``size`` bytes, fewer at the end of the stream."""
-        pieces = [self.piece[self.start :]]
-        missing = size - len(pieces[0])
-        while missing > 0 and (piece := self.stream.read(PIECE_BYTES)):
-            pieces.append(piece)
-            missing -= len(piece)
-        self.piece, self.start = b"".join(pieces), 0
-
-    def skip(self, size: int) -> bool:
-        """Pass over ``size`` bytes; return whether there were as many."""
-        while size and (data := self.take(min(size, PIECE_BYTES))):
-            size -= len(data)
-        return not size
+    _check_tail(stream)
 
 
 def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
@@ -133,20 +96,25 @@ def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
     return info.type, info.name, info.size
 
 
-def _take_data(source: _Pieces, name: str, size: int, kind: bytes) -> bytes | None:
-    """Return the data of a member, None where it is too large, and pass over its padding."""
-    padding = -size % _BLOCK
-    if size > (_MAX_NAME_BYTES if kind in _ABOUT_NEXT else MAX_MEMBER_BYTES):
-        data, is_whole = None, source.skip(size)
-    else:
-        data = source.take(size)
-        is_whole = len(data) == size
-    if kind in _ABOUT_NEXT and (data is None or not is_whole):
-        raise BrokenTar(TRUNCATED_SHARD)
-    if not is_whole:
-        raise BrokenTar(TRUNCATED_SHARD, cut_member=name)
-    source.take(padding)
-    return data
+def _read_data(stream: Any, name: str, size: int, kind: bytes) -> tuple[bytes | None, bytes]:
+    """Return the data of a member (None where it is too large) and the header after it, short at a cut."""
+    padded = -(-size // _BLOCK) * _BLOCK
+    if size <= MAX_MEMBER_BYTES and kind not in _ABOUT_NEXT:
+        both = _read(stream, padded + _BLOCK)
+        if len(both) < size:
+            raise BrokenTar(TRUNCATED_SHARD, cut_member=name)
+        return both[:size], both[padded:]
+    if kind in _ABOUT_NEXT:
+        data = _read(stream, padded) if size <= _MAX_NAME_BYTES else b""
+        if len(data) < padded:
+            raise BrokenTar(TRUNCATED_SHARD)
+        return data[:size], _read(stream, _BLOCK)
+    while padded:
+        piece = stream.read(min(padded, _PIECE))
+        if not piece:
+            raise BrokenTar(TRUNCATED_SHARD, cut_member=name)
+        padded -= len(piece)
+    return None, _read(stream, _BLOCK)
 
 
 def _parse_pax(data: bytes, name: str | None) -> tuple[str | None, int | None]:
@@ -162,10 +130,10 @@ def _parse_pax(data: bytes, name: str | None) -> tuple[str | None, int | None]:
     return name if path is None else _decode(path), None if size is None else int(size)
 
 
-def _check_tail(source: _Pieces) -> None:
+def _check_tail(stream: Any) -> None:
     """Read on after the first zero block: one more must follow, and nothing but zeros."""
     num_zeros = 0
-    while piece := source.take(PIECE_BYTES):
+    while piece := stream.read(_PIECE):
         num_zeros += piece.count(0)
         if piece.count(0) < len(piece):
             raise BrokenTar(TRUNCATED_SHARD, ended=True)
@@ -175,3 +143,15 @@ def _check_tail(source: _Pieces) -> None:
 
 def _decode(name: bytes) -> str:
     return name.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+
+
+def _read(stream: Any, size: int) -> bytes:
+    """Read ``size`` bytes, fewer only at the end of the stream."""
+    data = stream.read(min(size, _PIECE))
+    if len(data) == size or not data:
+        return data
+    pieces, missing = [data], size - len(data)
+    while missing and (piece := stream.read(min(missing, _PIECE))):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)

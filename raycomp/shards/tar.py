@@ -17,8 +17,7 @@ from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, parse_objec
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
 
 # WebDataset's rules: the key is all before the first dot of the file name; names like __this__ are metadata.
-_MEMBER = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
-_METADATA = re.compile(r"__[^/]*__($|/)")
+_MEMBER = re.compile(r"^(?!__[^/]*__(?:$|/))((?:.*/|)[^.]+)[.]([^/]*)$")
 
 # Members of a sample by lower-case extension; None where a member is too large to be loaded.
 Members = dict[str, bytes | None]
@@ -124,7 +123,7 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
 
 def _split(name: str) -> tuple[str, str] | None:
     """Return (key, lower-case extension) of a member name, None for one that belongs to no sample."""
-    match = None if _METADATA.match(name) else _MEMBER.match(name)
+    match = _MEMBER.match(name)
     return match and (match[1], match[2].lower())
 
 
