@@ -74,9 +74,9 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
     ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead to a file
     below the folder of the Parquet file; any other path, and rows that img2dataset failed on, are no_image.
     The key is the column ``key``, else the row's number in nine digits; ``uid`` and ``url`` are taken where
-    there are such columns; ``json`` holds every column but the image, with null for what json cannot say. A
-    file that is no Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row
-    after the rows before the damage. Errors of the file system pass through.
+    there are such columns; ``json`` holds every column but the image, with times in UTC and null for what
+    json cannot say. A file that is no Parquet gives one unreadable_shard row, one that is damaged inside a
+    truncated_shard row after the rows before the damage. Errors of the file system pass through.
     """
     return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
 
@@ -115,6 +115,7 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
     status = schema.UNREADABLE_SHARD
     try:
         parquet = pq.ParquetFile(pa.PythonFile(watched, "r"), pre_buffer=False, buffer_size=1 << 20)
+        _ = parquet.schema_arrow.names  # raises where a name is not UTF-8
         status = schema.TRUNCATED_SHARD
         end = 0
         for group in range(parquet.num_row_groups):
@@ -124,7 +125,7 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
             for batch in parquet.iter_batches(num_rows, row_groups=[group], use_threads=False):
                 yield start, batch
                 start += len(batch)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if watched.failed:
             raise
         raise _BrokenTable(status) from error
@@ -161,6 +162,8 @@ def _read_batch(
 def _values(column: pa.Array) -> list[Any]:
     """Return Python values; text that is not UTF-8 becomes _UNDECODABLE, types json lacks become text."""
     kind = column.type
+    if types.is_timestamp(kind):
+        column = column.cast(pa.timestamp(kind.unit))  # UTC; a damaged time zone has no name to look up
     if types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind):
         column = column.cast(pa.string())
     try:
