@@ -1,4 +1,4 @@
-"""The demo: a little world with planted faults, a tiny CLIP trained on its clean part, the faulty part curated.
+"""The demo: a little world with planted faults; a tiny CLIP trained on a clean part, another part curated.
 
 The very curate command that real data go through; only the scorer and the photos are small.
 """
@@ -49,7 +49,7 @@ def _spent(started: float) -> str:
 
 
 def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
-    """Return the demo's config: the paper's ratios, every pair attributed so that both scores see all rows."""
+    """Return the demo's config: the paper's ratios, every pair attributed, so both scores see all rows."""
     return CurateConfig(
         input=world.curate,
         scorer=trained.scorer,

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import Any, TypeVar
 import ray
 from ray.data import DataContext
 
-from raycomp.config import ClusterConfig
+from raycomp.config import ClusterConfig, TooMuchBadData
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,15 +42,43 @@ def connect(config: ClusterConfig) -> Iterator[Session]:
 
     A connection that the caller already has is used and left as it is.
     """
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        _start(config)
-    try:
+    if ray.is_initialized():
         _settle_data_context()
         yield _describe(config)
-    finally:
-        if is_ours:
+        return
+    with _hush_native_code():
+        _start(config)
+        try:
+            _settle_data_context()
+            yield _describe(config)
+        finally:
             ray.shutdown()
+
+
+@contextmanager
+def _hush_native_code() -> Iterator[None]:
+    """Keep what Ray's native code writes to descriptor 2 in a file; show it only if the block fails.
+
+    Python's own ``sys.stderr`` goes on to where it went.
+    """
+    if not hasattr(sys.stderr, "fileno") or sys.stderr.fileno() != 2:
+        yield
+        return
+    before = sys.stderr
+    with tempfile.TemporaryFile() as log, os.fdopen(os.dup(2), "w", buffering=1) as shown:
+        os.dup2(log.fileno(), 2)
+        sys.stderr = shown
+        try:
+            yield
+        except (ValueError, KeyboardInterrupt, TooMuchBadData):
+            raise
+        except BaseException:
+            log.seek(0)
+            shown.write(log.read().decode(errors="replace"))
+            raise
+        finally:
+            os.dup2(shown.fileno(), 2)
+            sys.stderr = before
 
 
 def _start(config: ClusterConfig) -> None:

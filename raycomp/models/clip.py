@@ -23,7 +23,6 @@ from raycomp.core.alignment import normalise
 from raycomp.models.images import ImageSpec
 from raycomp.models.text import TextEncoder
 
-
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 16, "cuda": 256}
 
@@ -75,7 +74,7 @@ def _fingerprint(config: ScorerConfig) -> str:
 @contextmanager
 def _seeded_and_quiet(seed: int) -> Iterator[None]:
     """Run with torch's global generator at ``seed`` and without open_clip's remarks; put both back."""
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -128,9 +127,10 @@ def _create(config: ScorerConfig, load_weights: bool = True) -> torch.nn.Module:
                 weights_only=True,
             )
         except (RuntimeError, OSError) as error:
-            line = " ".join(str(error).split())[:300]
+            line = " ".join(str(error).split())[:200]
             raise ValueError(
-                f"scorer.weights={config.weights!r} of {name}: cannot be loaded: {line}"
+                f"scorer.weights={config.weights!r} of {name}: cannot be loaded; give the path of a checkpoint, "
+                f"or reach the model hub ({line})"
             ) from error
     return model.eval()
 

@@ -1,0 +1,96 @@
+"""Scoring through Ray against a bare loop with the same encoders, on real photos.
+
+    python -m bench.pipeline ../shared [--copies 1] [--model ViT-B-32]
+
+Both sides read the same tars, prepare, align every pair and attribute the 70 % best; both load the model
+twice. The loop is one process and writes nothing; Ray adds its blocks, its object store and the staging,
+merging and committing of files. Ray is started before the clock. In turn, loop first; last line one JSON
+object.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.real_photos import write_shards
+from raycomp.cluster.score import Job, score
+from raycomp.cluster.session import connect
+from raycomp.config import CurateConfig, ScorerConfig, exact_share
+from raycomp.loops.align import Align
+from raycomp.loops.attribute import Attribute, parse
+from raycomp.loops.prepare import prepare
+from raycomp.models.clip import ScorerSpec, describe_scorer
+from raycomp.schema import ALIGNMENT, OK, STATUS, UID
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import expand_input
+from raycomp.shards.reader import read_shard
+
+BLOCK_ROWS = 64
+CAPTIONS_PER_CALL = 256
+
+
+def run_loop(config: CurateConfig, spec: ScorerSpec) -> float:
+    """Return the seconds that one plain process takes."""
+    started = time.perf_counter()
+    align = Align(config.scorer, spec)
+    aligned = []
+    for shard in expand_input(config.input):
+        for block in read_shard(shard, BLOCK_ROWS):
+            aligned.append(align(prepare(block, config.scorer, spec, config.prepare.max_pixels)))
+    table = pa.concat_tables(aligned)
+    table = table.filter(pa.array([status == OK for status in table[STATUS].to_pylist()]))
+    order = np.lexsort((table[UID].to_numpy(), -table[ALIGNMENT].to_numpy()))
+    pool = table.take(pa.array(np.sort(order[: exact_share(config.align.keep, len(table))])))
+    attribute = Attribute(config.scorer)
+    for start in range(0, len(pool), CAPTIONS_PER_CALL):
+        part = pool.slice(start, CAPTIONS_PER_CALL)
+        attribute(parse(part, config.parser, config.nonce, config.attribute, config.scorer))
+    return time.perf_counter() - started
+
+
+def run_ray(config: CurateConfig, spec: ScorerSpec, out: Path) -> float:
+    """Return the seconds that the phases take on Ray, from shards to committed scores."""
+    with connect(config.cluster) as session:
+        folder = Folder(str(out))
+        started = time.perf_counter()
+        shards = expand_input(config.input)
+        score(Job(config, spec, shards, folder, Folder(folder.at("work")), session))
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    """Make the shards, time both sides in turn, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--copies", type=int, default=1, help="how often the photos stand in the input")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--model", default="ViT-B-32")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = sum(write_shards(args.shared, Path(folder) / f"in/{i}") for i in range(args.copies))
+        config = CurateConfig(
+            input=f"{folder}/in", scorer=ScorerConfig(model=args.model, weights="random:0"), materialize=False
+        )
+        spec = describe_scorer(config.scorer)
+        loop, through_ray = [], []
+        for i in range(args.rounds):
+            loop.append(run_loop(config, spec))
+            through_ray.append(run_ray(config, spec, Path(folder) / f"out{i}"))
+    ratio = float(np.median([a / b for a, b in zip(loop, through_ray, strict=True)]))
+    report = {
+        "rows": rows,
+        "model": args.model,
+        "loop_rows_per_s": rows / float(np.median(loop)),
+        "ray_rows_per_s": rows / float(np.median(through_ray)),
+        "ray_over_loop": ratio,
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
