@@ -8,6 +8,9 @@ overlap, with one nominal target token each, and name no rules. These are ours:
 - Determiners and what stands before the head belong to its phrase: adjectives, numerals, compounds
   ("a wooden [fence]", "Golden Gate [Bridge]", "Jennifer [Anderson]") and possessors ("the rider 's [leg]").
   In "a group of people" both nouns are targets; clauses and prepositional phrases behind a noun are outside.
+- Small parsers take nouns for verbs and part compounds. So a noun with a subject but no copula ("a dog
+  [runs]" tagged as a noun) or bare in the place of a clause ("people [fishing]") is a verb, and of nouns side
+  by side ("swim [trunks]") only the last is a target, wherever the tree hangs them.
 - relation: the target has a preposition, and the span begins with it ("in front of a computer": "front"
   is no target, see ``PREPOSITIONS``). predicate: the target is the direct object of a verb, and the span
   begins with that verb. Where another target stands between, the phrase is cut and is an object. object:
@@ -50,6 +53,7 @@ PREPOSITIONS = {
     *((word, "to") for word in ("next", "close", "due", "according", "opposite", "adjacent", "thanks")),
 }
 WORD = re.compile(r"\w+(?:['\u2019&/-]\w+)*\.?|(?:\w\.)+\w?")
+MARKS = {":", ";", ".", "?", "!"}
 LATIN = re.compile(r"[A-Za-z]")
 
 
@@ -91,6 +95,10 @@ class Labels:
     """Direct objects."""
     names: frozenset[str]
     """Joins the later words of a name to its first one."""
+    subjects: frozenset[str]
+    """Subjects."""
+    clauses: frozenset[str]
+    """Places of a clause."""
     telling: frozenset[str]
     """Labels that only this scheme has."""
 
@@ -98,10 +106,14 @@ class Labels:
 UD = Labels(
     inside=frozenset("det det:predet amod nummod compound nmod:poss nmod:desc flat goeswith".split()),
     loose=frozenset("advmod punct obl:unmarked nmod:unmarked cc:preconj".split()),
-    never=frozenset("case fixed cc mark aux aux:pass cop compound:prt discourse punct expl det".split()),
+    never=frozenset(
+        "case fixed cc mark aux aux:pass cop compound:prt discourse punct expl det advmod".split()
+    ),
     nominal=frozenset("obl nmod obj nsubj nsubj:pass obl:agent".split()),
     objects=frozenset(["obj"]),
     names=frozenset(["flat"]),
+    subjects=frozenset(["nsubj", "nsubj:pass"]),
+    clauses=frozenset("acl acl:relcl advcl advcl:relcl ccomp xcomp".split()),
     telling=frozenset(
         "obj obl obl:unmarked obl:agent nmod:poss nmod:unmarked nsubj:pass aux:pass acl:relcl cop flat "
         "fixed iobj compound:prt".split()
@@ -110,10 +122,12 @@ UD = Labels(
 CLEAR_NLP = Labels(
     inside=frozenset("det predet amod nummod compound nn poss nmod quantmod".split()),
     loose=frozenset("advmod punct npadvmod preconj case".split()),
-    never=frozenset("case prep cc mark aux auxpass prt intj punct expl det".split()),
+    never=frozenset("case prep cc mark aux auxpass prt intj punct expl det advmod".split()),
     nominal=frozenset("pobj dobj nsubj nsubjpass".split()),
     objects=frozenset(["dobj"]),
     names=frozenset(),
+    subjects=frozenset(["nsubj", "nsubjpass"]),
+    clauses=frozenset("acl relcl advcl ccomp xcomp".split()),
     telling=frozenset(
         "dobj pobj prep nsubjpass auxpass poss attr relcl acomp agent dative npadvmod pcomp prt".split()
     ),
@@ -159,26 +173,43 @@ class _Tree:
         """Return the phrases; each one takes what it may of the words behind the one before it."""
         found = []
         first_free = 0
-        functional = {i for last, first in self.long_prepositions.items() for i in range(first, last + 1)}
-        heads = {
-            self._target(i): i for i in range(len(self.tokens)) if i not in functional and self._heads(i)
-        }
-        for target, head in sorted(heads.items()):
-            kind, start = self._begin(head, target, first_free)
-            end = self._end(head, target, heads)
+        groups = self._group_heads()
+        for target, heads in groups.items():
+            kind, start = self._begin(heads, target, first_free)
+            end = self._end(heads[-1], target, groups)
             place, last = self.tokens[target], self.tokens[end]
             found.append(Phrase(self.tokens[start].start, last.end, kind, place.start, place.end, HEAD))
             first_free = end + 1
         return found
+
+    def _group_heads(self) -> dict[int, list[int]]:
+        """Map every target, in order, to the nouns that stand for it in the tree: several if side by side."""
+        functional = {i for last, first in self.long_prepositions.items() for i in range(first, last + 1)}
+        nouns = [i for i in range(len(self.tokens)) if i not in functional and self._heads(i)]
+        groups: dict[int, list[int]] = {}
+        for target, head in sorted({self._target(noun): noun for noun in nouns}.items()):
+            groups[target] = [*groups.pop(target - 1, []), head]
+        return groups
 
     def _heads(self, place: int) -> bool:
         """Tell whether the token at ``place`` heads a noun phrase."""
         token = self.tokens[place]
         if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or self.words[place] in PRONOUNS:
             return False
-        if token.dep in self.labels.never or not (token.tag in NOUN_TAGS or self._stands_for_noun(place)):
+        if token.dep in self.labels.never or self._is_inside(place) or self._is_verb(place):
             return False
-        return not self._is_inside(place)
+        return token.tag in NOUN_TAGS or self._stands_for_noun(place)
+
+    def _is_verb(self, place: int) -> bool:
+        """Tell whether the tree uses the token as a verb, whatever its tag."""
+        below = {self.tokens[child].dep for child in self.children[place] if child < place}
+        if below & self.labels.subjects:
+            return "cop" not in below
+        return self.tokens[place].dep in self.labels.clauses and not below & {
+            "cop",
+            "case",
+            *self.labels.inside,
+        }
 
     def _stands_for_noun(self, place: int) -> bool:
         """Tell whether an adjective or gerund is used as a noun: "a man in [white]", "the [making] of"."""
@@ -191,14 +222,19 @@ class _Tree:
         return token.tag == "JJ" and (determined or self._preposition(place) is not None)
 
     def _is_inside(self, place: int) -> bool:
-        """Tell whether the token is, or hangs below, a modifier before another noun."""
+        """Tell whether the token is, or hangs below, a modifier before another noun, or is a later name."""
         while (head := self.tokens[place].head) != place:
-            if self.tokens[place].dep in self.labels.inside and (
-                head > place or self.tokens[place].dep in self.labels.names
+            dep = self.tokens[place].dep
+            if dep in self.labels.names or (
+                dep in self.labels.inside and place < head and not self._is_parted(place, head)
             ):
                 return True
             place = head
         return False
+
+    def _is_parted(self, first: int, last: int) -> bool:
+        """Tell whether a mark that no noun phrase spans stands between two positions."""
+        return any(word in MARKS for word in self.words[first:last])
 
     def _target(self, head: int) -> int:
         """Return the position of the last noun of a name, else ``head``."""
@@ -215,41 +251,44 @@ class _Tree:
             return None
         return self.long_prepositions.get(above, above)
 
-    def _begin(self, head: int, target: int, first_free: int) -> tuple[str, int]:
+    def _begin(self, heads: list[int], target: int, first_free: int) -> tuple[str, int]:
         """Return the kind of a phrase and the position of its first token, at least ``first_free``."""
-        preposition = self._preposition(head)
-        if preposition is not None and preposition >= first_free:
-            return RELATION, preposition
-        token = self.tokens[head]
-        if (
-            token.dep in self.labels.objects
-            and first_free <= token.head < head
-            and self.tokens[token.head].tag.startswith("VB")
-        ):
-            return PREDICATE, token.head
-        return OBJECT, self._first_modifier(head, target, first_free)
+        for head in heads:
+            preposition = self._preposition(head)
+            if preposition is not None and first_free <= preposition < target:
+                return RELATION, preposition
+        for head in heads:
+            verb = self.tokens[head].head
+            is_object = self.tokens[head].dep in self.labels.objects
+            if is_object and self.tokens[verb].tag.startswith("VB") and first_free <= verb < target:
+                return PREDICATE, verb
+        start = self._first_modifier(heads, target, first_free)
+        first = self.tokens[start]
+        return (RELATION if first.tag == "IN" and first.dep != "mark" else OBJECT), start
 
-    def _first_modifier(self, head: int, target: int, first_free: int) -> int:
-        """Walk left from ``target`` as long as words belong to the phrase of ``head``."""
+    def _first_modifier(self, heads: list[int], target: int, first_free: int) -> int:
+        """Walk left from ``target`` as long as words belong to the phrase of ``heads``."""
         start = target
-        while start > first_free and self._belongs(start - 1, head):
+        while start > first_free and self.words[start - 1] not in MARKS and self._belongs(start - 1, heads):
             start -= 1
         while not any(letter.isalnum() for letter in self.tokens[start].text):
             start += 1
         return start
 
-    def _belongs(self, place: int, head: int) -> bool:
-        """Tell whether the token is ``head`` or hangs below one of its modifiers."""
+    def _belongs(self, place: int, heads: list[int]) -> bool:
+        """Tell whether the token is one of ``heads`` or hangs below a modifier of one."""
         step = place
-        while self.tokens[step].head not in (step, head):
+        while self.tokens[step].head != step and self.tokens[step].head not in heads:
             step = self.tokens[step].head
-        below = self.tokens[step].head == head and step != head
-        return place == head or (below and self.tokens[step].dep in self.labels.inside | self.labels.loose)
+        is_below = self.tokens[step].head in heads and step not in heads
+        return place in heads or (
+            is_below and self.tokens[step].dep in self.labels.inside | self.labels.loose
+        )
 
-    def _end(self, head: int, target: int, heads: dict[int, int]) -> int:
+    def _end(self, head: int, target: int, groups: dict[int, list[int]]) -> int:
         """Return the position of the last token: numerals and names behind the target are inside."""
         end = target
-        while end + 1 < len(self.tokens) and end + 1 not in heads:
+        while end + 1 < len(self.tokens) and end + 1 not in groups:
             behind = self.tokens[end + 1]
             if behind.head != head or behind.dep not in {"nummod", *self.labels.names}:
                 break

@@ -164,3 +164,22 @@ def test_marks_at_the_edge_stay_outside():
     assert words_of("\"|``|punct|3 wild|JJ|amod|3 horses|NNS|ROOT|0 \"|''|punct|3") == [
         ("wild horses", OBJECT, "horses")
     ]
+
+
+def test_a_noun_that_the_tree_uses_as_a_verb_is_no_target():
+    assert words_of("A|DT|det|2 dog|NN|nsubj|3 runs|NNS|ROOT|0") == [("A dog", OBJECT, "dog")]
+    assert words_of("people|NNS|ROOT|0 fishing|NN|acl|1") == [("people", OBJECT, "people")]
+    predicate = words_of("This|DT|nsubj|4 is|VBZ|cop|4 a|DT|det|4 dog|NN|ROOT|0", UD)
+    assert predicate == [("a dog", OBJECT, "dog")]
+
+
+def test_nouns_side_by_side_are_one_phrase_with_the_place_of_either():
+    text = "boys|NNS|ROOT|0 in|IN|case|4 red|JJ|amod|4 swim|NN|nmod|1 trunks|NNS|appos|1"
+    assert words_of(text, UD)[-1] == ("in red swim trunks", RELATION, "trunks")
+    text = "rings|VBZ|ROOT|0 a|DT|det|3 door|NN|obj|1 bell|NN|obj|1"
+    assert words_of(text, UD) == [("rings a door bell", PREDICATE, "bell")]
+
+
+def test_no_phrase_spans_a_colon():
+    text = "photo|NN|compound|3 :|:|punct|3 hikers|NNS|ROOT|0"
+    assert words_of(text, UD) == [("photo", OBJECT, "photo"), ("hikers", OBJECT, "hikers")]
