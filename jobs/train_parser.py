@@ -7,8 +7,9 @@ treebank's own, a third are cut out of its trees ("The dog is running" -> "dog r
 of a grammar of captions (caption_grammar.py); some are in lower case.
 
 Command: OMP_NUM_THREADS=1 python jobs/train_parser.py --treebank ../shared/data/ud_english_ewt
-Cost: about 10 minutes on one core, 1 GB of memory. Same seed, machine and library versions: same weights.
-Expected: tag accuracy, UAS and LAS of the treebank's test part as in the meta.json that it writes.
+Cost: about 12 minutes on one core, 1 GB of memory. Same seed, machine and library versions: same weights.
+Result: on the treebank's test part tag accuracy 0.932, UAS 0.837, LAS 0.794 (written to meta.json); heads of
+noun phrases in 200 hand-labelled captions F1 0.978 (bench/parsing.py).
 """
 
 import argparse

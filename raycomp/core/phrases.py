@@ -194,11 +194,11 @@ class _Tree:
     def _heads(self, place: int) -> bool:
         """Tell whether the token at ``place`` heads a noun phrase."""
         token = self.tokens[place]
+        if token.dep in self.labels.never or not (token.tag in NOUN_TAGS or self._stands_for_noun(place)):
+            return False
         if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or self.words[place] in PRONOUNS:
             return False
-        if token.dep in self.labels.never or self._is_inside(place) or self._is_verb(place):
-            return False
-        return token.tag in NOUN_TAGS or self._stands_for_noun(place)
+        return not self._is_inside(place) and not self._is_verb(place)
 
     def _is_verb(self, place: int) -> bool:
         """Tell whether the tree uses the token as a verb, whatever its tag."""
@@ -212,14 +212,13 @@ class _Tree:
         }
 
     def _stands_for_noun(self, place: int) -> bool:
-        """Tell whether an adjective or gerund is used as a noun: "a man in [white]", "the [making] of"."""
+        """Tell whether another word is used as a noun: "a man in [white]", "the [making] of", "a [pose]"."""
         token = self.tokens[place]
-        if token.dep not in self.labels.nominal:
+        if token.dep not in self.labels.nominal or token.tag not in ("JJ", "JJR", "VB", "VBG", "VBP"):
             return False
-        determined = any(self.tokens[i].dep == "det" and i < place for i in self.children[place])
-        if token.tag == "VBG":
-            return determined
-        return token.tag == "JJ" and (determined or self._preposition(place) is not None)
+        if any(self.tokens[child].dep == "det" and child < place for child in self.children[place]):
+            return True
+        return token.tag == "JJ" and self._preposition(place) is not None
 
     def _is_inside(self, place: int) -> bool:
         """Tell whether the token is, or hangs below, a modifier before another noun, or is a later name."""
