@@ -1,0 +1,63 @@
+"""Cutting kept rows into output shards, and duplicates over files, against plain loops."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raycomp.cluster.choose import kept_ranges
+from raycomp.cluster.dedupe import mark_duplicates
+from raycomp.schema import ALIGNMENT, DUPLICATE_UID, IMAGE_EMBEDDING, OK, STATUS, UID
+from raycomp.shards.scores import read_columns, write_table
+
+
+@pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
+def test_outputs_hold_every_kept_row_once_in_order(per_output):
+    rng = np.random.default_rng(per_output)
+    kept = rng.integers(0, 8, 30).tolist()
+    outputs = kept_ranges(kept, per_output)
+    flat = [(shard, row) for output in outputs for shard, a, b in output for row in range(a, b)]
+    assert flat == [(shard, row) for shard, count in enumerate(kept) for row in range(count)]
+    sizes = [sum(b - a for _, a, b in output) for output in outputs]
+    assert all(size == per_output for size in sizes[:-1]) and 0 < sizes[-1] <= per_output
+
+
+def test_nothing_kept_makes_no_output():
+    assert kept_ranges([0, 0, 0], 10) == []
+
+
+@pytest.mark.ray
+def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, ray_cluster):
+    rng = np.random.default_rng(0)
+    schema = pa.schema(
+        [
+            (UID, pa.string()),
+            (STATUS, pa.string()),
+            (ALIGNMENT, pa.float32()),
+            (IMAGE_EMBEDDING, pa.list_(pa.float32(), 2)),
+        ]
+    )
+    seen, expected, uris = set(), [], []
+    for shard in range(5):
+        rows = []
+        for _ in range(200):
+            uid = f"{rng.integers(400):032x}"
+            usable = bool(rng.random() < 0.8)
+            status = OK if usable else "no_image"
+            rows.append((uid, status, 0.5 if usable else None, [1.0, 2.0] if usable else None))
+            if usable:
+                status = DUPLICATE_UID if uid in seen else OK
+                seen.add(uid)
+            expected.append(status)
+        uris.append(str(tmp_path / f"{shard}.parquet"))
+        write_table(
+            pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema),
+            uris[-1],
+            schema,
+        )
+    marked = mark_duplicates(uris, 1000)
+    found = [row for uri in uris for row in read_columns(uri).to_pylist()]
+    assert [row[STATUS] for row in found] == expected
+    assert marked == expected.count(DUPLICATE_UID) > 100
+    for row in found:
+        assert (row[ALIGNMENT] is None) == (row[IMAGE_EMBEDDING] is None) == (row[STATUS] != OK)
+    assert mark_duplicates(uris, 1000) == 0
