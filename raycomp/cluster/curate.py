@@ -104,7 +104,11 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         if previous["status"] == "finished":
             say(f"{folder.uri} is finished already; nothing to do")
             return previous
-    shards = _same_shards(config, curated) if wants_shards(config, folder) else []
+    shards = _same_shards(config, curated)
+    if not shards and wants_shards(config, folder):
+        raise ValueError(
+            f"input={config.input!r}: is gone or has changed since it was scored; set materialize=false"
+        )
     folder.write_json(run, RUN)
     with connect(config.cluster):
         work = Folder(folder.at("work"))
@@ -112,7 +116,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         choice = choose(scores, config, folder, work)
         kept_stats = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
         run = close_run({**run, **kept_stats, "scores": scores_folder}, config, choice, {}, {})
-        if shards:
+        if wants_shards(config, folder):
             materialize(choice, shards, scores, folder, work)
         publish_report(folder, run, config, choice, scores, shards, [])
     return _finish(folder, run, say)
@@ -155,11 +159,12 @@ def _digest(content: Any) -> str:
 
 
 def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
-    """Return the input's shards; ValueError where they are not those that were scored."""
-    shards = expand_input(config.input)
-    if _digest(fingerprint_shards(shards)) != curated["fingerprint"]["input"]:
-        raise ValueError(f"input={config.input!r}: has changed since it was scored; set materialize=false")
-    return shards
+    """Return the input's shards if they still are those that were scored, else none."""
+    try:
+        shards = expand_input(config.input)
+    except ValueError:
+        return []
+    return shards if _digest(fingerprint_shards(shards)) == curated["fingerprint"]["input"] else []
 
 
 def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def mark_duplicates(aligned: list[str], num_rows: int) -> int:
     num_buckets = max(1, -(-num_rows // _ROWS_PER_BUCKET))
     found: dict[int, list[int]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
-        for ordinal, (uid_N2, position_N) in enumerate(map_tasks(_read_uids, aligned)):
+        for ordinal, (uid_N2, position_N) in enumerate(map_tasks(_read_uids, aligned, label="deduplicate")):
             _spool(Path(folder), uid_N2, ordinal, position_N, num_buckets)
         for path in sorted(Path(folder).iterdir()):
             entries = np.fromfile(path, _ENTRY)

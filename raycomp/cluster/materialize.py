@@ -29,7 +29,7 @@ def materialize(
     out.remove("shards")
     ranges = kept_ranges(choice.kept_per_shard, per_shard)
     outputs = [(o, [(shards[s], scores[s], s, a, b) for s, a, b in parts]) for o, parts in enumerate(ranges)]
-    written = sum(map_tasks(_write_output, outputs, out, work))
+    written = sum(map_tasks(_write_output, outputs, out, work, label="materialize"))
     if written != choice.num_kept:
         raise RuntimeError(f"materialize: wrote {written} of {choice.num_kept} kept samples")
     write_index(out.at("shards"), written, kept_uids(work, len(shards)))

@@ -24,27 +24,33 @@ class Progress:
         self.rows += rows
         for stage, value in seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + value
-        if self.is_shown and time.monotonic() - self.last_shown > 0.5:
-            self.show("\r")
+        self._show_sometimes()
 
-    def show(self, before: str = "\r", after: str = "") -> None:
+    def finish_shard(self) -> None:
+        """Count a shard as done."""
+        self.shards += 1
+        self._show_sometimes()
+
+    def _show_sometimes(self) -> None:
+        if self.is_shown and time.monotonic() - self.last_shown > 0.5:
+            self.show()
+
+    def show(self, after: str = "") -> None:
         """Print the line over the one before."""
         self.last_shown = time.monotonic()
         spent = self.last_shown - self.started
         share = self.shards / self.num_shards if self.num_shards else 1.0
         left = f"{spent * (1 - share) / share:,.0f} s left" if share else "time left unknown"
-        line = (
-            f"{self.phase}: {self.rows:,} rows, {self.rows / max(spent, 1e-9):,.0f} rows/s, "
-            f"shard {self.shards} of {self.num_shards}, {left}"
-        )
+        line = f"{self.phase}: shard {self.shards} of {self.num_shards}, {left}"
+        line += f", {self.rows:,} rows, {self.rows / max(spent, 1e-9):,.0f} rows/s" if self.rows else ""
         slowest = name_bottleneck(self.seconds, self.workers)
         line += f", bottleneck {slowest}" if slowest else ""
-        self.stream.write(f"{before}\x1b[2K{line}{after}")
+        self.stream.write(f"\r\x1b[2K{line}{after}")
         self.stream.flush()
 
     def finish(self) -> None:
         """End the line."""
-        if self.is_shown:
+        if self.last_shown:
             self.show(after="\n")
 
 

@@ -33,7 +33,7 @@ def publish_report(
     extra_tables: list[Table],
 ) -> None:
     """Write report.html. Without ``shards`` the photos stay grey."""
-    summary = reduce(merge, map_tasks(_summarise, scores, config, choice.gates), Summary())
+    summary = reduce(merge, map_tasks(_summarise, scores, config, choice.gates, label="report"), Summary())
     photos = _fetch_photos(summary, shards)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page finds its own warnings out of the summary.
@@ -56,7 +56,7 @@ def _fetch_photos(summary: Summary, shards: list[ShardPath]) -> dict[str, bytes]
         if sample.shard in by_name and sample.position is not None:
             wanted[sample.shard][sample.position] = sample.uid
     jobs = [(by_name[name], uids) for name, uids in sorted(wanted.items())]
-    return {uid: image for found in map_tasks(_read_photos, jobs) for uid, image in found}
+    return {uid: image for found in map_tasks(_read_photos, jobs, label="photos") for uid, image in found}
 
 
 def _read_photos(job: tuple[ShardPath, dict[int, str]]) -> list[tuple[str, bytes]]:

@@ -4,7 +4,8 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import ray
 from ray.data import DataContext
 
+from raycomp.cluster.progress import Progress
 from raycomp.config import ClusterConfig, TooMuchBadData
 
 Item = TypeVar("Item")
@@ -21,6 +23,7 @@ Result = TypeVar("Result")
 # fuse decoding into the scoring actor.
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
+_MOST_WAITING = 64
 
 
 @dataclass(frozen=True)
@@ -123,25 +126,29 @@ def _describe(config: ClusterConfig) -> Session:
         if num_scorers > num_gpus:
             raise ValueError(f"cluster.scorers={num_scorers}: must be at most {num_gpus}, the GPUs there are")
         return Session(num_scorers, {"num_gpus": 1}, None, num_cpus, num_gpus, config.block_rows)
-    cores = sum(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
-    threads = max(1, min(int(cores), os.cpu_count() or 1) // num_scorers)
+    # A cluster on this machine alone may count more CPUs than there are cores.
+    is_one_node = sum(node["Alive"] for node in ray.nodes()) == 1
+    cores = min(num_cpus, os.cpu_count() or 1) if is_one_node else num_cpus
+    threads = max(1, cores // num_scorers)
     scorer = {"num_cpus": _CPUS_PER_CPU_SCORER}
     return Session(num_scorers, scorer, threads, num_cpus, 0, config.block_rows)
 
 
 def map_tasks(
-    function: Callable[..., Result], items: Iterable[Item], *args: Any, max_in_flight: int = 64
+    function: Callable[..., Result], items: Sequence[Item], *args: Any, label: str = "choose"
 ) -> Iterator[Result]:
     """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
 
-    At most ``max_in_flight`` results wait, so the driver's memory does not grow with the number of items.
+    A bounded number of results waits, so the driver's memory does not grow with the number of items.
     """
     task = ray.remote(num_cpus=1, max_retries=5)(function)
     shared = [ray.put(arg) for arg in args]
-    waiting: list[ray.ObjectRef] = []
-    for item in items:
-        if len(waiting) >= max_in_flight:
-            yield ray.get(waiting.pop(0))
-        waiting.append(task.remote(item, *shared))
-    while waiting:
-        yield ray.get(waiting.pop(0))
+    progress = Progress(label, len(items), {})
+    waiting = deque(task.remote(item, *shared) for item in items[:_MOST_WAITING])
+    for i in range(len(items)):
+        result = ray.get(waiting.popleft())
+        if i + _MOST_WAITING < len(items):
+            waiting.append(task.remote(items[i + _MOST_WAITING], *shared))
+        progress.finish_shard()
+        yield result
+    progress.finish()

@@ -228,7 +228,7 @@ class _Run:
             ordinal = self.merging.pop(ref)
             wave = self.wave_of[ordinal]
             self.missing[wave].remove(ordinal)
-            progress.shards += 1
+            progress.finish_shard()
             if not self.missing[wave]:
                 self._commit(wave)
 
