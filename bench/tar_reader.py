@@ -1,6 +1,6 @@
 """Samples per second out of WebDataset tars: ours, the webdataset library, ray.data.read_webdataset.
 
-    OMP_NUM_THREADS=1 python bench/tar_reader.py [--shards 8] [--samples 4000] [--repeats 5]
+    OMP_NUM_THREADS=1 python bench/tar_reader.py [--shards 8] [--samples 8000] [--repeats 5]
 
 Goals: at least 3 times read_webdataset (both through Ray Data on 2 CPUs, one read task per shard, to blocks
 in its object store, Ray started beforehand) and at least once the webdataset library (both in one process and
@@ -33,7 +33,7 @@ from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 
 # Ray Data spends about a millisecond of its own on every table that a read task hands over.
-BLOCK_ROWS = 256
+BLOCK_ROWS = 512
 
 
 def make_samples(rng: np.random.Generator, num_samples: int) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -124,7 +124,7 @@ def main() -> None:
     """Write shards, read them with every reader, print the rates and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--shards", type=int, default=8)
-    parser.add_argument("--samples", type=int, default=4000, help="per shard")
+    parser.add_argument("--samples", type=int, default=8000, help="per shard")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

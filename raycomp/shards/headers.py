@@ -6,6 +6,7 @@ read here; any other goes to tarfile's own parser.
 
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,10 +83,11 @@ def _parse_header(header: bytes, status: str) -> tuple[bytes, str, int]:
             size, checksum = int(header[124:135], 8), int(header[148:154], 8)
         except ValueError:
             size = checksum = -1
-        # The checksum counts its own field as eight spaces; most bytes are zeros, which need no adding.
-        total = sum(header.translate(None, b"\0")) - sum(header[148:156]) + 256
+        # The checksum adds all bytes, its own field as eight spaces; the lower half of Adler-32 is one more
+        # than the sum of all bytes, modulo 65,521.
+        total = checksum - 256 + sum(header[148:156])
         name = _decode(header[:100])
-        if size >= 0 and total == checksum and not name.endswith("/"):
+        if size >= 0 and zlib.adler32(header) & 0xFFFF == (total + 1) % 65_521 and not name.endswith("/"):
             return kind, name, size
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "backslashreplace")

@@ -3,13 +3,16 @@
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
+from pyarrow import fs
 
 from raycomp.shards.paths import ShardPath, resolve
 from raycomp.shards.table import extract_table, read_table
 from raycomp.shards.tar import extract_tar, read_tar
 
-# What one request to S3 asks for while a tar is streamed.
-_BUFFER_BYTES = 8 << 20
+# What is asked of the storage at once while a tar is streamed: requests to S3 cost time, memory beyond the
+# processor's cache does on a disk.
+_DISK_BUFFER_BYTES = 512 << 10
+_S3_BUFFER_BYTES = 8 << 20
 
 
 def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
@@ -19,7 +22,7 @@ def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
-        with filesystem.open_input_stream(path, buffer_size=_BUFFER_BYTES) as stream:
+        with _open_stream(filesystem, path) as stream:
             yield from read_tar(stream, shard, block_rows)
     else:
         with filesystem.open_input_file(path) as file:
@@ -33,8 +36,14 @@ def extract(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int,
     """
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
-        with filesystem.open_input_stream(path, buffer_size=_BUFFER_BYTES) as stream:
+        with _open_stream(filesystem, path) as stream:
             yield from extract_tar(stream, positions)
     else:
         with filesystem.open_input_file(path) as file:
             yield from extract_table(file, shard, positions, filesystem)
+
+
+def _open_stream(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    num_bytes = _DISK_BUFFER_BYTES if is_local else _S3_BUFFER_BYTES
+    return filesystem.open_input_stream(path, buffer_size=num_bytes)
