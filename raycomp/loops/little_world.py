@@ -27,8 +27,8 @@ from raycomp.worlds.samples import world_shards
 
 TINY_CLIP = {
     "embed_dim": 128,
-    "vision_cfg": {"image_size": 32, "layers": 3, "width": 128, "head_width": 32, "patch_size": 8},
-    "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 128, "heads": 4, "layers": 3},
+    "vision_cfg": {"image_size": 32, "layers": 3, "width": 128, "head_width": 64, "patch_size": 8},
+    "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 128, "heads": 2, "layers": 3},
 }
 # Added to a seed, so that no part of the world repeats another.
 TRAIN_SEED, HELD_OUT_SEED = 1_000_000, 2_000_000

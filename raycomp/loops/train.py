@@ -25,13 +25,13 @@ MAX_LOGIT_SCALE = math.log(100)
 class TrainConfig:
     """AdamW with warmup and cosine, as open_clip trains. Defaults: a tiny model from scratch on two cores."""
 
-    steps: int = 300
+    steps: int = 600
     """Optimizer steps, at least 1."""
-    batch_size: int = 128
+    batch_size: int = 64
     """Pairs per step, at least 2: each pair's negatives are the others."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-3
     """The highest one, at the end of the warmup; it then falls to 0 along half a cosine."""
-    warmup_steps: int = 30
+    warmup_steps: int = 50
     """Steps of linear rise, fewer than steps."""
     weight_decay: float = 0.2
     """On matrices only: never on biases, norms or the logit scale."""

@@ -20,13 +20,13 @@ RELATIONS = tuple(DIRECTIONS)
 OPPOSITE = {LEFT: RIGHT, RIGHT: LEFT, ABOVE: BELOW, BELOW: ABOVE}
 NUM_BACKGROUNDS = 6
 
-RADIUS = {"small": 0.135, "large": 0.205}
-RADIUS_JITTER = 0.006
-DISTANCE = (0.43, 0.46)
-ACROSS = 0.03
+RADIUS = {"small": 0.140, "large": 0.208}
+RADIUS_JITTER = 0.004
+DISTANCE = (0.45, 0.47)
+ACROSS = 0.012
 MARGIN = 0.02
 # Where in the room that is left the picture stands, 0 to 1 on each axis.
-SHIFT = (0.25, 0.75)
+SHIFT = (0.46, 0.54)
 # A relation is false only where the offset along its direction is below this.
 CLEARLY = 0.2
 
@@ -144,13 +144,18 @@ def stands(first: np.ndarray, relation: str, second: np.ndarray) -> bool:
 
 def is_true(claim: Claim, scene: Scene) -> bool:
     """Return whether the scene holds different things that are all that ``claim`` says, so related."""
+    choices = itertools.permutations(range(len(scene.things)), len(claim.things))
+    return any(_fit(claim, scene, chosen) and _stand(claim, scene, chosen) for chosen in choices)
+
+
+def _fit(claim: Claim, scene: Scene, chosen: tuple[int, ...]) -> bool:
+    return all(_fits(said, scene.things[i]) for said, i in zip(claim.things, chosen, strict=True))
+
+
+def _stand(claim: Claim, scene: Scene, chosen: tuple[int, ...]) -> bool:
     centres, _ = place(scene)
-    for chosen in itertools.permutations(range(len(scene.things)), len(claim.things)):
-        alike = all(_fits(said, scene.things[i]) for said, i in zip(claim.things, chosen, strict=True))
-        pairs = zip(chosen, claim.relations, chosen[1:], strict=False)
-        if alike and all(stands(centres[i], relation, centres[j]) for i, relation, j in pairs):
-            return True
-    return False
+    links = zip(chosen, claim.relations, chosen[1:], strict=False)
+    return all(stands(centres[i], relation, centres[j]) for i, relation, j in links)
 
 
 def _fits(said: Thing, thing: Thing) -> bool:

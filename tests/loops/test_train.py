@@ -148,7 +148,7 @@ def test_errors_in_the_users_words() -> None:
     broken = ((image_BCHW * math.nan, token_BN) for image_BCHW, token_BN in toy_batches())
     with pytest.raises(ValueError, match="loss=nan at step 0"):
         train_clip(Towers(), broken, config)
-    for name, value in (("steps", 0), ("batch_size", 1), ("warmup_steps", 300), ("learning_rate", 0.0)):
+    for name, value in (("steps", 0), ("batch_size", 1), ("warmup_steps", 600), ("learning_rate", 0.0)):
         with pytest.raises(ValueError, match=f"train.{name}={value}: must be"):
             TrainConfig(**{name: value})
 
