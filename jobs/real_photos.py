@@ -34,12 +34,14 @@ def openai() -> CurateConfig:
     return replace(config(), scorer=ScorerConfig())
 
 
-def write_shards(shared: Path, out: Path, per_shard: int = PER_SHARD) -> int:
-    """Write both photo sets below ``out`` as tars; return how many samples there are."""
+def write_shards(shared: Path, out: Path, per_shard: int = PER_SHARD, limit: int | None = None) -> int:
+    """Write both photo sets (the first ``limit`` of each) below ``out`` as tars; return the samples."""
     written = 0
     for name in SETS:
         folder = shared / "data" / name
-        rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text("utf-8").splitlines()]
+        rows = [
+            json.loads(line) for line in (folder / "captions.jsonl").read_text("utf-8").splitlines()[:limit]
+        ]
         for start in range(0, len(rows), per_shard):
             samples = _samples(folder / "images", rows[start : start + per_shard], start)
             written += write_tar(str(out / name / f"{start // per_shard:05d}.tar"), samples)

@@ -2,10 +2,16 @@
 
 import json
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, ScorerConfig
@@ -35,3 +41,46 @@ def ray_cluster() -> Iterator[None]:
     """A real Ray cluster on this machine, for all tests that need one."""
     with connect(ClusterConfig(num_cpus=10)):
         yield
+
+
+@pytest.fixture(scope="session")
+def s3_store() -> Iterator[fs.S3FileSystem]:
+    """A real S3 server on this machine that lives as long as the tests; the environment leads to it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
+        patch.setenv("AWS_REGION", "us-east-1")
+        try:
+            _wait_for(endpoint, server)
+            yield fs.S3FileSystem(endpoint_override=endpoint, allow_bucket_creation=True)
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _wait_for(endpoint: str, server: subprocess.Popen) -> None:
+    for _ in range(300):
+        assert server.poll() is None, "the S3 server ended"
+        try:
+            urllib.request.urlopen(endpoint, timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the S3 server did not start within 30 s")
+
+
+@pytest.fixture(scope="module")
+def bucket(s3_store: fs.S3FileSystem, request: pytest.FixtureRequest) -> str:
+    """A bucket of the module's own."""
+    name = request.module.__name__.rpartition(".")[2].replace("_", "-")
+    s3_store.create_dir(name)
+    return f"s3://{name}"
