@@ -69,7 +69,7 @@ def test_tables_and_shards_are_written_as_on_disk(bucket, tmp_path):
     filesystem, path = resolve(f"{bucket}/out")
     found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     for info in (info for info in found if info.type == fs.FileType.File):
-        local = tmp_path / info.path.removeprefix("corpus/")
+        local = tmp_path / info.path.removeprefix(bucket.removeprefix("s3://") + "/")
         assert filesystem.open_input_stream(info.path).read() == local.read_bytes(), info.path
     here = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
     assert sum(info.type == fs.FileType.File for info in found) == len(here) == 5
