@@ -25,11 +25,11 @@ MAX_LOGIT_SCALE = math.log(100)
 class TrainConfig:
     """AdamW with warmup and cosine, as open_clip trains. Defaults: a tiny model from scratch on two cores."""
 
-    steps: int = 600
+    steps: int = 500
     """Optimizer steps, at least 1."""
     batch_size: int = 64
     """Pairs per step, at least 2: each pair's negatives are the others."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 7e-4
     """The highest one, at the end of the warmup; it then falls to 0 along half a cosine."""
     warmup_steps: int = 50
     """Steps of linear rise, fewer than steps."""

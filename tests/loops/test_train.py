@@ -148,7 +148,7 @@ def test_errors_in_the_users_words() -> None:
     broken = ((image_BCHW * math.nan, token_BN) for image_BCHW, token_BN in toy_batches())
     with pytest.raises(ValueError, match="loss=nan at step 0"):
         train_clip(Towers(), broken, config)
-    for name, value in (("steps", 0), ("batch_size", 1), ("warmup_steps", 600), ("learning_rate", 0.0)):
+    for name, value in (("steps", 0), ("batch_size", 1), ("warmup_steps", 500), ("learning_rate", 0.0)):
         with pytest.raises(ValueError, match=f"train.{name}={value}: must be"):
             TrainConfig(**{name: value})
 
@@ -234,3 +234,11 @@ def test_faulty_pairs_are_refused_for_training(world: World, tmp_path: Path) -> 
         ValueError, match=r"curate: every pair must be ok, 1 are not, the first is corrupt_image"
     ):
         train_scorer(replace(world, train=world.curate), tmp_path, 0, TrainConfig(steps=2, warmup_steps=0))
+
+
+@pytest.mark.slow
+def test_the_whole_training_learns_to_retrieve(tmp_path: Path) -> None:
+    trained = train_scorer(make_world(tmp_path, 0), tmp_path / "scorer", 0)
+    assert (trained.num_train, trained.num_held_out) == (10_000, 1000)
+    # 0.77 to 0.85 were measured with two seeds; chance is 0.001.
+    assert min(trained.image_to_text, trained.text_to_image) > 0.6
