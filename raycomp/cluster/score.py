@@ -1,4 +1,4 @@
-"""Curation on Ray: align all shards, cut the first gate, attribute the pool, choose, materialise.
+"""Score shards on Ray: align them all, mark duplicates, then attribute the best aligned.
 
 A gate is global, so each phase runs over all shards before the next begins. What does the work is a plain
 function or callable of ``loops/``; here it is laid over shards and committed.
