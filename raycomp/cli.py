@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; what is finished stays, the same command goes on from there", file=sys.stderr)
         return INTERRUPTED
     except ValueError as error:
+        if (
+            type(error) is not ValueError
+        ):  # a library's own kind, or one that a remote task raised: our mistake
+            raise
         print(f"raycomp: {error}", file=sys.stderr)
         return USER_ERROR
     except TooMuchBadData as error:

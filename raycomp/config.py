@@ -146,6 +146,8 @@ class ClusterConfig:
     """Logical CPUs of a cluster started here; none = as many as the stages need."""
     scorers: int | None = None
     """Scoring actors; none = one per GPU, or one on a machine without."""
+    gpu: bool | None = None
+    """Whether a scorer asks for a GPU; none = if the cluster has one now, true waits for an autoscaler."""
     block_rows: int = 64
     """Rows of a block between stages."""
     price_per_hour: float | None = None
@@ -183,6 +185,13 @@ class CurateConfig:
 
     def __post_init__(self) -> None:
         _check(0 <= self.max_bad_fraction <= 1, "max_bad_fraction", self.max_bad_fraction, "between 0 and 1")
+        if self.select.datacomp_compat:
+            keeps = {"align.keep": self.align.keep} if self.select.rule == "cpi" else {}
+            for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
+                _check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
+            _check(
+                self.select.rule != "full", "select.rule", self.select.rule, "no full with datacomp_compat"
+            )
         if self.select.rule == "cpi":
             most = f"at most align.keep={self.align.keep}; both are shares of the corpus"
             _check(self.attribute.keep <= self.align.keep, "attribute.keep", self.attribute.keep, most)

@@ -14,8 +14,8 @@ from raycomp.config import CurateConfig, TooMuchBadData
         (["curate", "--set", "input=/no/such/folder", "--out", "x"], ["/no/such/folder"]),
         (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such job file"]),
         (["curate", "jobs/real_photos.py:nothing", "--out", "x"], ["no function 'nothing'"]),
-        (["show", "/no/such/folder"], ["no run.json"]),
-        (["select", "/no/such/folder", "--out", "x"], ["no finished curation"]),
+        (["show", "/no/such/folder"], ["there is no run.json"]),
+        (["select", "/no/such/folder", "--out", "x"], ["no finished run"]),
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, monkeypatch, tmp_path):

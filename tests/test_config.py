@@ -97,3 +97,11 @@ def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
     config = CurateConfig(select=SelectConfig("random"), attribute=AttributeConfig(keep=0.9))
     assert config.pool == 0.0
     assert CurateConfig().pool == 0.7
+
+
+@pytest.mark.parametrize(
+    "settings", [{"select.rule": "full"}, {"attribute.keep": 1, "align.keep": 1}, {"align.keep": 1}]
+)
+def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth(settings):
+    with pytest.raises(ValueError, match="datacomp_compat"):
+        override_all(CurateConfig(), {"select.datacomp_compat": True, **settings})

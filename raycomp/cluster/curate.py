@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +11,6 @@ from raycomp.cluster.choose import choose
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
 from raycomp.cluster.record import (
-    RUN,
     close_run,
     command_line,
     describe_run,
@@ -19,13 +20,15 @@ from raycomp.cluster.record import (
 from raycomp.cluster.score import Job, score
 from raycomp.cluster.session import connect
 from raycomp.config import CurateConfig, changed_dials, from_dict, override_all
-from raycomp.models.clip import ScorerSpec, describe_scorer
-from raycomp.models.nonces import load_nonce_pools
+from raycomp.loops.inspect import RUN, list_scores, read_finished
+from raycomp.models.clip import ScorerSpec, describe_scorer, load_tokenizer
+from raycomp.models.nonces import NonceMaker, load_nonce_pools
 from raycomp.models.parser import load_parser
 from raycomp.report.markup import Table
+from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import ShardPath, expand_input, fingerprint_shards
+from raycomp.shards.paths import ShardPath, absolute_uri, expand_input, fingerprint_shards
 
 # What ``select`` may change: nothing that a score depends on.
 SELECT_DIALS = (
@@ -51,24 +54,24 @@ def curate(
     same config is left as it is; an unfinished one goes on. Raises ValueError for what the user can mend (bad
     dials, no input, no model, another run in ``out``) and TooMuchBadData.
     """
-    folder = Folder(str(out))
+    folder = Folder(absolute_uri(str(out)))
+    config = _with_absolute_paths(config)
     shards = expand_input(config.input)
-    previous = read_run(folder)
+    _check_extra_columns(config.extra_columns)
     check_writable(folder.uri)
     spec = describe_scorer(config.scorer)
-    again = f"raycomp select {folder.uri} --set align.keep=0.6 --set attribute.keep=0.4 --out {folder.uri}-2"
+    again = {"attribute.keep": round(0.8 * config.attribute.keep, 4)}
     commands = {
         "Rerun": command_line("raycomp curate", changed_dials(config), folder.uri),
-        "Choose again": again,
+        "Choose again": command_line(f"raycomp select {shlex.quote(folder.uri)}", again, f"{folder.uri}-2"),
     }
     run = describe_run("curate", config, _fingerprint(config, shards, spec), commands)
-    if previous:
-        refuse_other(previous, run, folder)
-        if previous["status"] == "finished":
-            say(f"{folder.uri} is finished already; nothing to do")
-            return previous
-    folder.write_json(run, RUN)
+    finished = _open_run(folder, run, say)
+    if finished:
+        return finished
     with connect(config.cluster) as session:
+        if folder.is_local and session.num_nodes > 1:
+            say(f"{folder.uri} is a local folder: all {session.num_nodes} nodes must share it")
         work = Folder(folder.at("work"))
         job = Job(config, spec, shards, folder, work, session)
         stats = score(job)
@@ -88,38 +91,61 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     ``settings`` are dials by path ("align.keep": 0.6). Raises ValueError where one of them would change a
     score, or asks for a larger pool than was attributed (it names the largest).
     """
-    origin, folder = Folder(str(source)), Folder(str(out))
-    curated = origin.read_json(RUN) if origin.exists(RUN) else None
-    if not curated or curated["status"] != "finished":
-        raise ValueError(f"{origin.uri}: holds no finished curation ({RUN})")
+    origin, folder = Folder(absolute_uri(str(source))), Folder(absolute_uri(str(out)))
+    curated = read_finished(origin.uri)
+    if curated["kind"] != "curate":
+        raise ValueError(f"{origin.uri}: holds a selection; name the curation whose scores it chose from")
     config = _choose_config(curated["config"], settings)
-    scores_folder = curated["scores"] if Folder(curated["scores"]).exists() else origin.at("scores")
-    start = f"raycomp select {origin.uri}"
-    commands = {"Rerun": command_line(start, settings, folder.uri)}
-    run = describe_run("select", config, {"scores": _digest(curated["fingerprint"])}, commands)
-    previous = read_run(folder)
     check_writable(folder.uri)
+    commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}
+    run = describe_run("select", config, {"scores": _digest(curated["fingerprint"])}, commands)
+    shards = _same_shards(config, curated)
+    if not shards and wants_shards(config, folder):
+        raise ValueError(
+            f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
+        )
+    finished = _open_run(folder, run, say)
+    if finished:
+        return finished
+    with connect(config.cluster):
+        work = Folder(folder.at("work"))
+        scores = list_scores(curated, origin.uri)
+        choice = choose(scores, config, folder, work)
+        known = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
+        run = close_run({**run, **known, "scores": origin.at("scores")}, config, choice, {}, {})
+        if wants_shards(config, folder):
+            materialize(choice, shards, scores, folder, work)
+        publish_report(folder, run, config, choice, scores, shards, [])
+    return _finish(folder, run, say)
+
+
+def _open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | None:
+    """Begin ``run`` in the folder, or go on with it; return it if it is finished already."""
+    previous = read_run(folder)
     if previous:
         refuse_other(previous, run, folder)
         if previous["status"] == "finished":
             say(f"{folder.uri} is finished already; nothing to do")
             return previous
-    shards = _same_shards(config, curated)
-    if not shards and wants_shards(config, folder):
-        raise ValueError(
-            f"input={config.input!r}: is gone or has changed since it was scored; set materialize=false"
-        )
     folder.write_json(run, RUN)
-    with connect(config.cluster):
-        work = Folder(folder.at("work"))
-        scores = [f"{scores_folder}/{name}" for name in Folder(scores_folder).list_names()]
-        choice = choose(scores, config, folder, work)
-        kept_stats = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
-        run = close_run({**run, **kept_stats, "scores": scores_folder}, config, choice, {}, {})
-        if wants_shards(config, folder):
-            materialize(choice, shards, scores, folder, work)
-        publish_report(folder, run, config, choice, scores, shards, [])
-    return _finish(folder, run, say)
+    return None
+
+
+def _with_absolute_paths(config: CurateConfig) -> CurateConfig:
+    """Return the config with a model and weights that are files named so that every worker finds them."""
+    names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
+    files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
+    return override_all(config, files)
+
+
+def _check_extra_columns(names: tuple[str, ...]) -> None:
+    """Raise ValueError where an extra column has the name of one that scores have anyway."""
+    taken = [*scores_schema(aligned_schema(1, "float32", ())).names, *SAMPLE_SCHEMA.names]
+    for name in names:
+        if name in taken or names.count(name) > 1:
+            raise ValueError(
+                f"extra_columns={name!r}: must be new names, each once; taken are {', '.join(taken)}"
+            )
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
@@ -144,7 +170,12 @@ def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> Cura
 
 
 def _fingerprint(config: CurateConfig, shards: list[ShardPath], spec: ScorerSpec) -> dict[str, Any]:
-    """Return what results depend on beside the dials. Raises ValueError where the parser is missing."""
+    """Return what results depend on beside the dials.
+
+    Raises ValueError where the parser is missing, or the model's tokenizer has no nonces.
+    """
+    if config.pool:
+        NonceMaker(load_tokenizer(config.scorer), config.nonce.seed, config.scorer.model)
     return {
         "input": _digest(fingerprint_shards(shards)),
         "shards": len(shards),

@@ -5,11 +5,11 @@ A row counts if it has an alignment. The first by (sorted shard, position) stays
 """
 
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raycomp.cluster.session import map_tasks
 from raycomp.core.selection import bucket_of, find_duplicates, parse_uids
@@ -25,20 +25,23 @@ def mark_duplicates(aligned: list[str], num_rows: int) -> int:
     """Rewrite the files that hold later occurrences; return how many rows were marked. Safe to repeat.
 
     ``num_rows`` sizes the buckets that are spooled to a temporary folder, 24 bytes per row. Memory holds one
-    bucket, and a pair of numbers per duplicate found.
+    bucket, and 8 bytes per duplicate found.
     """
     num_buckets = max(1, -(-num_rows // _ROWS_PER_BUCKET))
-    found: dict[int, list[int]] = defaultdict(list)
+    found: list[np.ndarray] = []
     with tempfile.TemporaryDirectory() as folder:
         for ordinal, (uid_N2, position_N) in enumerate(map_tasks(_read_uids, aligned, label="deduplicate")):
             _spool(Path(folder), uid_N2, ordinal, position_N, num_buckets)
         for path in sorted(Path(folder).iterdir()):
             entries = np.fromfile(path, _ENTRY)
             later = entries[find_duplicates(entries["uid"], entries["ordinal"], entries["position"])]
-            for ordinal, position in zip(later["ordinal"].tolist(), later["position"].tolist(), strict=True):
-                found[ordinal].append(position)
-    jobs = [(aligned[ordinal], sorted(positions)) for ordinal, positions in sorted(found.items())]
-    return sum(map_tasks(_blank, jobs))
+            found.append(np.stack([later["ordinal"], later["position"]], axis=1))
+    later_F2 = np.concatenate(found) if found else np.empty((0, 2), np.int32)
+    later_F2 = later_F2[np.lexsort((later_F2[:, 1], later_F2[:, 0]))]
+    ordinals, starts = np.unique(later_F2[:, 0], return_index=True)
+    positions = np.split(later_F2[:, 1], starts)[1:]
+    jobs = [(aligned[ordinal], rows) for ordinal, rows in zip(ordinals, positions, strict=True)]
+    return sum(map_tasks(_blank, jobs, label="deduplicate"))
 
 
 def _read_uids(uri: str) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +60,7 @@ def _spool(folder: Path, uid_N2: np.ndarray, ordinal: int, position_N: np.ndarra
             entries[bucket_N == bucket].tofile(file)
 
 
-def _blank(job: tuple[str, list[int]]) -> int:
+def _blank(job: tuple[str, np.ndarray]) -> int:
     """Mark rows of one file as duplicates."""
     uri, positions = job
     table = read_columns(uri)
@@ -67,7 +70,7 @@ def _blank(job: tuple[str, list[int]]) -> int:
     statuses = table[STATUS].to_pylist()
     columns = {
         STATUS: pa.array([DUPLICATE_UID if d else s for s, d in zip(statuses, is_later, strict=True)]),
-        ALIGNMENT: pa.compute.if_else(mask, pa.scalar(None, pa.float32()), table[ALIGNMENT]),
+        ALIGNMENT: pc.if_else(mask, pa.scalar(None, pa.float32()), table[ALIGNMENT]),
         IMAGE_EMBEDDING: _blank_lists(table[IMAGE_EMBEDDING].combine_chunks(), is_later),
     }
     write_table(add_columns(table, columns), uri, table.schema.remove_metadata())

@@ -3,16 +3,21 @@
 The very curate command that real data go through; only the scorer and the photos are small.
 """
 
+import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from raycomp.cluster.curate import curate
-from raycomp.config import AlignConfig, AttributeConfig, CurateConfig, WavesConfig
+from raycomp.cluster.progress import Progress
+from raycomp.config import AlignConfig, AttributeConfig, CurateConfig, ScorerConfig, WavesConfig
 from raycomp.loops.little_world import TrainedScorer, World, make_world, train_scorer
+from raycomp.loops.train import TrainConfig
 from raycomp.report.markup import Interval, Table
 from raycomp.schema import ALIGNMENT, MEAN_PAS
 from raycomp.shards.scores import read_columns
@@ -27,11 +32,22 @@ _NOTE = (
 
 
 def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Make the world, train, curate and report below the folder ``out``; return what run.json holds."""
+    """Make the world, train, curate and report below the local folder ``out``; return what run.json holds.
+
+    A world and a scorer that an earlier demo with this seed finished there are used again.
+    """
     started = time.perf_counter()
-    world = make_world(f"{out}/world", seed)
-    say(f"little world: shards of rendered scenes in {out}/world ({_spent(started)})")
-    trained = train_scorer(world, f"{out}/scorer", seed)
+    made = Path(out) / "made.json"
+    if "://" in out:
+        raise ValueError(f"out={out!r}: the demo needs a local folder")
+    if made.is_file() and json.loads(made.read_text())["seed"] == seed:
+        world, trained = _read_made(made)
+        say(f"little world and tiny CLIP: those in {out}")
+    else:
+        world = make_world(f"{out}/world", seed)
+        say(f"little world: shards of rendered scenes in {out}/world ({_spent(started)})")
+        trained = _train(world, out, seed)
+        made.write_text(json.dumps({"seed": seed, "world": asdict(world), "trained": asdict(trained)}))
     say(
         f"tiny CLIP: {len(trained.losses)} steps on {trained.num_train:,} clean pairs; recall@1 among "
         f"{trained.num_held_out:,} unseen pairs {trained.image_to_text:.3f} image to text, "
@@ -42,6 +58,20 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     )
     say(f"demo done ({_spent(started)}); open {out}/curated/report.html")
     return run
+
+
+def _train(world: World, out: str, seed: int) -> TrainedScorer:
+    config = TrainConfig()
+    progress = Progress("train", config.steps, {}, unit="step")
+    trained = train_scorer(world, f"{out}/scorer", seed, config, lambda step, loss: progress.finish_one())
+    progress.finish()
+    return trained
+
+
+def _read_made(path: Path) -> tuple[World, TrainedScorer]:
+    made = json.loads(path.read_text())
+    trained = {**made["trained"], "scorer": ScorerConfig(**made["trained"]["scorer"])}
+    return World(**made["world"]), TrainedScorer(**trained)
 
 
 def _spent(started: float) -> str:

@@ -8,11 +8,12 @@ from typing import TextIO
 class Progress:
     """Count rows and shards of one phase; print a line now and then, nothing where nobody looks."""
 
-    def __init__(self, phase: str, num_shards: int, workers: dict[str, int], stream: TextIO | None = None):
+    def __init__(self, phase: str, num_shards: int, workers: dict[str, int], unit: str = "shard"):
         self.phase = phase
         self.num_shards = num_shards
         self.workers = workers
-        self.stream = stream or sys.stderr
+        self.unit = unit
+        self.stream: TextIO = sys.stderr
         self.is_shown = self.stream.isatty()
         self.started = time.monotonic()
         self.last_shown = 0.0
@@ -26,8 +27,8 @@ class Progress:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + value
         self._show_sometimes()
 
-    def finish_shard(self) -> None:
-        """Count a shard as done."""
+    def finish_one(self) -> None:
+        """Count a shard (or what the unit is) as done."""
         self.shards += 1
         self._show_sometimes()
 
@@ -41,7 +42,7 @@ class Progress:
         spent = self.last_shown - self.started
         share = self.shards / self.num_shards if self.num_shards else 1.0
         left = f"{spent * (1 - share) / share:,.0f} s left" if share else "time left unknown"
-        line = f"{self.phase}: shard {self.shards} of {self.num_shards}, {left}"
+        line = f"{self.phase}: {self.unit} {self.shards} of {self.num_shards}, {left}"
         line += f", {self.rows:,} rows, {self.rows / max(spent, 1e-9):,.0f} rows/s" if self.rows else ""
         slowest = name_bottleneck(self.seconds, self.workers)
         line += f", bottleneck {slowest}" if slowest else ""

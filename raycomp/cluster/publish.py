@@ -7,6 +7,7 @@ from typing import Any
 from raycomp.cluster.choose import Choice
 from raycomp.cluster.session import map_tasks
 from raycomp.config import CurateConfig
+from raycomp.core.nonce import REASONS
 from raycomp.loops.select import Gates, corpus_columns, judge
 from raycomp.report.funnel import close_funnel
 from raycomp.report.markup import Table
@@ -38,8 +39,27 @@ def publish_report(
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page finds its own warnings out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": []}
-    page = render(summary, photos, shown, close_funnel(summary.reasons), extra_tables)
+    tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
+    page = render(summary, photos, shown, close_funnel(summary.reasons), tables)
     folder.write_bytes(page.encode(), REPORT)
+
+
+def _tell_coverage(coverage: dict[str, Any]) -> Table:
+    """Return how many captions got a valid counterfactual by both denominators, and why phrases did not."""
+    captions, found = coverage["captions"], coverage["with_nonce"]
+    rows = [
+        ("captions attributed", captions, None),
+        ("of these, with a phrase", coverage["with_phrase"], None),
+        ("of these, with a valid nonce", found, None),
+        ("share of all captions", None, coverage["of_captions"]),
+        ("share of captions with a phrase", None, coverage["of_captions_with_phrase"]),
+        *(
+            (f"phrases without: {REASONS[why]}", n, None)
+            for why, n in coverage["phrases_without_nonce"].items()
+        ),
+    ]
+    note = "The paper reports 0.9979 of the captions processed (Go et al., arXiv 2605.22651)."
+    return Table("Counterfactual coverage", ("What", "number", "share"), rows, note)
 
 
 def _summarise(uri: str, config: CurateConfig, gates: Gates) -> Summary:
@@ -63,7 +83,6 @@ def _read_photos(job: tuple[ShardPath, dict[int, str]]) -> list[tuple[str, bytes
     shard, uids = job
     found = []
     for position, members in extract(shard, uids):
-        found += [
-            (uids[position], data) for name, data in members.items() if name.lower() in IMAGE_EXTENSIONS
-        ][:1]
+        # The one that was scored, where a sample has several.
+        found += [(uids[position], members[name]) for name in IMAGE_EXTENSIONS if name in members][:1]
     return found

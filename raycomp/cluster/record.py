@@ -15,14 +15,14 @@ from raycomp.cluster.choose import Choice
 from raycomp.cluster.waves import Stats
 from raycomp.config import CurateConfig, flatten, to_dict
 from raycomp.core.metrics import auc
+from raycomp.loops.inspect import RUN
 from raycomp.loops.select import describe_shortage
 from raycomp.schema import KEPT, NO_PHRASE, OK
 from raycomp.shards.folder import Folder
 
-RUN = "run.json"
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # No result depends on these.
-_FREE = ("cluster.", "waves.", "scorer.batch_size")
+_FREE = ("cluster.", "waves.", "scorer.batch_size", "max_bad_fraction")
 
 
 def now() -> str:
@@ -55,9 +55,14 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
 
     Raises ValueError where the folder holds something else.
     """
-    if folder.exists(RUN):
-        return folder.read_json(RUN)
-    if folder.list_names():
+    try:
+        if folder.exists(RUN):
+            return folder.read_json(RUN)
+        names = folder.list_names()
+    except OSError as error:
+        line = " ".join(str(error).split())
+        raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
+    if names:
         raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
     return None
 

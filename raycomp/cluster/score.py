@@ -132,8 +132,9 @@ def align_all(job: Job) -> Stats:
         job.config.waves.shards_per_wave,
         _merge_aligned,
         (job.work.at("aligned"), job.aligned_schema),
+        job.stage_workers,
     )
-    return phase.run(job.ordinals, partial(_align_dataset, job), None, job.stage_workers)
+    return phase.run(job.ordinals, partial(_align_dataset, job), None)
 
 
 def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
@@ -188,9 +189,10 @@ def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
         job.config.waves.shards_per_wave,
         _merge_scores,
         (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
+        job.stage_workers,
     )
     totals = dict(zip(job.ordinals, pool_sizes, strict=True))
-    return phase.run(job.ordinals, partial(_attribute_dataset, job, pool), totals, job.stage_workers)
+    return phase.run(job.ordinals, partial(_attribute_dataset, job, pool), totals)
 
 
 def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: str) -> Dataset:

@@ -24,6 +24,15 @@ Result = TypeVar("Result")
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
 _MOST_WAITING = 64
+# What Arrow and botocore say where a storage request fails that may pass the next time.
+_STORAGE_ERRORS = (
+    "AWS Error",
+    "NETWORK_CONNECTION",
+    "SLOW_DOWN",
+    "SlowDown",
+    "Connection reset",
+    "timed out",
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Session:
     num_threads: int | None
     """Torch threads of a scorer on CPUs; none on GPUs."""
     num_cpus: int
-    num_gpus: int
+    num_nodes: int
     block_rows: int
 
 
@@ -64,7 +73,11 @@ def _hush_native_code() -> Iterator[None]:
 
     Python's own ``sys.stderr`` goes on to where it went.
     """
-    if not hasattr(sys.stderr, "fileno") or sys.stderr.fileno() != 2:
+    try:
+        is_plain = sys.stderr.fileno() == 2
+    except (AttributeError, OSError):  # replaced by something that is no file
+        is_plain = False
+    if not is_plain:
         yield
         return
     before = sys.stderr
@@ -106,8 +119,8 @@ def _settle_data_context() -> None:
     context.print_on_execution_start = False
     # Half an hour without progress is normal while a spot GPU is awaited; the default would end the job.
     context.execution_no_progress_timeout_s = 4 * 3600
-    # A lost worker's tasks run again; both dials are needed for that.
-    context.retried_map_errors = ["ActorDiedError", "WorkerCrashedError", "ActorUnavailableError"]
+    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both dials.
+    context.retried_map_errors = list(_STORAGE_ERRORS)
     context.max_map_retries = 5
     # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.
     context.actor_init_retry_on_errors = True
@@ -121,17 +134,20 @@ def _settle_data_context() -> None:
 def _describe(config: ClusterConfig) -> Session:
     resources = ray.cluster_resources()
     num_cpus, num_gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     num_scorers = config.scorers or max(1, num_gpus)
-    if num_gpus:
-        if num_scorers > num_gpus:
-            raise ValueError(f"cluster.scorers={num_scorers}: must be at most {num_gpus}, the GPUs there are")
-        return Session(num_scorers, {"num_gpus": 1}, None, num_cpus, num_gpus, config.block_rows)
+    if config.gpu or (config.gpu is None and num_gpus):
+        if config.gpu is None and num_scorers > num_gpus:
+            raise ValueError(
+                f"cluster.scorers={num_scorers}: must be at most {num_gpus}, the GPUs there are now; "
+                f"set cluster.gpu=true to wait for more"
+            )
+        return Session(num_scorers, {"num_gpus": 1}, None, num_cpus, len(nodes), config.block_rows)
     # A cluster on this machine alone may count more CPUs than there are cores.
-    is_one_node = sum(node["Alive"] for node in ray.nodes()) == 1
-    cores = min(num_cpus, os.cpu_count() or 1) if is_one_node else num_cpus
-    threads = max(1, cores // num_scorers)
+    cores = min(num_cpus, os.cpu_count() or 1) if len(nodes) == 1 else num_cpus
+    threads = max(1, min(cores // num_scorers, *(cpus for cpus in nodes if cpus), cores))
     scorer = {"num_cpus": _CPUS_PER_CPU_SCORER}
-    return Session(num_scorers, scorer, threads, num_cpus, 0, config.block_rows)
+    return Session(num_scorers, scorer, threads, num_cpus, len(nodes), config.block_rows)
 
 
 def map_tasks(
@@ -141,7 +157,7 @@ def map_tasks(
 
     A bounded number of results waits, so the driver's memory does not grow with the number of items.
     """
-    task = ray.remote(num_cpus=1, max_retries=5)(function)
+    task = ray.remote(num_cpus=1, max_retries=5, retry_exceptions=[OSError])(function)
     shared = [ray.put(arg) for arg in args]
     progress = Progress(label, len(items), {})
     waiting = deque(task.remote(item, *shared) for item in items[:_MOST_WAITING])
@@ -149,6 +165,6 @@ def map_tasks(
         result = ray.get(waiting.popleft())
         if i + _MOST_WAITING < len(items):
             waiting.append(task.remote(items[i + _MOST_WAITING], *shared))
-        progress.finish_shard()
+        progress.finish_one()
         yield result
     progress.finish()

@@ -27,6 +27,7 @@ from raycomp.shards.scores import read_columns, write_table
 
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
+_MERGES_AT_ONCE = 64
 _RECEIPT = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
@@ -125,12 +126,13 @@ class Phase:
     shards_per_wave: int
     merge: Callable[..., int]
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
-    merge_args: tuple = ()
+    merge_args: tuple
+    workers: dict[str, int]
+    """How many workers each stage has, for the progress line."""
 
     def run(
-        self, ordinals: list[int], make: Callable[[list[int], str], Dataset], totals: dict[int, int] | None,
-        workers: dict[str, int],
-    ) -> Stats:  # fmt: skip
+        self, ordinals: list[int], make: Callable[[list[int], str], Dataset], totals: dict[int, int] | None
+    ) -> Stats:
         """Do what is not yet committed; return the stats of the whole phase, committed waves included.
 
         ``make(ordinals, parts_uri)`` is the dataset of receipts; ``totals`` counts the rows to expect per
@@ -145,7 +147,7 @@ class Phase:
         self.work.remove("parts", self.name)
         if todo:
             run = _Run(self, parts_uri, [[o for o in wave if o not in done] for wave in waves], totals)
-            stats.add(run.consume(make, todo, workers).to_dict())
+            stats.add(run.consume(make, todo).to_dict())
             self.work.remove("parts", self.name)
         return stats
 
@@ -173,13 +175,13 @@ class _Run:
         self.rows: Counter = Counter()
         self.merging: dict[ray.ObjectRef, int] = {}
         self.stats = Stats()
-        self.merge = ray.remote(num_cpus=0, max_retries=5, scheduling_strategy="SPREAD")(phase.merge)
+        self.progress = Progress(phase.name, len(self.wave_of), phase.workers)
+        # Merging is light and must not wait for CPUs that the phase itself holds.
+        remote = {"num_cpus": 0, "max_retries": 5, "retry_exceptions": [OSError]}
+        self.merge = ray.remote(scheduling_strategy="SPREAD", **remote)(phase.merge)
 
-    def consume(
-        self, make: Callable[[list[int], str], Dataset], todo: list[int], workers: dict[str, int]
-    ) -> Stats:
+    def consume(self, make: Callable[[list[int], str], Dataset], todo: list[int]) -> Stats:
         """Stream the dataset's receipts, merging and committing as shards complete."""
-        progress = Progress(self.phase.name, len(todo), workers)
         for ordinal in todo:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
@@ -188,17 +190,17 @@ class _Run:
                 batch_size=None, batch_format="pyarrow"
             ):
                 for receipt in receipts.to_pylist():
-                    self._take(receipt, progress)
-                self._collect(progress, wait=False)
+                    self._take(receipt)
+                self._collect(wait=False)
         while self.merging:
-            self._collect(progress, wait=True)
-        progress.finish()
+            self._collect(wait=True)
+        self.progress.finish()
         if any(self.missing.values()):
             short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
             raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
         return self.stats
 
-    def _take(self, receipt: dict[str, Any], progress: Progress) -> None:
+    def _take(self, receipt: dict[str, Any]) -> None:
         ordinal = receipt[SHARD_ORDINAL]
         self.files[ordinal].append(receipt["file"])
         self.rows[ordinal] += receipt["rows"]
@@ -207,16 +209,18 @@ class _Run:
         stats = json.loads(receipt["stats"])
         self.stats.add(stats)
         self.wave_stats[self.wave_of[ordinal]].add(stats)
-        progress.add(receipt["rows"], stats["seconds"])
+        self.progress.add(receipt["rows"], stats["seconds"])
         self._merge_if_complete(ordinal)
 
     def _merge_if_complete(self, ordinal: int) -> None:
         if self.rows[ordinal] == self.totals.get(ordinal):
+            while len(self.merging) >= _MERGES_AT_ONCE:
+                self._collect(wait=True)
             names = sorted(self.files.pop(ordinal))
             ref = self.merge.remote(ordinal, self.parts_uri, names, *self.phase.merge_args)
             self.merging[ref] = ordinal
 
-    def _collect(self, progress: Progress, wait: bool) -> None:
+    def _collect(self, wait: bool) -> None:
         """Commit the waves whose last shard is merged."""
         done, _ = (
             ray.wait(list(self.merging), num_returns=1, timeout=None if wait else 0)
@@ -228,7 +232,7 @@ class _Run:
             ordinal = self.merging.pop(ref)
             wave = self.wave_of[ordinal]
             self.missing[wave].remove(ordinal)
-            progress.finish_shard()
+            self.progress.finish_one()
             if not self.missing[wave]:
                 self._commit(wave)
 

@@ -13,7 +13,6 @@ from hashlib import blake2b
 CONSONANT = "consonant"
 VOWEL = "vowel"
 PLURAL = "plural"
-FORMS = (CONSONANT, VOWEL, PLURAL)
 
 PAST_CONTEXT = "past_context"
 NOT_A_WORD = "not_a_word"

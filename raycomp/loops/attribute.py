@@ -21,6 +21,7 @@ from raycomp.loops.tables import (
     TOKENS,
     add_columns,
     add_seconds,
+    readable,
     to_matrix,
 )
 from raycomp.models.clip import Clip, load_tokenizer
@@ -63,23 +64,28 @@ def parse(
     """
     started = time.perf_counter()
     find, maker, tokenize = _tools(parser, nonce, scorer)
-    captions = [caption[:MAX_CHARACTERS] for caption in table[CAPTION].to_pylist()]
+    captions = table[CAPTION].to_pylist()
     keys = table[UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
     rows, texts, faults = [], [], []
     for caption, key, phrases in zip(captions, keys, find.parse(captions), strict=True):
         spans = [(phrase.target_start, phrase.target_end) for phrase in phrases]
-        made = maker.make(caption, spans, attribute.nonces, key)
+        made = maker.make(caption[:MAX_CHARACTERS], spans, attribute.nonces, key)
         nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
         faults.append([nonce for nonce in made if isinstance(nonce, str)])
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
-        texts.append([_replace(caption, p, n) for p, ns in zip(phrases, nonces, strict=True) for n in ns])
+        texts.append(
+            [readable(_replace(caption, p, n)) for p, ns in zip(phrases, nonces, strict=True) for n in ns]
+        )
     tokens_TL = tokenize([text for group in texts for text in group] or [""]).numpy().astype(np.int32)
     counts = [len(group) for group in texts]
     columns = {
         STATUS: pa.array([_status(row) for row in rows], pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         NONCE_FAULTS: pa.array(faults, pa.list_(pa.string())),
-        TOKENS: pa.array(list(tokenize(captions).numpy().astype(np.int32)), pa.list_(pa.int32())),
+        TOKENS: pa.array(
+            list(tokenize([readable(caption) for caption in captions]).numpy().astype(np.int32)),
+            pa.list_(pa.int32()),
+        ),
         COUNTERFACTUALS: _nest(tokens_TL, counts),
     }
     return add_seconds(add_columns(table, columns), "parse", time.perf_counter() - started)

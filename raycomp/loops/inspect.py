@@ -6,34 +6,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import CurateConfig, from_dict
+from raycomp.core.selection import Threshold
 from raycomp.loops.select import Gates, corpus_columns, judge
 from raycomp.schema import (
     ALIGNMENT,
     CAPTION,
     IMAGE_EMBEDDING,
     KEPT,
-    MEAN_PAS,
     PHRASES,
     STATUSES,
     UID,
 )
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import join_uri
 from raycomp.shards.scores import read_columns
 
+RUN = "run.json"
 
-def _read_finished(source: str) -> dict[str, Any]:
+
+def read_finished(source: str) -> dict[str, Any]:
+    """Return run.json of the run in ``source``; ValueError where there is no finished one."""
     folder = Folder(source)
-    if not folder.exists("run.json"):
-        raise ValueError(f"{source}: no run.json here")
-    run = folder.read_json("run.json")
+    if not folder.exists(RUN):
+        raise ValueError(f"{source}: holds no finished run, there is no {RUN}")
+    run = folder.read_json(RUN)
     if run["status"] != "finished":
         raise ValueError(f"{source}: the run has not finished; the same command goes on with it")
     return run
 
 
+def list_scores(run: dict[str, Any], source: str) -> list[str]:
+    """Return the scores files of a run in the order of its shards; ``source`` may have been moved."""
+    folder = Folder(run["scores"])
+    if not folder.exists():
+        folder = Folder(join_uri(source, "scores"))
+    return [folder.at(name) for name in sorted(folder.list_names(), key=lambda name: int(name.split(".")[0]))]
+
+
 def show(source: str) -> str:
     """Return the funnel of the run in ``source``. Raises ValueError where there is no finished run."""
-    run = _read_finished(source)
+    run = read_finished(source)
     funnel = run["funnel"]
     lines = [f"{funnel['read']:>14,}  read"]
     lines += [f"{-count:>14,}  {reason}" for reason, count in funnel["dropped"].items()]
@@ -51,14 +63,12 @@ def explain(source: str, uid: str) -> str:
 
     Raises ValueError where there is no finished run or no such uid.
     """
-    run = _read_finished(source)
+    run = read_finished(source)
     config, gates = from_dict(CurateConfig(), run["config"]), Gates.from_dict(run["gates"])
-    folder = Folder(run["scores"]) if Folder(run["scores"]).exists() else Folder(Folder(source).at("scores"))
-    for name in folder.list_names():
-        uids = read_columns(folder.at(name), [UID])[UID]
-        row = pc.index(uids, uid.lower()).as_py()
+    for uri in list_scores(run, source):
+        row = pc.index(read_columns(uri, [UID])[UID], uid.lower()).as_py()
         if row >= 0:
-            table = read_columns(folder.at(name)).slice(row, 1)
+            table = read_columns(uri).slice(row, 1)
             return "\n".join(_tell(table, config, gates))
     raise ValueError(f"{uid}: no such uid in {source}")
 
@@ -70,8 +80,10 @@ def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     lines = [f"{name:<{width}}  {'-' if value is None else value}" for name, value in row.items()]
     for phrase in table[PHRASES].to_pylist()[0] or []:
         lines += _tell_phrase(row[CAPTION], phrase)
-    reason = judge(table.select(corpus_columns(config, with_pas=True)), config, gates)[0][0]
-    lines += ["", *_tell_gates(row, config, gates)]
+    wanted = table.select(corpus_columns(config, with_pas=True))
+    reason_N, score_N = judge(wanted, config, gates)
+    lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
+    reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
     if reason in STATUSES:
         lines[-1] += f" ({STATUSES[reason]})"
@@ -88,19 +100,25 @@ def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _tell_gates(row: dict[str, Any], config: CurateConfig, gates: Gates) -> list[str]:
+def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
+    """``score`` is what the last gate ranked the row by, NaN where it did not."""
     rule = config.select.rule
+    first = score if rule == "random" else row[ALIGNMENT]
     lines = [f"rule {rule}, corpus of {gates.num_corpus:,}"]
-    ranked = {"random": "a draw by uid"}.get(rule, f"alignment {_number(row[ALIGNMENT])}")
-    lines.append(f"gate 1: {ranked} against {_number(gates.align and gates.align.value)} or more")
+    named = "draw" if rule == "random" else ALIGNMENT
+    lines.append(f"gate 1: {named} {_number(first)} against {_tell_threshold(gates.align)}")
     if gates.attribute is not None:
         how = config.attribute.aggregate
-        lines.append(
-            f"gate 2: {how} PAS ({MEAN_PAS} {_number(row[MEAN_PAS])}) against "
-            f"{_number(gates.attribute.value)} or more"
-        )
+        lines.append(f"gate 2: {how} PAS {_number(score)} against {_tell_threshold(gates.attribute)}")
     return lines
 
 
+def _tell_threshold(cut: Threshold | None) -> str:
+    if cut is None or cut.value is None:
+        return "a gate that keeps nothing"
+    tie = f" (of that very score, uids up to {cut.to_dict()['uid']})" if cut.uid else ""
+    return f"{_number(cut.value)} or more{tie}"
+
+
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.6f}"
+    return "none" if value is None or value != value else f"{value:.6f}"

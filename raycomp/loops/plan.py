@@ -25,17 +25,20 @@ _BYTES_BESIDE = 600
 
 
 def plan(config: CurateConfig) -> str:
-    """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of the first shard.
+    """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of one shard.
 
     Sample counts of other shards are estimated by their bytes. Cost is in worker hours, and in money where
     ``cluster.price_per_hour`` is set. Raises ValueError as ``curate`` does before it works.
     """
     shards = expand_input(config.input)
     sizes = [shard["size"] for shard in fingerprint_shards(shards)]
+    first = next((i for i, size in enumerate(sizes) if size), None)
+    if first is None:
+        raise ValueError(f"input={config.input!r}: every shard is empty")
     spec = describe_scorer(config.scorer)
     seconds: dict[str, float] = {}
-    table = _timed(seconds, "read", lambda: _read_some(shards[0]))
-    in_first = sum(len(block) for block in read_shard(shards[0], _BLOCK_ROWS))
+    table = _timed(seconds, "read", lambda: _read_some(shards[first]))
+    in_first = sum(len(block) for block in read_shard(shards[first], _BLOCK_ROWS))
     prepared = _timed(
         seconds,
         "decode",
@@ -53,7 +56,7 @@ def plan(config: CurateConfig) -> str:
     )
     attribute = Attribute(config.scorer)
     _timed(seconds, "attribute", lambda: attribute(parsed))
-    samples = round(in_first * sum(sizes) / sizes[0])
+    samples = round(in_first * sum(sizes) / sizes[first])
     stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _BYTES_BESIDE)
     facts = [
         f"shards    {len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
@@ -92,4 +95,8 @@ def _tell_time(config: CurateConfig, samples: int, num_rows: int, seconds: dict[
     if config.cluster.price_per_hour is not None:
         price = hours * config.cluster.price_per_hour
         lines.append(f"price     {price:,.2f} per million pairs, {price * samples / 1e6:,.2f} in all")
+    workers = config.cluster.scorers or 1
+    lines.append(
+        f"time      about {hours * samples / 1e6 / workers:,.3f} hours on {workers} workers like this one"
+    )
     return lines

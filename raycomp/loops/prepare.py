@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ScorerConfig
-from raycomp.loops.tables import MAX_CHARACTERS, TOKENS, add_columns, add_seconds, to_fixed_lists
+from raycomp.loops.tables import TOKENS, add_columns, add_seconds, readable, to_fixed_lists
 from raycomp.models.clip import ScorerSpec, load_tokenizer
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.schema import (
@@ -45,7 +45,7 @@ def prepare(
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
     sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
     captions = [
-        caption[:MAX_CHARACTERS] if status == OK else ""
+        readable(caption) if status == OK else ""
         for caption, status in zip(table[CAPTION].to_pylist(), statuses, strict=True)
     ]
     columns = {
@@ -86,4 +86,7 @@ def _size_before_download(fields: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def _as_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-8", "replace").decode("utf-8")  # json may hold half of a surrogate pair

@@ -107,7 +107,9 @@ def make_search(config: CurateConfig, num_corpus: int, num_ranked: int, share: f
 
 def pool_config(config: CurateConfig) -> CurateConfig:
     """Return the config under which exactly the rows to be attributed are kept."""
-    select = replace(config.select, rule="align_only", datacomp_compat=False)
+    is_gate = config.pool == config.align.keep
+    compat = config.select.datacomp_compat and is_gate
+    select = replace(config.select, rule="align_only", datacomp_compat=compat)
     return replace(config, select=select, attribute=replace(config.attribute, keep=config.pool))
 
 

@@ -9,6 +9,12 @@ import pyarrow as pa
 # time, which is quadratic in the length of a word.
 MAX_CHARACTERS = 2000
 
+
+def readable(text: str) -> str:
+    """Return what of a text is tokenised: all of it, or the first characters with white space collapsed."""
+    return text if len(text) <= MAX_CHARACTERS else " ".join(text.split())[:MAX_CHARACTERS]
+
+
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"
 COUNTERFACTUALS = "counterfactuals"

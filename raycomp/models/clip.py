@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import open_clip
 import torch
 from open_clip.pretrained import get_pretrained_cfg
+from safetensors import SafetensorError
 from torch import Tensor
 
 from raycomp.config import ScorerConfig
@@ -24,7 +26,7 @@ from raycomp.models.images import ImageSpec
 from raycomp.models.text import TextEncoder
 
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
-_IMAGES_PER_PASS = {"cpu": 16, "cuda": 256}
+_IMAGES_PER_PASS = {"cpu": 16, "cuda": 64}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
 
     Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights.
     """
-    model = _create(config, load_weights=False)
+    model = _create(config)
     cfg = open_clip.get_model_preprocess_cfg(model)
     size = cfg["size"]
     height, width = (size, size) if isinstance(size, int) else size
@@ -104,7 +106,7 @@ def _model_name(config: ScorerConfig) -> str:
     return path.stem
 
 
-def _create(config: ScorerConfig, load_weights: bool = True) -> torch.nn.Module:
+def _create(config: ScorerConfig) -> torch.nn.Module:
     name = _model_name(config)
     is_random = config.weights.startswith("random:")
     tag = None if is_random else get_pretrained_cfg(name, config.weights)
@@ -119,18 +121,18 @@ def _create(config: ScorerConfig, load_weights: bool = True) -> torch.nn.Module:
             model = open_clip.create_model(
                 name,
                 pretrained=None if is_random or ":" in config.model else config.weights,
-                load_weights=load_weights and not is_random,
+                load_weights=not is_random,
                 precision=config.precision,
                 # open_clip only warns where a tag was trained with QuickGELU and the model has none.
                 force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                 pretrained_text=False,
                 weights_only=True,
             )
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, UnpicklingError, SafetensorError) as error:
             line = " ".join(str(error).split())[:200]
             raise ValueError(
-                f"scorer.weights={config.weights!r} of {name}: cannot be loaded; give the path of a checkpoint, "
-                f"or reach the model hub ({line})"
+                f"scorer.weights={config.weights!r} of {name}: cannot be loaded; give a checkpoint that fits "
+                f"the model, or reach the model hub ({line})"
             ) from error
     return model.eval()
 

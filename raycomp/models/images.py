@@ -123,4 +123,9 @@ def prepare_image(data: bytes, spec: ImageSpec, max_pixels: int) -> tuple[np.nda
     image to the bit. Raises ImageFault.
     """
     image = decode_image(data, max_pixels)
+    width, height = image.size
+    # A thin picture resized by its shorter side grows by the square of its shape.
+    enlarged = spec.height * spec.width * max(width, height) // min(width, height)
+    if spec.resize_mode == "shortest" and enlarged > max_pixels:
+        raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels on the way")
     return np.asarray(_resizer(spec)(image), dtype=np.uint8), image.size

@@ -25,7 +25,7 @@ from raycomp.core.alignment import normalise
 
 _WIDTH_STEP = 16
 _MAX_WIDTH = 512
-_POSITIONS_PER_PASS = {"cpu": 1024, "cuda": 65536}
+_POSITIONS_PER_PASS = {"cpu": 1024, "cuda": 8192}
 _TEXTS_PER_PROJECTION = 128
 
 
@@ -111,11 +111,6 @@ class TextEncoder:
         self.device = device
         self.tower = find_tower(model)
         self.budget = _POSITIONS_PER_PASS[device.type]
-
-    @property
-    def shares_prefixes(self) -> bool:
-        """Whether the tower takes the shared-prefix path."""
-        return self.tower is not None
 
     def _length(self, token_N: np.ndarray) -> int:
         """Tokens up to and with the one that the tower pools."""

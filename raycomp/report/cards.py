@@ -15,6 +15,7 @@ from raycomp.schema import ALIGNMENT, KEPT, OK
 SIDE = 240
 """Pixels of a thumbnail's longer side."""
 MOST_PIXELS = 100_000_000
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 NUM_SHADES = 4
 # What Pillow's decoders raise on broken bytes.
 _BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, OverflowError, EOFError)
@@ -25,7 +26,7 @@ def make_thumbnail(data: bytes) -> str | None:
     from PIL import Image, ImageOps
 
     try:
-        image = Image.open(io.BytesIO(data))
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
         if image.width * image.height > MOST_PIXELS:
             return None
         image.draft("RGB", (2 * SIDE, 2 * SIDE))
@@ -60,7 +61,7 @@ def shade_caption(sample: Sample, scale: float) -> Html:
 def _mark_phrase(text: str, phrase: Mapping[str, Any], scale: float) -> Html:
     start, end = phrase["target_start"], phrase["target_end"]
     nonces = ", ".join(phrase["nonces"] or ())
-    said = f"drop {number(phrase['drop'])}, nonce {nonces}" if nonces else "no nonce of its token length"
+    said = f"drop {number(phrase['drop'])}, nonce {nonces}" if nonces else "no valid nonce"
     return tag(
         "mark",
         text[phrase["start"] : start],

@@ -64,6 +64,11 @@ def _open_s3(bucket: str, endpoint: str | None, region: str | None) -> fs.S3File
     return fs.S3FileSystem(endpoint_override=parts.netloc, scheme=parts.scheme, region=region or "us-east-1")
 
 
+def absolute_uri(uri: str) -> str:
+    """Return a path made absolute; a uri as it is. Workers have other working folders than the driver."""
+    return uri if "://" in uri else os.path.abspath(uri)
+
+
 def join_uri(folder: str, *names: str) -> str:
     """Return the path or uri of something inside ``folder``."""
     return posixpath.join(folder, *names)

@@ -20,7 +20,6 @@ from raycomp.worlds.scenes import (
 )
 
 SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
-OPERATIONS = (SWAP, REPLACE, ADD)
 OBJECT, ATTRIBUTE, RELATION = "object", "attribute", "relation"
 
 

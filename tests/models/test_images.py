@@ -141,3 +141,11 @@ def test_what_is_no_picture_is_corrupt(data):
     with pytest.raises(ImageFault) as fault:
         decode_image(data, 10**6)
     assert fault.value.status == CORRUPT_IMAGE
+
+
+def test_a_thin_picture_that_would_grow_beyond_the_limit_is_refused():
+    data = encode(Image.new("RGB", (1, 3000)), "PNG")
+    with pytest.raises(ImageFault, match="1 x 3000 would become") as fault:
+        prepare_image(data, SPEC, 10_000_000)
+    assert fault.value.status == IMAGE_TOO_LARGE
+    assert prepare_image(encode(Image.new("RGB", (30, 90)), "PNG"), SPEC, 10_000_000)[1] == (30, 90)

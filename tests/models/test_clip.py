@@ -1,0 +1,72 @@
+"""Loading: what a model is, and what cannot be loaded is said in one line."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from raycomp.config import ScorerConfig
+from raycomp.models.clip import Clip, describe_scorer
+
+
+def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():
+    scorer = ScorerConfig(model="ViT-B-32", weights="random:0")
+    spec = describe_scorer(scorer)
+    cfg = open_clip.get_model_preprocess_cfg(open_clip.create_model("ViT-B-32"))
+    assert (spec.image.height, spec.image.width) == (224, 224)
+    assert (spec.image.mean, spec.image.std) == (tuple(cfg["mean"]), tuple(cfg["std"]))
+    assert (spec.context_length, spec.embedding_dim) == (77, 512)
+
+
+def test_random_weights_follow_from_the_seed_and_leave_the_generator_alone(tiny_scorer):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one, same = (Clip(tiny_scorer).model.visual.conv1.weight for _ in range(2))
+    assert torch.equal(torch.rand(1), expected)
+    other = Clip(dataclasses.replace(tiny_scorer, weights="random:1")).model.visual.conv1.weight
+    assert torch.equal(one, same) and not torch.equal(one, other)
+
+
+def test_a_checkpoint_is_loaded_and_fingerprinted(tiny_scorer, tmp_path):
+    model = Clip(dataclasses.replace(tiny_scorer, weights="random:3")).model
+    path = tmp_path / "weights.safetensors"
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, path)
+    scorer = dataclasses.replace(tiny_scorer, weights=str(path))
+    loaded = Clip(scorer).model
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in describe_scorer(scorer).fingerprint
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pt"])
+def test_a_file_that_is_no_checkpoint_is_one_line(tiny_scorer, tmp_path, name):
+    (tmp_path / name).write_bytes(b"no weights at all " * 100)
+    with pytest.raises(ValueError, match=r"scorer\.weights=") as error:
+        describe_scorer(dataclasses.replace(tiny_scorer, weights=str(tmp_path / name)))
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_that_runs_code_is_refused(tiny_scorer, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "owned"), "w"))
+
+    torch.save({"state_dict": Payload()}, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match=r"scorer\.weights="):
+        describe_scorer(dataclasses.replace(tiny_scorer, weights=str(tmp_path / "weights.pt")))
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_pictures_embedding_has_the_same_bits_in_any_batch(tiny_scorer, precision):
+    clip = Clip(dataclasses.replace(tiny_scorer, precision=precision))
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
+    together = clip.embed_pixels(pixels)
+    for size in (1, 7, 33):
+        parts = torch.cat([clip.embed_pixels(pixels[i : i + size]) for i in range(0, 50, size)])
+        assert torch.equal(parts, together)
+    assert together.norm(dim=-1).sub(1).abs().max() < 1e-5
