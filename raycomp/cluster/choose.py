@@ -10,7 +10,6 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from raycomp.cluster.session import map_tasks
 from raycomp.config import CurateConfig
@@ -30,9 +29,8 @@ from raycomp.loops.select import (
 )
 from raycomp.schema import KEPT, KEPT_SCHEMA, KEY, MEAN_PAS, POSITION, SCORE, SHARD, UID
 from raycomp.shards.datacomp import write_subset
-from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
-from raycomp.shards.scores import read_columns, write_table
+from raycomp.shards.scores import join_tables, read_columns, write_table
 
 # The kept rows of one shard, with what finds their samples again.
 _PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
@@ -64,7 +62,7 @@ def choose(scores: list[str], config: CurateConfig, out: Folder, work: Folder) -
     for counted in map_tasks(_write_kept, jobs, config, gates, moments):
         reasons.update(counted)
         kept_per_shard.append(counted[KEPT])
-    _join_kept([part for _, part in jobs], out.at("subset", "kept.parquet"))
+    join_tables([part for _, part in jobs], out.at("subset", "kept.parquet"), KEPT_SCHEMA)
     write_subset(kept_uids(work, len(scores)), out.at("subset", "subset.npy"))
     return Choice(gates, kept_per_shard, reasons)
 
@@ -146,15 +144,6 @@ def _write_kept(job: tuple[str, str], config: CurateConfig, gates: Gates, moment
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
     write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
     return Counter(reason_N.tolist())
-
-
-def _join_kept(parts: list[str], uri: str) -> None:
-    """Join the shards' kept rows into one file, a row group per shard that has any."""
-    with new_file(uri) as file, pq.ParquetWriter(file, KEPT_SCHEMA, compression="zstd") as writer:
-        for part in parts:
-            table = read_columns(part, KEPT_SCHEMA.names)
-            if len(table):
-                writer.write_table(table.cast(KEPT_SCHEMA).combine_chunks())
 
 
 def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:

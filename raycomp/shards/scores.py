@@ -36,6 +36,18 @@ def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
         )
 
 
+def join_tables(uris: Sequence[str], uri: str, schema: pa.Schema) -> None:
+    """Join the columns of ``schema`` of many files into one, a row group for each that has rows.
+
+    One file's rows are in memory at a time. Equal files give equal bytes.
+    """
+    with new_file(uri) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for part in uris:
+            table = read_columns(part, schema.names)
+            if len(table):
+                writer.write_table(table.cast(schema).combine_chunks())
+
+
 def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the named columns (none = all) of a Parquet file, in file order of its rows.
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.shards.scores import read_columns, write_table
+from raycomp.shards.scores import join_tables, read_columns, write_table
 
 NUM_ROWS = 500
 SCHEMA = scores_schema(aligned_schema(8, "float32"))
@@ -69,3 +70,20 @@ def test_wrong_columns_are_named(table, tmp_path):
         read_columns(str(tmp_path / "0.parquet"), ["uid", "score", "beauty"])
     with pytest.raises(FileNotFoundError):
         read_columns(str(tmp_path / "1.parquet"))
+
+
+def test_tables_joined_are_the_rows_in_order(tmp_path):
+    schema = pa.schema([("uid", pa.string()), ("score", pa.float32())])
+    parts = []
+    for count in (3, 0, 5):
+        table = pa.table(
+            {"uid": [f"{count}-{i}" for i in range(count)], "score": [0.5] * count, "more": [1] * count}
+        )
+        parts.append(str(tmp_path / f"{count}.parquet"))
+        pq.write_table(table.cast(pa.schema([*schema, ("more", pa.int64())])), parts[-1])
+    for name in ("a", "b"):
+        join_tables(parts, str(tmp_path / name), schema)
+    joined = pq.read_table(tmp_path / "a")
+    assert joined["uid"].to_pylist() == [f"{count}-{i}" for count in (3, 5) for i in range(count)]
+    assert joined.schema.equals(schema)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
