@@ -16,17 +16,17 @@ from raycomp.core.alignment import pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
 from raycomp.loops.tables import (
     COUNTERFACTUALS,
-    MAX_CHARACTERS,
     NONCE_FAULTS,
     TOKENS,
     add_columns,
     add_seconds,
     readable,
+    to_fixed_lists,
     to_matrix,
 )
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.nonces import NonceMaker
-from raycomp.models.parser import Parser, load_parser
+from raycomp.models.parser import MAX_CHARACTERS, Parser, load_parser
 from raycomp.models.text import TextGroup
 from raycomp.schema import (
     ALIGNMENT,
@@ -73,19 +73,17 @@ def parse(
         nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
         faults.append([nonce for nonce in made if isinstance(nonce, str)])
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
-        texts.append(
-            [readable(_replace(caption, p, n)) for p, ns in zip(phrases, nonces, strict=True) for n in ns]
-        )
+        edits = [
+            (phrase, drawn) for phrase, several in zip(phrases, nonces, strict=True) for drawn in several
+        ]
+        texts.append([readable(_replace(caption, phrase, drawn)) for phrase, drawn in edits])
     tokens_TL = tokenize([text for group in texts for text in group] or [""]).numpy().astype(np.int32)
     counts = [len(group) for group in texts]
     columns = {
         STATUS: pa.array([_status(row) for row in rows], pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         NONCE_FAULTS: pa.array(faults, pa.list_(pa.string())),
-        TOKENS: pa.array(
-            list(tokenize([readable(caption) for caption in captions]).numpy().astype(np.int32)),
-            pa.list_(pa.int32()),
-        ),
+        TOKENS: to_fixed_lists(tokenize(list(map(readable, captions))).numpy().astype(np.int32)),
         COUNTERFACTUALS: _nest(tokens_TL, counts),
     }
     return add_seconds(add_columns(table, columns), "parse", time.perf_counter() - started)

@@ -5,15 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-# Of a longer caption this much is read: more than any text tower's context, and a bound on the tokenizer's
-# time, which is quadratic in the length of a word.
-MAX_CHARACTERS = 2000
-
-
-def readable(text: str) -> str:
-    """Return what of a text is tokenised: all of it, or the first characters with white space collapsed."""
-    return text if len(text) <= MAX_CHARACTERS else " ".join(text.split())[:MAX_CHARACTERS]
-
+from raycomp.models.parser import MAX_CHARACTERS
 
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"
@@ -21,6 +13,15 @@ COUNTERFACTUALS = "counterfactuals"
 NONCE_FAULTS = "nonce_faults"
 SHUFFLED_ALIGNMENT = "shuffled_alignment"
 SECONDS = "seconds_"
+
+
+def readable(text: str) -> str:
+    """Return what of a text is tokenised: all of it, or as much as is parsed, with white space collapsed.
+
+    That is more than any text tower's context, and bounds the tokenizer's time, which is quadratic in the
+    length of a word.
+    """
+    return text if len(text) <= MAX_CHARACTERS else " ".join(text.split())[:MAX_CHARACTERS]
 
 
 def add_seconds(table: pa.Table, stage: str, seconds: float) -> pa.Table:
