@@ -22,7 +22,7 @@ from raycomp.config import (
     TooMuchBadData,
     WavesConfig,
 )
-from raycomp.loops.inspect import explain, show
+from raycomp.loops.inspect import explain, list_scores, show
 from tests.cluster.corpus import write_bad_shards, write_world_shards
 
 pytestmark = pytest.mark.ray
@@ -202,6 +202,8 @@ def test_choosing_again_needs_scores_alone(curated, tmp_path):
     assert again["funnel"]["dropped"] == {"below_alignment_gate": 36, "below_attribution_gate": 18}
     raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "fresh"))
     assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "fresh", "subset", "shards")
+    with pytest.raises(ValueError, match="holds a selection"):
+        raycomp.select(str(tmp_path / "again"), settings, str(tmp_path / "no"))
     with pytest.raises(ValueError, match=r"align\.keep=0\.9: must be at most 0\.8"):
         raycomp.select(str(out), {"align.keep": "0.9"}, str(tmp_path / "no"))
     with pytest.raises(ValueError, match=r"scorer\.model: select cannot change it"):
@@ -224,6 +226,14 @@ def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, r
     run = raycomp.select(str(out), {**settings, "materialize": "false"}, str(tmp_path / "out"))
     assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (kept, reasons)
     assert not (tmp_path / "out/shards").exists()
+
+
+def test_scores_are_listed_in_the_order_of_shards(tmp_path):
+    for ordinal in (2, 10, 99_999, 100_000, 100_001):
+        (tmp_path / "scores").mkdir(exist_ok=True)
+        (tmp_path / f"scores/{ordinal:05d}.parquet").touch()
+    listed = list_scores({"scores": str(tmp_path / "scores")}, str(tmp_path))
+    assert [int(Path(uri).stem) for uri in listed] == [2, 10, 99_999, 100_000, 100_001]
 
 
 def test_explain_tells_a_samples_way(curated):
@@ -278,11 +288,15 @@ def test_the_report_survives_markup_in_captions(bad):
     assert "<script>" not in page
 
 
-def test_too_much_bad_data_stops_the_run(bad, tiny_scorer, tmp_path):
-    out, _, _ = bad
+def test_too_much_bad_data_stops_the_run_and_a_higher_limit_goes_on(bad, tiny_scorer, tmp_path):
+    out, _, run = bad
     config = CurateConfig(input=str(out.parent / "in"), scorer=tiny_scorer)
     with pytest.raises(TooMuchBadData, match=r"max_bad_fraction=0\.05"):
         raycomp.curate(config, str(tmp_path / "out"))
+    committed = sorted((tmp_path / "out/work/waves").iterdir())
+    assert committed
+    more = raycomp.override(config, "max_bad_fraction", 0.5)
+    assert raycomp.curate(more, str(tmp_path / "out"))["funnel"]["read"] == run["funnel"]["read"]
 
 
 def test_no_usable_row_is_said_in_one_line(tiny_scorer, tmp_path, ray_cluster):
