@@ -2,11 +2,10 @@
 
 import base64
 import io
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from raycomp.models.images import ImageFault, decode_image
 from raycomp.report.funnel import reason_words
 from raycomp.report.markup import Html, number, tag
 from raycomp.report.samples import Sample
@@ -15,27 +14,18 @@ from raycomp.schema import ALIGNMENT, KEPT, OK
 SIDE = 240
 """Pixels of a thumbnail's longer side."""
 MOST_PIXELS = 100_000_000
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 NUM_SHADES = 4
-# What Pillow's decoders raise on broken bytes.
-_BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, OverflowError, EOFError)
 
 
 def make_thumbnail(data: bytes) -> str | None:
     """Return a JPEG of at most 240 px as a data URI; None where the bytes are no readable image."""
-    from PIL import Image, ImageOps
-
     try:
-        image = Image.open(io.BytesIO(data), formats=FORMATS)
-        if image.width * image.height > MOST_PIXELS:
-            return None
-        image.draft("RGB", (2 * SIDE, 2 * SIDE))
-        image = ImageOps.exif_transpose(image)
-        image.thumbnail((SIDE, SIDE))
-        written = io.BytesIO()
-        image.convert("RGB").save(written, "JPEG", quality=80)
-    except (*_BROKEN, struct.error, zlib.error, Image.DecompressionBombError):
+        image = decode_image(data, MOST_PIXELS)
+    except ImageFault:
         return None
+    image.thumbnail((SIDE, SIDE))
+    written = io.BytesIO()
+    image.save(written, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode("ascii")
 
 
