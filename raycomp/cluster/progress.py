@@ -2,7 +2,13 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import TextIO
+
+ON_SCORERS = ("image", "text", "attribute")
+"""Stages that take turns on the scorers; all others take turns on the CPUs that scorers leave."""
+DEVICE = "device"
+"""Stands where a stage does, and is none: seconds that the scorers' GPUs computed."""
 
 
 class Progress:
@@ -44,7 +50,7 @@ class Progress:
         left = f"{spent * (1 - share) / share:,.0f} s left" if share else "time left unknown"
         line = f"{self.phase}: {self.unit} {self.shards} of {self.num_shards}, {left}"
         line += f", {self.rows:,} rows, {self.rows / max(spent, 1e-9):,.0f} rows/s" if self.rows else ""
-        slowest = name_bottleneck(self.seconds, self.workers)
+        slowest = name_bottleneck({s: value / self.workers.get(s, 1) for s, value in self.seconds.items()})
         line += f", bottleneck {slowest}" if slowest else ""
         self.stream.write(f"\r\x1b[2K{line}{after}")
         self.stream.flush()
@@ -55,8 +61,15 @@ class Progress:
             self.show(after="\n")
 
 
-def name_bottleneck(seconds: dict[str, float], workers: dict[str, int]) -> str | None:
-    """Return the stage that took the most seconds per worker; None before anything was measured."""
-    if not seconds:
-        return None
-    return max(seconds, key=lambda stage: seconds[stage] / workers.get(stage, 1))
+def name_bottleneck(busy: Mapping[str, float]) -> str | None:
+    """Return the stage that holds the others up; None before anything was measured.
+
+    ``busy``: seconds per worker of every stage, or their share of the time. Stages that take turns on the
+    same workers hold each other up, so the busiest workers count, and of their stages the longest.
+    """
+    pools = [
+        {stage: value for stage, value in busy.items() if (stage in ON_SCORERS) is on and stage != DEVICE}
+        for on in (True, False)
+    ]
+    busiest = max(pools, key=lambda pool: sum(pool.values()))
+    return max(busiest, key=busiest.__getitem__, default=None)

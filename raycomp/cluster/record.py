@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.cluster.choose import Choice
+from raycomp.cluster.progress import DEVICE, ON_SCORERS, name_bottleneck
 from raycomp.cluster.waves import Stats
 from raycomp.config import CurateConfig, flatten, to_dict
 from raycomp.core.metrics import auc
@@ -129,19 +130,59 @@ def close_run(
         },
         "gates": choice.gates.to_dict(),
         "warnings": describe_shortage(config, choice.gates),
-        **({"stages": describe_stages(stats, workers)} if stats else {}),
+        **({"phases": describe_phases(stats), "stages": describe_stages(stats, workers)} if stats else {}),
         **({"coverage": describe_coverage(stats["attribute"])} if "attribute" in stats else {}),
         **({"scorer_check": check_scorer(stats["align"])} if "align" in stats else {}),
     }
 
 
+def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return the wall time of every phase, how busy its scorers (and their GPUs) were, what held it up.
+
+    Shares are of the wall time, 0 to 1; ``waves.py`` says what that is after a restart.
+    """
+    phases = []
+    for name, part in stats.items():
+        shares = part.busy_shares()
+        on_scorers = [shares[stage] for stage in ON_SCORERS if stage in shares]
+        phases.append(
+            {
+                "phase": name,
+                "rows": part.statuses.total(),
+                "wall_s": part.wall_s,
+                "commit_s": part.commit_s,
+                "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
+                **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
+                **({"gpu_busy_share": shares[DEVICE]} if DEVICE in shares else {}),
+                "bottleneck": name_bottleneck(shares),
+            }
+        )
+    return phases
+
+
 def describe_stages(stats: dict[str, Stats], workers: dict[str, int]) -> list[dict[str, Any]]:
-    """Return rows, busy seconds (of all workers) and workers of every stage."""
-    return [
-        {"stage": stage, "rows": part.statuses.total(), "seconds": seconds, "workers": workers.get(stage, 1)}
-        for part in stats.values()
-        for stage, seconds in part.seconds.items()
-    ]
+    """Return rows, busy seconds (of all workers), workers at most and busy share of every stage.
+
+    ``rows_per_s`` is what one worker does while it is busy. After a restart with other workers,
+    ``busy_share`` is of what each try had, ``workers`` the last one's.
+    """
+    rows = []
+    for phase, part in stats.items():
+        shares, num_rows = part.busy_shares(), part.statuses.total()
+        for stage in sorted(shares.keys() - {DEVICE}, key=list(workers).index):
+            seconds = part.seconds[stage]
+            rows.append(
+                {
+                    "phase": phase,
+                    "stage": stage,
+                    "rows": num_rows,
+                    "seconds": seconds,
+                    "workers": workers[stage],
+                    "busy_share": shares[stage],
+                    "rows_per_s": num_rows / seconds if seconds else None,
+                }
+            )
+    return rows
 
 
 def describe_coverage(stats: Stats) -> dict[str, Any]:

@@ -5,9 +5,10 @@ function or callable of ``loops/``; here it is laid over shards and committed.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import ray
@@ -15,6 +16,7 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from raycomp.cluster.choose import cut_pool
 from raycomp.cluster.dedupe import mark_duplicates
+from raycomp.cluster.progress import DEVICE, ON_SCORERS
 from raycomp.cluster.session import Session
 from raycomp.cluster.source import ItemSource
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
@@ -79,11 +81,15 @@ class Job:
 
     @property
     def stage_workers(self) -> dict[str, int]:
-        """How many workers each stage has at most: scorers, or a slot of the CPUs that scorers leave."""
+        """How many workers each stage has at most: scorers, or slots of the CPUs that scorers leave.
+
+        One task takes a shard from reading to its scorer, so no more of them work than there are shards.
+        """
         taken = self.session.num_scorers * self.session.scorer_resources.get("num_cpus", 1)
         free = max(1, int(self.session.num_cpus - taken))
-        on_scorers = dict.fromkeys(("image", "text", "attribute"), self.session.num_scorers)
-        return {**on_scorers, **dict.fromkeys(("read", "decode", "parse"), free)}
+        on_scorers = dict.fromkeys((*ON_SCORERS, DEVICE), self.session.num_scorers)
+        by_shard = dict.fromkeys(("read", "decode", "parse"), min(free, len(self.shards)))
+        return {**by_shard, **on_scorers, "write": free}
 
     def scorers(self) -> dict:
         """Return how Ray Data runs a scoring stage: a fixed pool from the start."""
@@ -139,7 +145,7 @@ def align_all(job: Job) -> Stats:
 
 def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
     config, rows = job.config, job.session.block_rows
-    source = ItemSource([job.shards[o] for o in ordinals], partial(_read_timed, block_rows=rows))
+    read = partial(_read_timed, partial(read_shard, block_rows=rows))
     prepare_block = partial(
         prepare,
         scorer=config.scorer,
@@ -148,7 +154,9 @@ def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
         extra_columns=config.extra_columns,
     )
     return (
-        ray.data.read_datasource(source, override_num_blocks=len(ordinals), num_cpus=1)
+        ray.data.read_datasource(
+            ItemSource([job.shards[o] for o in ordinals], read), override_num_blocks=len(ordinals), num_cpus=1
+        )
         .map_batches(prepare_block, batch_size=None, batch_format="pyarrow", num_cpus=1)
         .map_batches(
             Align,
@@ -165,8 +173,9 @@ def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
     )
 
 
-def _read_timed(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
-    tables = read_shard(shard, block_rows)
+def _read_timed(read: Callable[[Any], Iterator[pa.Table]], item: Any) -> Iterator[pa.Table]:
+    """Yield the tables of ``read(item)``, each with the seconds that reading it took."""
+    tables = read(item)
     while True:
         started = time.perf_counter()
         table = next(tables, None)
@@ -199,6 +208,7 @@ def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: st
     config = job.config
     items = [(ordinal, job.aligned_uri(ordinal)) for ordinal in ordinals]
     load = partial(_load_pool, config=pool_config(config), gates=pool, block_rows=job.session.block_rows)
+    source = ItemSource(items, partial(_read_timed, load))
     parse_block = partial(
         parse,
         parser=config.parser,
@@ -207,7 +217,7 @@ def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: st
         scorer=config.scorer,
     )
     return (
-        ray.data.read_datasource(ItemSource(items, load), override_num_blocks=len(items), num_cpus=1)
+        ray.data.read_datasource(source, override_num_blocks=len(items), num_cpus=1)
         .map_batches(parse_block, batch_size=None, batch_format="pyarrow", num_cpus=1)
         .map_batches(
             Attribute,

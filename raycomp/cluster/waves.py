@@ -4,9 +4,15 @@ A phase is one streaming pass, so actors live across waves. Blocks end in ``stag
 rows of each shard to a staged part and sends the driver a receipt. When a shard's rows are complete its parts
 are merged, in the order of positions, into one deterministic file; when all shards of a wave are merged, a
 manifest written last commits the wave. A restart skips what manifests name and redoes the rest.
+
+Each manifest tells the wall time since the commit before it (or since the phase began), so walls add up over
+restarts. What an interrupted try did after its last commit is lost and is done again: it counts neither as
+wall nor as busy time. What it had done of waves that were not committed by then lies in its walls but not in
+its busy seconds, so a busy share after a restart may be told too low, never too high.
 """
 
 import json
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -28,6 +34,7 @@ from raycomp.shards.scores import read_columns, write_table
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
 _MERGES_AT_ONCE = 64
+_COUNTERS = ("seconds", "offered", "statuses", "nonce_faults")
 _RECEIPT = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
@@ -44,6 +51,12 @@ class Stats:
     """What a phase tells about itself: mergeable, bounded, in run.json and the report, in no result."""
 
     seconds: Counter = field(default_factory=Counter)
+    """Stage -> how long its workers were busy, added up."""
+    offered: Counter = field(default_factory=Counter)
+    """Stage -> how long its workers were there: their number times the wall time, added up over restarts."""
+    wall_s: float = 0.0
+    commit_s: float = 0.0
+    """The part of the wall time that went into writing manifests."""
     statuses: Counter = field(default_factory=Counter)
     nonce_faults: Counter = field(default_factory=Counter)
     matched: list[float] = field(default_factory=list)
@@ -53,28 +66,42 @@ class Stats:
 
     def add(self, other: dict[str, Any]) -> None:
         """Take in another's ``to_dict``."""
-        for name in ("seconds", "statuses", "nonce_faults"):
+        for name in _COUNTERS:
             getattr(self, name).update(other[name])
+        self.wall_s += other["wall_s"]
+        self.commit_s += other["commit_s"]
         for name in ("matched", "shuffled"):
             values = getattr(self, name)
             values += other[name][: _SAMPLED_AT_MOST - len(values)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what json can hold."""
-        counters = {name: dict(getattr(self, name)) for name in ("seconds", "statuses", "nonce_faults")}
-        return {**counters, "matched": self.matched, "shuffled": self.shuffled}
+        return {**vars(self), **{name: dict(getattr(self, name)) for name in _COUNTERS}}
+
+    def busy_shares(self) -> dict[str, float]:
+        """Return how much of the time its workers had each stage was at work, 0 to 1.
+
+        Merging holds no slot of a CPU, so writing could come to more than its workers had: it is told as 1.
+        """
+        return {
+            stage: min(1.0, seconds / self.offered[stage]) if self.offered[stage] else 0.0
+            for stage, seconds in self.seconds.items()
+        }
 
 
 def stage_part(table: pa.Table, parts_uri: str, schema: pa.Schema) -> pa.Table:
     """Write the columns of ``schema`` of each shard in ``table`` as a part; return a receipt per part."""
     receipts = []
     for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
+        started = time.perf_counter()
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
         positions = rows[POSITION].to_pylist()
         # The same rows get the same name, so a task that runs again writes over its first try.
         name = f"{ordinal:05d}-{zlib.crc32(repr(positions).encode()):08x}-{len(positions)}.parquet"
         write_table(rows.select(schema.names), join_uri(parts_uri, name), schema)
-        receipts.append((ordinal, name, len(rows), _total(rows), json.dumps(_measure(rows))))
+        stats = _measure(rows)
+        stats.seconds["write"] = time.perf_counter() - started
+        receipts.append((ordinal, name, len(rows), _total(rows), json.dumps(stats.to_dict())))
     columns = list(zip(*receipts, strict=True)) or [()] * len(_RECEIPT)
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, _RECEIPT, strict=True)], schema=_RECEIPT)
 
@@ -87,7 +114,7 @@ def _total(rows: pa.Table) -> int | None:
     return last[0].as_py() + 1 if len(last) else None
 
 
-def _measure(rows: pa.Table) -> dict[str, Any]:
+def _measure(rows: pa.Table) -> Stats:
     stats = Stats()
     stats.statuses.update(rows[STATUS].to_pylist())
     for name in rows.column_names:
@@ -98,7 +125,7 @@ def _measure(rows: pa.Table) -> dict[str, Any]:
     if SHUFFLED_ALIGNMENT in rows.column_names:
         scored = rows.filter(pc.equal(rows[STATUS], OK)).slice(0, _SAMPLED_PER_PART)
         stats.matched, stats.shuffled = scored[ALIGNMENT].to_pylist(), scored[SHUFFLED_ALIGNMENT].to_pylist()
-    return stats.to_dict()
+    return stats
 
 
 def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
@@ -117,6 +144,13 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
     return table.take(pa.array(order))
 
 
+def _merge_timed(merge: Callable[..., int], *args: Any) -> float:
+    """Run a merge; return the seconds it took."""
+    started = time.perf_counter()
+    merge(*args)
+    return time.perf_counter() - started
+
+
 @dataclass
 class Phase:
     """A named pass over shards whose results are one file per shard."""
@@ -128,7 +162,7 @@ class Phase:
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
     merge_args: tuple
     workers: dict[str, int]
-    """How many workers each stage has, for the progress line."""
+    """How many workers each stage has."""
 
     def run(
         self, ordinals: list[int], make: Callable[[list[int], str], Dataset], totals: dict[int, int] | None
@@ -167,6 +201,7 @@ class _Run:
     def __init__(self, phase: Phase, parts_uri: str, waves: list[list[int]], totals: dict[int, int] | None):
         self.phase = phase
         self.parts_uri = parts_uri
+        self.waves = waves
         self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
         self.missing = {w: set(wave) for w, wave in enumerate(waves)}
         self.wave_stats = {w: Stats() for w in self.missing}
@@ -175,10 +210,12 @@ class _Run:
         self.rows: Counter = Counter()
         self.merging: dict[ray.ObjectRef, int] = {}
         self.stats = Stats()
+        self.commit_s = 0.0
+        self.counted_until = time.monotonic()
         self.progress = Progress(phase.name, len(self.wave_of), phase.workers)
         # Merging is light and must not wait for CPUs that the phase itself holds.
         remote = {"num_cpus": 0, "max_retries": 5, "retry_exceptions": [OSError]}
-        self.merge = ray.remote(scheduling_strategy="SPREAD", **remote)(phase.merge)
+        self.merge = ray.remote(scheduling_strategy="SPREAD", **remote)(_merge_timed)
 
     def consume(self, make: Callable[[list[int], str], Dataset], todo: list[int]) -> Stats:
         """Stream the dataset's receipts, merging and committing as shards complete."""
@@ -198,6 +235,7 @@ class _Run:
         if any(self.missing.values()):
             short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
             raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
+        self.stats.add(self._count_wall().to_dict())
         return self.stats
 
     def _take(self, receipt: dict[str, Any]) -> None:
@@ -207,7 +245,6 @@ class _Run:
         if receipt["total"] is not None:
             self.totals[ordinal] = receipt["total"]
         stats = json.loads(receipt["stats"])
-        self.stats.add(stats)
         self.wave_stats[self.wave_of[ordinal]].add(stats)
         self.progress.add(receipt["rows"], stats["seconds"])
         self._merge_if_complete(ordinal)
@@ -217,7 +254,7 @@ class _Run:
             while len(self.merging) >= _MERGES_AT_ONCE:
                 self._collect(wait=True)
             names = sorted(self.files.pop(ordinal))
-            ref = self.merge.remote(ordinal, self.parts_uri, names, *self.phase.merge_args)
+            ref = self.merge.remote(self.phase.merge, ordinal, self.parts_uri, names, *self.phase.merge_args)
             self.merging[ref] = ordinal
 
     def _collect(self, wait: bool) -> None:
@@ -228,15 +265,30 @@ class _Run:
             else ([], [])
         )
         for ref in done:
-            ray.get(ref)
+            seconds = ray.get(ref)
             ordinal = self.merging.pop(ref)
             wave = self.wave_of[ordinal]
+            self.wave_stats[wave].seconds["write"] += seconds
+            self.progress.add(0, {"write": seconds})
             self.missing[wave].remove(ordinal)
             self.progress.finish_one()
             if not self.missing[wave]:
                 self._commit(wave)
 
     def _commit(self, wave: int) -> None:
-        shards = sorted(ordinal for ordinal, w in self.wave_of.items() if w == wave)
-        manifest = {"shards": shards, "stats": self.wave_stats.pop(wave).to_dict()}
+        """Write the wave's manifest. How long that takes, only the next manifest can tell."""
+        shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
+        stats.add(self._count_wall().to_dict())
+        manifest = {"shards": shards, "stats": stats.to_dict()}
+        started = time.monotonic()
         self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
+        self.commit_s += time.monotonic() - started
+        self.stats.add(manifest["stats"])
+
+    def _count_wall(self) -> Stats:
+        """Return the time since the last count: wall, what it offered every stage, commits within it."""
+        now = time.monotonic()
+        wall_s, self.counted_until = now - self.counted_until, now
+        commit_s, self.commit_s = self.commit_s, 0.0
+        offered = Counter({stage: number * wall_s for stage, number in self.phase.workers.items()})
+        return Stats(offered=offered, wall_s=wall_s, commit_s=commit_s)

@@ -36,7 +36,8 @@ def render(
 
     - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;
     - ``commands``: what it does -> exact command line;
-    - ``stages``: list of {stage, rows, seconds, workers}; seconds are the workers' busy time, added up;
+    - ``phases`` and ``stages``: how long each phase took and how busy its stages were, as
+      ``cluster/record.py`` describes them; a phase without ``gpu_busy_share`` had no GPU;
     - ``scorer_check``: {matched_mean, shuffled_mean, auc, n}: cosines of pairs against shuffled pairs;
     - ``warnings``: more lines for the warnings.
     """

@@ -9,6 +9,15 @@ from raycomp.report.summary import Summary
 from raycomp.schema import OK, STATUSES
 
 MOST_CAPTION = 80
+STAGES = {
+    "read": "takes rows from storage",
+    "decode": "makes pixels and tokens",
+    "parse": "finds phrases and edits captions",
+    "image": "embeds images, on the scorers",
+    "text": "embeds captions, on the scorers",
+    "attribute": "embeds edited captions, on the scorers",
+    "write": "stores results, merged by shard",
+}
 
 
 def draw_statuses(summary: Summary) -> Html:
@@ -46,8 +55,8 @@ def _start(caption: str | None) -> str:
 
 def draw_run(run: Mapping[str, Any]) -> Iterator[Html]:
     """Yield the sections that run.json has the content for."""
-    if run.get("stages"):
-        yield _draw_speed(run["stages"])
+    if run.get("phases"):
+        yield _draw_speed(run["phases"], run["stages"])
     if run.get("scorer_check"):
         check = run["scorer_check"]
         columns = ("Pairs", "mean cosine of pairs", "of shuffled pairs", "AUC")
@@ -73,34 +82,60 @@ def draw_run(run: Mapping[str, Any]) -> Iterator[Html]:
         yield section("Config and versions", *written)
 
 
-def _draw_speed(stages: Sequence[Mapping[str, Any]]) -> Html:
-    """Return the throughput per stage; the bottleneck is the stage that would take longest alone."""
-    alone = [stage["seconds"] / max(stage["workers"], 1) for stage in stages]
-    slowest = max(alone)
+def _draw_speed(phases: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[str, Any]]) -> Html:
+    """Return how long each phase took, how busy its stages were, and which of them held it up."""
+    text = (
+        "The stages of a phase work side by side. Its bottleneck is the longest stage of the workers that "
+        "had the least rest: more or faster ones would shorten the phase. Busy is the share of the phase's "
+        "time that a stage's workers were at work; that time includes starting them, which weighs on short "
+        "runs."
+    )
+    parts = []
+    for phase in phases:
+        own = [stage for stage in stages if stage["phase"] == phase["phase"]]
+        parts += [tag("h3", _headline(phase)), _tell_busy(phase), _draw_stages(phase, own)]
+    return section("Where the time went", tag("p", text, class_="lead"), *parts)
+
+
+def _headline(phase: Mapping[str, Any]) -> str:
+    rate = phase["rows"] / phase["wall_s"] if phase["wall_s"] else None
+    return (
+        f"{phase['phase']}: {number(phase['rows'])} rows in {number(phase['wall_s'], 1)} s, "
+        f"{number(rate, 1)} rows/s"
+    )
+
+
+def _tell_busy(phase: Mapping[str, Any]) -> Html:
+    """Return the bottleneck, and how busy scorers, GPUs and commits were, in one line."""
+    parts: list[object] = ["Bottleneck: ", tag("b", phase["bottleneck"] or "\u2013")]
+    if "scorer_busy_share" in phase:
+        parts.append(f". Scorers busy {percent(phase['scorer_busy_share'], 1)}")
+    if "gpu_busy_share" in phase:
+        parts.append(f". GPU busy share {percent(phase['gpu_busy_share'], 1)}")
+    parts.append(f". Committing finished waves took {percent(phase['commit_share'], 1)} of the time.")
+    return tag("p", *parts)
+
+
+def _draw_stages(phase: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> Html:
     rows = []
-    for stage, seconds in zip(stages, alone, strict=True):
-        rate = stage["rows"] / seconds if seconds else None
-        share = 100 * seconds / slowest if slowest else 0
-        bar = tag("svg", tag("rect", width=f"{share:.2f}%", height="100%"), class_="bar", aria_hidden="true")
-        name = tag("b", stage["stage"]) if seconds == slowest else stage["stage"]
+    for stage in stages:
+        name, share = stage["stage"], stage["busy_share"]
+        bar = tag(
+            "svg", tag("rect", width=f"{100 * share:.2f}%", height="100%"), class_="bar", aria_hidden="true"
+        )
         rows.append(
             (
-                tag("td", name),
+                tag("td", tag("b", name) if name == phase["bottleneck"] else name),
                 tag("td", bar, class_="bar-cell"),
-                numeral(f"{number(seconds, 1)} s"),
-                stage["rows"],
+                numeral(percent(share, 1)),
+                numeral(f"{number(stage['seconds'], 1)} s"),
                 stage["workers"],
-                numeral(number(rate, 1)),
+                numeral(number(stage["rows_per_s"], 1)),
+                tag("td", STAGES.get(name, ""), class_="quiet"),
             )
         )
-    name = stages[alone.index(slowest)]["stage"]
-    text = (
-        "Bottleneck: ",
-        tag("b", name),
-        f", busy for {number(slowest, 1)} s. Seconds are a stage's busy time, shared by its workers.",
-    )
-    columns = ("Stage", "", "busy", "rows", "workers", "rows/s")
-    return section("Throughput", tag("p", *text, class_="lead"), table(columns, rows, class_="speed"))
+    columns = ("Stage", "", "busy", "busy time", "workers", "rows/s of a busy worker", "what it does")
+    return table(columns, rows, class_="speed")
 
 
 def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, str]:

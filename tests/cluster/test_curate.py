@@ -61,6 +61,23 @@ def test_exact_counts_and_a_closed_funnel(curated):
     assert "45  kept (50.0 % of the corpus of 90)" in show(str(out))
 
 
+def test_every_stage_is_timed_within_the_time_its_workers_had(curated):
+    _, _, run = curated
+    stages = [(row["phase"], row["stage"]) for row in run["stages"]]
+    assert stages == [
+        *(("align", stage) for stage in ("read", "decode", "image", "text", "write")),
+        *(("attribute", stage) for stage in ("read", "parse", "attribute", "write")),
+    ]
+    for row in run["stages"]:
+        assert row["seconds"] > 0 and 0 < row["busy_share"] < 1
+        phase = next(phase for phase in run["phases"] if phase["phase"] == row["phase"])
+        had = row["workers"] * phase["wall_s"]
+        assert row["busy_share"] == pytest.approx(row["seconds"] / had)
+    for phase in run["phases"]:
+        assert 0 < phase["commit_s"] < phase["wall_s"] and 0 < phase["scorer_busy_share"] < 1
+        assert "gpu_busy_share" not in phase
+
+
 def test_the_subset_is_the_best_by_a_plain_sort(curated):
     _, out, _ = curated
     scores = read_scores(out).select(["uid", "alignment", "mean_pas"]).to_pylist()
@@ -295,8 +312,11 @@ def test_too_much_bad_data_stops_the_run_and_a_higher_limit_goes_on(bad, tiny_sc
         raycomp.curate(config, str(tmp_path / "out"))
     committed = sorted((tmp_path / "out/work/waves").iterdir())
     assert committed
+    walls = [json.loads(path.read_text())["stats"]["wall_s"] for path in committed]
     more = raycomp.override(config, "max_bad_fraction", 0.5)
-    assert raycomp.curate(more, str(tmp_path / "out"))["funnel"]["read"] == run["funnel"]["read"]
+    finished = raycomp.curate(more, str(tmp_path / "out"))
+    assert finished["funnel"]["read"] == run["funnel"]["read"]
+    assert finished["phases"][0]["wall_s"] == pytest.approx(sum(walls))
 
 
 def test_no_usable_row_is_said_in_one_line(tiny_scorer, tmp_path, ray_cluster):

@@ -1,0 +1,72 @@
+"""The part of the report that tells where the time went, read back from its markup."""
+
+from html_tree import Element, read_html
+
+from raycomp.report.markup import join
+from raycomp.report.record import draw_run
+
+PHASES = [
+    {
+        "phase": "align",
+        "rows": 600,
+        "wall_s": 10.0,
+        "commit_s": 0.1,
+        "commit_share": 0.01,
+        "scorer_busy_share": 0.8,
+        "bottleneck": "image",
+    },
+    {
+        "phase": "attribute",
+        "rows": 0,
+        "wall_s": 2.0,
+        "commit_s": 0.0,
+        "commit_share": 0.0,
+        "bottleneck": "write",
+    },
+]
+STAGES = [
+    {
+        "phase": "align",
+        "stage": "image",
+        "seconds": 12.0,
+        "workers": 2,
+        "busy_share": 0.6,
+        "rows_per_s": 50.0,
+    },
+    {"phase": "align", "stage": "text", "seconds": 4.0, "workers": 2, "busy_share": 0.2, "rows_per_s": 150.0},
+    {
+        "phase": "attribute",
+        "stage": "write",
+        "seconds": 1,
+        "workers": 4,
+        "busy_share": 1 / 8,
+        "rows_per_s": 0.0,
+    },
+]
+
+
+def draw(phases: list[dict]) -> Element:
+    (page,) = read_html(join(draw_run({"phases": phases, "stages": STAGES}))).all("section")
+    return page
+
+
+def test_each_phase_names_its_bottleneck_and_draws_its_shares():
+    page = draw(PHASES)
+    assert page.all("h3")[0].text == "align: 600 rows in 10.0 s, 60.0 rows/s"
+    lines = [line.text.replace("\xa0", " ") for line in page.all("p")[1:]]
+    assert (
+        lines[0]
+        == "Bottleneck: image. Scorers busy 80.0 %. Committing finished waves took 1.0 % of the time."
+    )
+    assert lines[1] == "Bottleneck: write. Committing finished waves took 0.0 % of the time."
+    align, attribute = page.all("table")
+    image = align.rows()[0]
+    assert [text.replace("\xa0", " ") for text in image[2:6]] == ["60.0 %", "12.0 s", "2", "50.0"]
+    assert [bar.attributes["width"] for bar in align.all("rect")] == ["60.00%", "20.00%"]
+    assert [name.text for name in align.all("b") + attribute.all("b")] == ["image", "write"]
+
+
+def test_a_gpu_is_spoken_of_where_there_is_one():
+    assert "GPU" not in draw(PHASES).text
+    text = draw([{**PHASES[0], "gpu_busy_share": 0.45}]).text.replace("\xa0", " ")
+    assert "Scorers busy 80.0 %. GPU busy share 45.0 %." in text
