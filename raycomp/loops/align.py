@@ -17,7 +17,6 @@ from raycomp.loops.tables import (
     to_matrix,
 )
 from raycomp.models.clip import Clip, ScorerSpec
-from raycomp.models.text import TextGroup
 from raycomp.schema import ALIGNMENT, IMAGE_EMBEDDING, OK, PIXELS, STATUS
 
 
@@ -41,8 +40,7 @@ class Align:
         valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
         image_BD = self._embed_images(to_matrix(table[PIXELS])[valid_N])
         embedded = time.perf_counter()
-        groups = [TextGroup(token_L) for token_L in to_matrix(table[TOKENS])[valid_N].astype(np.int64)]
-        text_BD = torch.cat([torch.empty(0, self.spec.embedding_dim), *self.clip.text.embed(groups)])
+        text_BD, _ = self.clip.text.embed(to_matrix(table[TOKENS])[valid_N])
         columns = {
             ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD), valid_N),
             SHUFFLED_ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD.roll(-1, 0)), valid_N),

@@ -27,7 +27,6 @@ from raycomp.loops.tables import (
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_parser
-from raycomp.models.text import TextGroup
 from raycomp.schema import (
     ALIGNMENT,
     CAPTION,
@@ -108,12 +107,9 @@ def _status(phrases: list[dict[str, Any]]) -> str:
 
 
 def _nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:
-    """Return a list per row of lists of token ids."""
-    length = tokens_TL.shape[1]
-    num_texts = sum(counts)
-    values = pa.array(tokens_TL[:num_texts].reshape(-1))
-    inner = pa.ListArray.from_arrays(pa.array(np.arange(num_texts + 1, dtype=np.int32) * length), values)
-    return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *counts]).astype(np.int32)), inner)
+    """Return a list per row of token ids of fixed length."""
+    offsets = pa.array(np.cumsum([0, *counts]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, to_fixed_lists(tokens_TL[: sum(counts)]))
 
 
 class Attribute:
@@ -130,38 +126,39 @@ class Attribute:
         Letters: N rows, P phrases and T counterfactuals of all of them, one row's after the other's.
         """
         started = time.perf_counter()
-        rows = table[PHRASES].to_pylist()
-        groups = [
-            TextGroup(np.asarray(caption, np.int64), tuple(np.asarray(text, np.int64) for text in others))
-            for caption, others in zip(
-                table[TOKENS].to_pylist(), table[COUNTERFACTUALS].to_pylist(), strict=True
-            )
-        ]
-        embedded = [torch.empty(1, to_matrix(table[IMAGE_EMBEDDING]).shape[1]), *self.clip.text.embed(groups)]
-        row_T = np.repeat(np.arange(len(groups)), [len(group.counterfactuals_N) for group in groups])
-        caption_ND = torch.stack([text_TD[0] for text_TD in embedded])[1:]
-        text_TD = torch.cat([text_TD[1:] for text_TD in embedded])
+        others = table[COUNTERFACTUALS].combine_chunks()
+        count_N = others.value_lengths().to_numpy(zero_copy_only=False)
+        caption_ND, text_TD = self.clip.text.embed(
+            to_matrix(table[TOKENS]), to_matrix(others.flatten()), count_N
+        )
         image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        row_T = np.repeat(np.arange(len(table)), count_N)
         alignment_N = table[ALIGNMENT].to_numpy()
         drop_T = pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
         displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
-        columns = _fill(rows, drop_T, displacement_T)
+        columns = _fill(table[PHRASES].combine_chunks(), drop_T, displacement_T)
         table = add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
         return add_seconds(table, "attribute", time.perf_counter() - started)
 
 
-def _fill(rows: list[list[dict]], drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
+def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
     """Return the phrases with drops and displacements written in, and mean PAS (Eq. 5, mu)."""
-    phrases = [phrase for row in rows for phrase in row]
-    offset_T = np.cumsum([0, *(len(phrase["nonces"]) for phrase in phrases)])
+    flat = dict(zip(PHRASE_TYPE.names, phrases.flatten().flatten(), strict=True))
+    offset_T = _offsets(flat["nonces"])
     drop_P = aggregate_drops(drop_T, offset_T, "mean")
     displacement_P = aggregate_drops(displacement_T, offset_T, "mean")
-    for p, phrase in enumerate(phrases):
-        if phrase["nonces"]:
-            phrase["drops"] = drop_T[offset_T[p] : offset_T[p + 1]].tolist()
-            phrase["drop"], phrase["displacement"] = float(drop_P[p]), float(displacement_P[p])
-    mean_N = aggregate_drops(drop_P, np.cumsum([0, *map(len, rows)]), "mean")
+    flat["drops"] = pa.ListArray.from_arrays(pa.array(offset_T), pa.array(drop_T))
+    flat["drop"] = pa.array(drop_P, mask=np.isnan(drop_P))
+    flat["displacement"] = pa.array(displacement_P, mask=np.isnan(displacement_P))
+    filled = pa.StructArray.from_arrays(list(flat.values()), fields=list(PHRASE_TYPE))
+    offset_P = _offsets(phrases)
+    mean_N = aggregate_drops(drop_P, offset_P, "mean")
     return {
-        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        PHRASES: pa.ListArray.from_arrays(pa.array(offset_P), filled),
         MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),
     }
+
+
+def _offsets(lists: pa.ListArray) -> np.ndarray:
+    sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)

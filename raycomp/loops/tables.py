@@ -30,9 +30,9 @@ def add_seconds(table: pa.Table, stage: str, seconds: float) -> pa.Table:
     return table.append_column(SECONDS + stage, pa.array(share))
 
 
-def to_matrix(column: pa.ChunkedArray) -> np.ndarray:
+def to_matrix(column: pa.ChunkedArray | pa.FixedSizeListArray) -> np.ndarray:
     """Return a fixed-size-list column as [rows, size]; null rows hold whatever lies below them."""
-    array = column.combine_chunks()
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     size = array.type.list_size
     values = array.values.slice(array.offset * size, len(array) * size)
     return values.to_numpy(zero_copy_only=False).reshape(len(array), size)

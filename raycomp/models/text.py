@@ -3,18 +3,19 @@
 A causal tower reads its result at the end-of-text token, and a counterfactual shares every position before
 its target with its caption. So a caption is encoded once, and of a counterfactual only the suffix from the
 first changed token, which attends to the caption's prefix and to itself. Positions after end-of-text never
-matter and are cut. Nothing is approximated.
+matter and are cut; the start token, the same in every text, stands once in a pass; the first block's queries,
+keys and values depend on token and place alone and are computed once for each such pair; the last block
+finishes the end-of-text positions only. Nothing is approximated.
 
-One group (a caption and its suffixes) fills one row from its start; rows are as wide as their own group
-needs, rounded up, and each width runs in a fixed number of rows. A row's result then depends on that group
-alone, whatever shares its batch.
+Everything but attention runs on passes of a fixed number of positions, attention on rows as wide as their own
+part needs. A text's result then depends on its caption's group alone, whatever shares its batch.
 
-R rows of W positions, T texts, D dims, V vocabulary.
+G captions, T counterfactuals, S segments of them, M positions of a pass, R rows of W positions, U distinct
+pairs of token and place, N tokens of context, D dims.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,70 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.core.alignment import normalise
+from raycomp.core.packing import Pass, cut_segments, pack
 
-_WIDTH_STEP = 16
-_MAX_WIDTH = 512
-_POSITIONS_PER_PASS = {"cpu": 1024, "cuda": 8192}
-_TEXTS_PER_PROJECTION = 128
-
-
-@dataclass(frozen=True)
-class TextGroup:
-    """One caption and its counterfactuals, as the tokenizer pads them, int [context length] each.
-
-    Counterfactuals have the caption's number of tokens (Go et al., arXiv 2605.22651, Eq. 4).
-    """
-
-    caption_N: np.ndarray
-    counterfactuals_N: tuple[np.ndarray, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A laid out group: per position its token, place in the text, segment, and length of shared prefix."""
-
-    token_W: np.ndarray
-    place_W: np.ndarray
-    segment_W: np.ndarray
-    prefix_W: np.ndarray
-    last_T: np.ndarray
-    """Position of each text's end-of-text token: the caption's first."""
-
-
-def _lay_out(group: TextGroup, lengths: Sequence[int]) -> _Row:
-    """Put a caption and the changed suffix of each counterfactual one after another.
-
-    ``lengths`` counts each text's tokens up to and with end-of-text, the caption's first.
-    """
-    length = lengths[0]
-    caption_N = group.caption_N[:length]
-    others_N = [other_N[:length] for other_N in group.counterfactuals_N]
-    if any(other != length for other in lengths):
-        raise ValueError(f"a caption has {length} tokens, its counterfactuals {list(lengths[1:])}")
-    suffixes = []
-    for other_N in others_N:
-        changed = np.flatnonzero(other_N != caption_N)
-        suffixes.append(int(changed[0]) if len(changed) else length - 1)
-    places = [np.arange(length), *(np.arange(first, length) for first in suffixes)]
-    sizes = [len(place) for place in places]
-    return _Row(
-        token_W=np.concatenate(
-            [caption_N, *(t[first:] for t, first in zip(others_N, suffixes, strict=True))]
-        ),
-        place_W=np.concatenate(places),
-        segment_W=np.repeat(np.arange(len(sizes)), sizes),
-        prefix_W=np.repeat([0, *suffixes], sizes),
-        last_T=np.cumsum(sizes) - 1,
-    )
-
-
-def _split_wide(group: TextGroup, length: int) -> list[TextGroup]:
-    """Split a group wider than a row by its own lengths; every part carries the caption again."""
-    others = group.counterfactuals_N
-    if length * (1 + len(others)) <= _MAX_WIDTH:
-        return [group]
-    per_part = max(1, _MAX_WIDTH // length - 1)
-    return [TextGroup(group.caption_N, others[i : i + per_part]) for i in range(0, len(others), per_part)]
+_POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
+_TEXTS_PER_CHUNK = 128
 
 
 def find_tower(model: nn.Module) -> nn.Module | None:
@@ -104,120 +45,145 @@ def find_tower(model: nn.Module) -> nn.Module | None:
 
 
 class TextEncoder:
-    """Embed groups of texts. Towers that cannot share prefixes exactly encode every text by itself."""
+    """Embed captions with their counterfactuals. A tower that cannot share prefixes exactly encodes every
+    text by itself.
+    """
 
     def __init__(self, model: nn.Module, device: torch.device):
         self.model = model
         self.device = device
         self.tower = find_tower(model)
-        self.budget = _POSITIONS_PER_PASS[device.type]
-
-    def _length(self, token_N: np.ndarray) -> int:
-        """Tokens up to and with the one that the tower pools."""
-        pool = getattr(self.tower, "text_pool_type", getattr(self.tower, "pool_type", None))
-        if pool == "argmax":
-            return int(token_N.argmax()) + 1
-        eos = getattr(self.tower, "text_eos_id", getattr(self.tower, "eos_id", None))
-        return int((token_N == eos).argmax()) + 1
+        context = getattr(model, "text", model).context_length
+        self.num_positions = max(_POSITIONS_PER_PASS[device.type], 2 * context)
 
     @torch.inference_mode()
-    def embed(self, groups: Sequence[TextGroup]) -> list[Tensor]:
-        """Return, per group, fp32 [1 + counterfactuals, D] of length 1: the caption first; on the CPU."""
-        if self.tower is None:
-            return self._embed_plain(groups)
-        parts, owners = [], []
-        for index, group in enumerate(groups):
-            for part in _split_wide(group, self._length(group.caption_N)):
-                owners.append(index)
-                texts = (part.caption_N, *part.counterfactuals_N)
-                parts.append(_lay_out(part, [self._length(text_N) for text_N in texts]))
-        embedded = self._embed_rows(parts)
-        joined: list[list[Tensor]] = [[] for _ in groups]
-        for owner, text_TD in zip(owners, embedded, strict=True):
-            joined[owner].append(text_TD[1:] if joined[owner] else text_TD)
-        return [torch.cat(texts) for texts in joined]
+    def embed(
+        self, caption_GN: np.ndarray, other_TN: np.ndarray | None = None, count_G: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return fp32 [G, D] of captions and [T, D] of counterfactuals, of length 1, on the CPU.
 
-    def _embed_rows(self, rows: list[_Row]) -> list[Tensor]:
-        by_width = defaultdict(list)
-        for index, row in enumerate(rows):
-            by_width[-(-len(row.token_W) // _WIDTH_STEP) * _WIDTH_STEP].append(index)
-        embedded: list[Tensor] = [torch.empty(0)] * len(rows)
-        for width, indices in sorted(by_width.items()):
-            per_pass = max(1, self.budget // width)
-            for start in range(0, len(indices), per_pass):
-                chosen = indices[start : start + per_pass]
-                text_TD = self._forward([rows[i] for i in chosen], per_pass, width)
-                counts = [len(rows[i].last_T) for i in chosen]
-                for i, part_TD in zip(chosen, text_TD.split(counts), strict=True):
-                    embedded[i] = part_TD
-        return embedded
+        Token ids as the tokenizer pads them; ``count_G`` of the counterfactuals (none = there are none), in
+        order, belong to each caption and have its number of tokens (Go et al., arXiv 2605.22651, Eq. 4), else
+        ValueError.
+        """
+        if other_TN is None or count_G is None:
+            other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
+        token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
+        if self.tower is None or not len(token_KN):
+            text_KD = self._embed_plain(token_KN)
+            return text_KD[: len(caption_GN)], text_KD[len(caption_GN) :]
+        length_K = self._find_last(token_KN) + 1
+        owner_T = np.repeat(np.arange(len(caption_GN)), count_G)
+        self._check(token_KN, length_K, owner_T)
+        changed_TN = token_KN[len(caption_GN) :] != token_KN[owner_T]
+        last_T = length_K[owner_T] - 1
+        first_T = np.where(changed_TN.any(1), np.minimum(changed_TN.argmax(1), last_T), last_T)
+        segments = cut_segments(length_K[: len(caption_GN)], count_G, first_T, self.num_positions)
+        text_SD = self._embed_segments(token_KN, list(pack(segments, self.num_positions)))
+        is_caption_S = segments.text_S < len(caption_GN)
+        _, first_S = np.unique(segments.text_S[is_caption_S], return_index=True)  # parts repeat a caption
+        return text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
 
-    def _forward(self, rows: list[_Row], num_rows: int, width: int) -> Tensor:
-        """Encode rows padded to [num_rows, width]; returns the texts of all rows in order, fp32 [T, D]."""
-        fields_4RW = np.zeros((4, num_rows, width), dtype=np.int64)
-        fields_4RW[2] = -1  # padding is a segment of its own
-        for r, row in enumerate(rows):
-            size = len(row.token_W)
-            fields_4RW[:, r, :size] = (row.token_W, row.place_W, row.segment_W, row.prefix_W)
-        token_RW, place_RW, segment_RW, prefix_RW = torch.from_numpy(fields_4RW).to(self.device)
-        mask_RWW = _attention_mask(place_RW, segment_RW, prefix_RW)
-        x_RWD = self._blocks(token_RW, place_RW, mask_RWW)
-        flat_T = np.concatenate([r * width + row.last_T for r, row in enumerate(rows)])
-        pooled_TD = x_RWD.flatten(0, 1)[torch.from_numpy(flat_T).to(self.device)]
-        return self._project(pooled_TD).cpu()
+    def _find_last(self, token_KN: np.ndarray) -> np.ndarray:
+        """Return where in each text the tower pools."""
+        pool = getattr(self.tower, "text_pool_type", getattr(self.tower, "pool_type", None))
+        if pool == "argmax":
+            return token_KN.argmax(1)
+        eos = getattr(self.tower, "text_eos_id", getattr(self.tower, "eos_id", None))
+        return (token_KN == eos).argmax(1)
 
-    def _blocks(self, token_RW: Tensor, place_RW: Tensor, mask_RWW: Tensor) -> Tensor:
-        tower = self.tower
+    def _check(self, token_KN: np.ndarray, length_K: np.ndarray, owner_T: np.ndarray) -> None:
+        length_T = length_K[len(length_K) - len(owner_T) :]
+        for t in np.flatnonzero(length_T != length_K[owner_T])[:1]:
+            lengths = f"{length_K[owner_T[t]]} tokens, one of its counterfactuals {length_T[t]}"
+            raise ValueError(f"caption {owner_T[t]} has {lengths}: must be equal")
+        if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
+            raise ValueError(
+                "tokens: every text must begin with the same start token and have another to end"
+            )
+
+    def _embed_segments(self, token_KN: np.ndarray, passes: list[Pass]) -> Tensor:
+        """Return fp32 [S, D] in the order of the segments."""
+        context = token_KN.shape[1]
+        pairs = [token_KN[p.text_M, p.place_M] * context + p.place_M for p in passes]
+        pair_U, inverse = np.unique(np.concatenate(pairs), return_inverse=True)
+        x_UD, qkv_UE = self._begin(self._move(pair_U // context), self._move(pair_U % context))
+        pooled = []
+        for packed, index_M in zip(passes, np.split(inverse, len(passes)), strict=True):
+            at_M = self._move(index_M)
+            pooled.append(self._blocks(x_UD[at_M], qkv_UE[at_M], packed))
+        x_SD, mixed_SD = (torch.cat(parts) for parts in zip(*pooled, strict=True))
+        embedded = _in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
+        text_SD = torch.empty_like(embedded)
+        text_SD[torch.from_numpy(np.concatenate([p.segment_S for p in passes]))] = embedded
+        return text_SD
+
+    def _move(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(index).to(self.device, non_blocking=True)
+
+    def _begin(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
+        """Return embeddings and the first block's queries, keys and values of pairs of token and place."""
+        tower, first = self.tower, self.tower.transformer.resblocks[0]
         dtype = tower.transformer.get_cast_dtype()
-        x = tower.token_embedding(token_RW).to(dtype) + tower.positional_embedding.to(dtype)[place_RW]
-        for block in tower.transformer.resblocks:
-            x = x + block.ls_1(_attend(block.attn, block.ln_1(x), mask_RWW))
-            x = x + block.ls_2(block.mlp(block.ln_2(x)))
-        return x
+        x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
+        return x_UD, _in_chunks(lambda x: _project(first, x), self.num_positions, x_UD)
 
-    def _project(self, pooled_TD: Tensor) -> Tensor:
-        """Final norm, projection and unit length, in chunks of a fixed number of texts."""
-        tower, projected = self.tower, []
-        for start in range(0, len(pooled_TD), _TEXTS_PER_PROJECTION):
-            part = pooled_TD[start : start + _TEXTS_PER_PROJECTION]
-            padded = F.pad(part, (0, 0, 0, _TEXTS_PER_PROJECTION - len(part)))
-            x = tower.ln_final(padded)
-            if isinstance(tower.text_projection, nn.Linear):
-                x = tower.text_projection(x)
-            elif tower.text_projection is not None:
-                x = x @ tower.text_projection
-            projected.append(normalise(x.float())[: len(part)])
-        return torch.cat(projected)
+    def _blocks(self, x_MD: Tensor, qkv_ME: Tensor, packed: Pass) -> tuple[Tensor, Tensor]:
+        """Return of each segment's last position what enters the last block, and what it attended to."""
+        rows = [(self._move(index_RW), self._move(mask_RWW)) for index_RW, mask_RWW in packed.rows]
+        source_M, last_S = self._move(packed.source_M), self._move(packed.last_S)
+        for block, after in pairwise(self.tower.transformer.resblocks):
+            mixed_MD = _attend(block.attn, qkv_ME, rows)[source_M]
+            x_MD = _mix(block, x_MD, mixed_MD)
+            qkv_ME = _project(after, x_MD)
+        last = self.tower.transformer.resblocks[-1]
+        return x_MD[last_S], _attend(last.attn, qkv_ME, rows)[source_M[last_S]]
 
-    def _embed_plain(self, groups: Sequence[TextGroup]) -> list[Tensor]:
-        texts = [text for group in groups for text in (group.caption_N, *group.counterfactuals_N)]
-        context = getattr(self.model, "text", self.model).context_length
-        token_TN = np.zeros((-(-len(texts) // 32) * 32, context), dtype=np.int64)
-        for i, text in enumerate(texts):
-            token_TN[i, : len(text)] = text
-        parts = [
-            normalise(self.model.encode_text(chunk.to(self.device)).float()).cpu()
-            for chunk in torch.from_numpy(token_TN).split(32)
-        ]
-        counts = [1 + len(group.counterfactuals_N) for group in groups]
-        return list(torch.cat(parts)[: len(texts)].split(counts))
+    def _finish(self, x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
+        """The rest of the last block, final norm, projection and unit length."""
+        tower = self.tower
+        x = tower.ln_final(_mix(tower.transformer.resblocks[-1], x_SD, mixed_SD))
+        if isinstance(tower.text_projection, nn.Linear):
+            x = tower.text_projection(x)
+        elif tower.text_projection is not None:
+            x = x @ tower.text_projection
+        return normalise(x.float()).cpu()
+
+    def _embed_plain(self, token_KN: np.ndarray) -> Tensor:
+        def encode(token: Tensor) -> Tensor:
+            return normalise(self.model.encode_text(token.to(self.device)).float()).cpu()
+
+        size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # no texts still have a width
+        return _in_chunks(encode, size, torch.from_numpy(token_KN))
 
 
-def _attention_mask(place_RW: Tensor, segment_RW: Tensor, prefix_RW: Tensor) -> Tensor:
-    """Return bool [R, W, W], True where query (rows) may look at key (columns).
+def _in_chunks(function: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
+    """Return ``function(*tensors)`` run on rows padded to chunks of one size: rows depend on themselves."""
+    num_rows = len(tensors[0])
+    parts = [
+        function(*(F.pad(part, (0, 0, 0, size - len(part))) for part in parts))
+        for parts in zip(*(tensor.split(size) for tensor in tensors), strict=True)
+    ]
+    return torch.cat(parts)[:num_rows]
 
-    A position sees its own segment up to itself, and of the caption what lies before its own first change.
-    """
-    same = segment_RW[:, :, None] == segment_RW[:, None, :]
-    causal = place_RW[:, None, :] <= place_RW[:, :, None]
-    shared = (segment_RW[:, None, :] == 0) & (place_RW[:, None, :] < prefix_RW[:, :, None])
-    return (same & causal) | shared
+
+def _project(block: nn.Module, x_MD: Tensor) -> Tensor:
+    """Return the block's queries, keys and values [M, 3 D]."""
+    return F.linear(block.ln_1(x_MD), block.attn.in_proj_weight, block.attn.in_proj_bias)
 
 
-def _attend(attention: nn.MultiheadAttention, x_RWD: Tensor, mask_RWW: Tensor) -> Tensor:
-    """``attention(x, x, x)`` under a mask per row."""
-    qkv = F.linear(x_RWD, attention.in_proj_weight, attention.in_proj_bias)
-    heads = (*x_RWD.shape[:2], 3, attention.num_heads, attention.head_dim)
-    q, k, v = qkv.view(heads).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_RWW[:, None])
-    return attention.out_proj(mixed.transpose(1, 2).flatten(2))
+def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return what the positions of all rows attend to, before the output projection, rows joined."""
+    mixed = []
+    for index_RW, mask_RWW in rows:
+        heads = (*index_RW.shape, 3, attention.num_heads, attention.head_dim)
+        q, k, v = qkv_ME[index_RW].view(heads).permute(2, 0, 3, 1, 4)
+        mixed_RHWd = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_RWW[:, None])
+        mixed.append(mixed_RHWd.transpose(1, 2).reshape(index_RW.numel(), -1))
+    return torch.cat(mixed)
+
+
+def _mix(block: nn.Module, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
+    """Return the block's output from its input and what its attention gathered."""
+    x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
+    return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))

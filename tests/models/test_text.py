@@ -1,14 +1,19 @@
 """Shared prefixes against open_clip's own encoding of every text by itself."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import open_clip
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from raycomp.models.text import TextEncoder, TextGroup, find_tower
+from raycomp.models.text import TextEncoder, find_tower
 
 WORDS = "red dog cat on the a big small house tree photo of with sky umbrella skateboarding".split()
+
+CPU = torch.device("cpu")
 
 
 def make_model(custom_text: bool = False, **text_cfg) -> torch.nn.Module:
@@ -34,9 +39,23 @@ def make_model(custom_text: bool = False, **text_cfg) -> torch.nn.Module:
     return model
 
 
-def draw_groups(num: int, seed: int, most: int = 20) -> list[TextGroup]:
+@dataclass
+class Texts:
+    """Captions, their counterfactuals one caption's after the other's, and how many each has."""
+
+    caption_GN: np.ndarray
+    other_TN: np.ndarray
+    count_G: np.ndarray
+
+    def take(self, chosen: list[int]) -> "Texts":
+        end_G = np.cumsum(self.count_G)
+        others = [self.other_TN[end_G[i] - self.count_G[i] : end_G[i]] for i in chosen]
+        return Texts(self.caption_GN[chosen], np.concatenate(others), self.count_G[chosen])
+
+
+def draw_texts(num: int, seed: int, most: int = 20) -> Texts:
     rng = np.random.default_rng(seed)
-    groups = []
+    captions, others, counts = [], [], []
     for _ in range(num):
         words = list(rng.choice(WORDS, rng.integers(1, most)))
         texts = [" ".join(words)]
@@ -45,69 +64,117 @@ def draw_groups(num: int, seed: int, most: int = 20) -> list[TextGroup]:
                 " ".join([*words[:at], "vux" if rng.random() < 0.5 else words[at], *words[at + 1 :]])
             )
         tokens = open_clip.tokenize(texts).numpy()
-        same = [t for t in tokens[1:] if t.argmax() == tokens[0].argmax()]
-        groups.append(TextGroup(tokens[0], tuple(same)))
-    return groups
+        same = tokens[1:][tokens[1:].argmax(1) == tokens[0].argmax()]
+        captions.append(tokens[0])
+        others.append(same)
+        counts.append(len(same))
+    return Texts(np.stack(captions), np.concatenate(others), np.array(counts))
 
 
-def encode_plain(model: torch.nn.Module, groups: list[TextGroup]) -> torch.Tensor:
-    tokens = np.stack([t for g in groups for t in (g.caption_N, *g.counterfactuals_N)])
+def embed(encoder: TextEncoder, texts: Texts) -> list[Tensor]:
+    """Return per caption its embedding and its counterfactuals'."""
+    caption_GD, other_TD = encoder.embed(texts.caption_GN, texts.other_TN, texts.count_G)
+    others = other_TD.split(texts.count_G.tolist())
+    return [torch.cat([c[None], o]) for c, o in zip(caption_GD, others, strict=True)]
+
+
+def encode_plain(model: torch.nn.Module, token_KN: np.ndarray) -> Tensor:
     with torch.inference_mode():
-        return F.normalize(model.encode_text(torch.from_numpy(tokens)), dim=-1)
+        return F.normalize(model.encode_text(torch.from_numpy(token_KN)), dim=-1)
+
+
+def assert_equals_plain(model: torch.nn.Module, texts: Texts) -> None:
+    caption_GD, other_TD = TextEncoder(model, CPU).embed(texts.caption_GN, texts.other_TN, texts.count_G)
+    for shared, token_KN in ((caption_GD, texts.caption_GN), (other_TD, texts.other_TN)):
+        assert shared.shape == (len(token_KN), 48)
+        assert (shared - encode_plain(model, token_KN)).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("custom_text", [False, True])
 def test_equals_plain_encoding_at_full_context(custom_text):
     model = make_model(custom_text)
-    groups = draw_groups(60, seed=1) + draw_groups(3, seed=2, most=90)  # some past the cut
-    shared = torch.cat(TextEncoder(model, torch.device("cpu")).embed(groups))
-    plain = encode_plain(model, groups)
-    assert len(shared) == len(plain) > 100
-    assert (shared - plain).abs().max() < 1e-5
+    assert find_tower(model) is not None
+    texts = draw_texts(60, seed=1)
+    assert len(texts.other_TN) > 60
+    assert_equals_plain(model, texts)
+    assert_equals_plain(model, draw_texts(5, seed=2, most=90))  # some past the cut
 
 
-def test_equals_plain_encoding_where_one_row_is_not_enough():
-    model = make_model()
-    caption = open_clip.tokenize([" ".join(["dog"] * 70)]).numpy()[0]
-    others = []
-    for at in range(1, 60):
-        other = caption.copy()
-        other[at] = 4000 + at
-        others.append(other)
-    group = TextGroup(caption, tuple(others))
-    shared = TextEncoder(model, torch.device("cpu")).embed([group])[0]
-    assert shared.shape == (60, 48)
-    assert (shared - encode_plain(model, [group])).abs().max() < 1e-5
+def test_equals_plain_encoding_in_a_tower_of_one_block():
+    assert_equals_plain(make_model(layers=1), draw_texts(20, seed=1))
 
 
-def test_a_group_is_encoded_to_the_same_bits_in_any_company():
-    encoder = TextEncoder(make_model(), torch.device("cpu"))
-    groups = draw_groups(60, seed=3)
-    together = encoder.embed(groups)
-    order = np.random.default_rng(0).permutation(60)
-    shuffled = encoder.embed([groups[i] for i in order])
-    for place, i in enumerate(order):
-        assert torch.equal(shuffled[place], together[i])
-    for i in (0, 17, 59):
-        assert torch.equal(encoder.embed([groups[i]])[0], together[i])
+def test_equals_plain_encoding_where_one_pass_is_not_enough():
+    caption_1N = open_clip.tokenize([" ".join(["dog"] * 70)]).numpy()
+    other_TN = np.repeat(caption_1N, 59, axis=0)
+    other_TN[np.arange(59), np.arange(1, 60)] = 4000 + np.arange(59)
+    assert_equals_plain(make_model(), Texts(caption_1N, other_TN, np.array([59])))
+
+
+def test_captions_alone_equal_plain_encoding():
+    model, token_GN = make_model(), draw_texts(30, seed=5).caption_GN
+    caption_GD, other_TD = TextEncoder(model, CPU).embed(token_GN)
+    assert other_TD.shape == (0, 48)
+    assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_nothing_embeds_to_nothing(plain):
+    encoder = TextEncoder(make_model(plain, no_causal_mask=True) if plain else make_model(), CPU)
+    assert [part.shape for part in encoder.embed(np.zeros((0, 77), np.int64))] == [(0, 48), (0, 48)]
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_caption_is_encoded_to_the_same_bits_in_any_company(precision):
+    encoder = TextEncoder(make_model().to(precision), CPU)
+    texts = draw_texts(64, seed=3)
+    together = embed(encoder, texts)
+    order = np.random.default_rng(0).permutation(64).tolist()
+    for size in (1, 7, 64):
+        for start in range(0, 64, size):
+            chosen = order[start : start + size]
+            for i, text_KD in zip(chosen, embed(encoder, texts.take(chosen)), strict=True):
+                assert torch.equal(text_KD, together[i])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_caption_is_encoded_to_the_same_bits_wherever_it_stands_in_a_pass(precision):
+    encoder = TextEncoder(make_model().to(precision), CPU)
+    encoder.num_positions = 200
+    longest = open_clip.tokenize(["a red dog on the big tree"]).numpy()
+    other = open_clip.tokenize(["a red dog on the house tree"]).numpy()
+    alone = torch.cat(encoder.embed(longest, other, np.array([1])))
+    for before in range(1, 170):  # the largest parts are laid out first
+        filler_GN = open_clip.tokenize(
+            [" ".join(["cat"] * min(60, before - at)) for at in range(0, before, 60)]
+        )
+        caption_GN = np.concatenate([filler_GN.numpy(), longest])
+        count_G = np.array([0] * len(filler_GN) + [1])
+        caption_GD, other_TD = encoder.embed(caption_GN, other, count_G)
+        assert torch.equal(torch.cat([caption_GD[-1:], other_TD]), alone)
 
 
 def test_an_end_of_text_inside_the_caption_ends_it():
     model = make_model()
-    groups = [TextGroup(open_clip.tokenize(["a dog <end_of_text> and a cat"]).numpy()[0])]
-    shared = TextEncoder(model, torch.device("cpu")).embed(groups)[0]
-    assert (shared - encode_plain(model, groups)).abs().max() < 1e-5
+    token_GN = open_clip.tokenize(["a dog <end_of_text> and a cat"]).numpy()
+    caption_GD, _ = TextEncoder(model, CPU).embed(token_GN)
+    assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
 
 
 def test_counterfactuals_of_another_length_are_refused():
-    tokens = open_clip.tokenize(["a dog", "a skateboarding dog"]).numpy()
-    with pytest.raises(ValueError, match="tokens"):
-        TextEncoder(make_model(), torch.device("cpu")).embed([TextGroup(tokens[0], (tokens[1],))])
+    token_KN = open_clip.tokenize(["a dog", "a skateboarding dog"]).numpy()
+    with pytest.raises(ValueError, match="caption 0 has 4 tokens, one of its counterfactuals 5"):
+        TextEncoder(make_model(), CPU).embed(token_KN[:1], token_KN[1:], np.array([1]))
+
+
+def test_texts_that_begin_differently_are_refused():
+    token_GN = open_clip.tokenize(["a dog", "a cat"]).numpy()
+    token_GN[1, 0] = 7
+    with pytest.raises(ValueError, match="start token"):
+        TextEncoder(make_model(), CPU).embed(token_GN)
 
 
 def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
     model = make_model(custom_text=True, no_causal_mask=True)
     assert find_tower(model) is None
-    groups = draw_groups(10, seed=4)
-    encoder = TextEncoder(model, torch.device("cpu"))
-    assert (torch.cat(encoder.embed(groups)) - encode_plain(model, groups)).abs().max() < 1e-5
+    assert_equals_plain(model, draw_texts(10, seed=4))

@@ -1,0 +1,155 @@
+"""Lay captions and their counterfactuals out in flat passes of a fixed number of positions.
+
+Go et al. (arXiv 2605.22651), Eq. 2 needs K + 1 texts per pair; a counterfactual shares every position before
+its first changed token with its caption, so only its suffix is laid out. What a caption and its suffixes look
+like within their part depends on that caption alone, whichever pass they land in, and wherever there.
+
+G captions, T counterfactuals (one caption's after the other's), P parts, S segments, M positions of a pass,
+R rows of W positions for attention.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+WIDTH_STEP = 16
+"""Attention rows are as wide as their part and the start token, rounded up to a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """One caption or one suffix each; a part is a caption's segment and some or all of its suffixes'.
+
+    The first token of all texts is the same and is laid out once in a pass, at its position 0, so segments
+    begin at place 1 or later.
+    """
+
+    part_S: np.ndarray
+    text_S: np.ndarray
+    """Which text: 0 to G - 1 for captions, G + t for counterfactual t."""
+    first_S: np.ndarray
+    """Place in its text of the first position that is laid out."""
+    size_S: np.ndarray
+
+    @property
+    def size_P(self) -> np.ndarray:
+        """Positions of every part."""
+        return np.bincount(self.part_S, self.size_S).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one forward pass of M positions holds; unused positions repeat position 0 and are never read."""
+
+    segment_S: np.ndarray
+    """The segments of this pass, in order."""
+    last_S: np.ndarray
+    """Position of each segment's last token, where the tower reads its result."""
+    text_M: np.ndarray
+    place_M: np.ndarray
+    rows: tuple[tuple[np.ndarray, np.ndarray], ...]
+    """Per attention width: int [R, W] the positions of each part, bool [R, W, W] who may look at whom."""
+    source_M: np.ndarray
+    """Where each position stands among all rows, flattened and joined."""
+
+
+def cut_segments(
+    length_G: np.ndarray, count_G: np.ndarray, first_T: np.ndarray, num_positions: int
+) -> Segments:
+    """Return the segments of all texts, a caption's before its counterfactuals'.
+
+    ``length_G`` counts tokens up to and with end-of-text (at least 2), ``count_G`` counterfactuals,
+    ``first_T`` is where each first differs from its caption (1 or later). A caption whose suffixes do not fit
+    in ``num_positions`` (at least twice the longest text) is cut into parts by its own lengths; each part
+    carries the caption again.
+    """
+    num_captions, num_others = len(length_G), len(first_T)
+    owner_T = np.repeat(np.arange(num_captions), count_G)
+    suffix_T = length_G[owner_T] - first_T
+    total_G = length_G - 1 + np.bincount(owner_T, suffix_T, num_captions).astype(np.int64)
+    per_part_G = np.where(total_G < num_positions, count_G, (num_positions - 1) // (length_G - 1) - 1)
+    per_part_G = np.maximum(1, per_part_G)
+    parts_G = np.maximum(1, -(-count_G // per_part_G))
+    local_T = np.arange(num_others) - np.repeat(np.cumsum(count_G) - count_G, count_G)
+    part_T = (np.cumsum(parts_G) - parts_G)[owner_T] + local_T // per_part_G[owner_T]
+    owner_P = np.repeat(np.arange(num_captions), parts_G)
+    part_S = np.concatenate([np.arange(len(owner_P)), part_T])
+    order = np.argsort(part_S, kind="stable")
+    return Segments(
+        part_S[order],
+        np.concatenate([owner_P, num_captions + np.arange(num_others)])[order],
+        np.concatenate([np.ones(len(owner_P), np.int64), first_T])[order],
+        np.concatenate([length_G[owner_P] - 1, suffix_T])[order],
+    )
+
+
+def pack(segments: Segments, num_positions: int) -> Iterator[Pass]:
+    """Yield the passes that hold all parts, each part whole in one of them."""
+    size_P = segments.size_P
+    bin_P = _first_fit(size_P, num_positions - 1)
+    for number in range(bin_P.max(initial=-1) + 1):
+        yield _lay_out(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions)
+
+
+def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
+    """Return a bin per part: the largest first, each into the first bin with room (little is left over)."""
+    bin_P, free = np.zeros(len(size_P), np.int64), []
+    for part in np.argsort(-size_P, kind="stable").tolist():
+        size = int(size_P[part])
+        chosen = next((number for number, left in enumerate(free) if left >= size), len(free))
+        if chosen == len(free):
+            free.append(room)
+        free[chosen] -= size
+        bin_P[part] = chosen
+    return bin_P
+
+
+def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pass:
+    size_S, first_S, part_S = (
+        values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
+    )
+    end_S = np.cumsum(size_S) + 1  # position 0 is the start token
+    begin_S, used = end_S - size_S, int(end_S[-1])
+    text_M, place_M, prefix_M, owner_M = np.zeros((4, num_positions), np.int64)
+    text_M[1:used] = np.repeat(segments.text_S[chosen_S], size_S)
+    text_M[0] = text_M[1]
+    place_M[1:used] = np.arange(1, used) - np.repeat(begin_S - first_S, size_S)
+    prefix_M[1:used] = np.repeat(first_S, size_S)
+    is_caption_S = np.diff(part_S, prepend=-1) > 0
+    # A caption's segment is 0 as the start token is; other segments are numbered from 1.
+    owner_M[1:used] = np.repeat(np.where(is_caption_S, 0, np.arange(1, len(size_S) + 1)), size_S)
+    begin_P = begin_S[is_caption_S]
+    rows, source_M = [], np.zeros(num_positions, np.int64)
+    for index_RW in _cut_rows(begin_P, np.diff(begin_P, append=used)):
+        inside_RW = index_RW > 0
+        source_M[index_RW[inside_RW]] = sum(r.size for r, _ in rows) + np.flatnonzero(inside_RW)
+        mask_RWW = _mask(owner_M[index_RW], place_M[index_RW], prefix_M[index_RW], inside_RW)
+        rows.append((index_RW, mask_RWW))
+    return Pass(chosen_S, end_S - 1, text_M, place_M, tuple(rows), source_M)
+
+
+def _cut_rows(begin_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the rows of each width: position 0, then the part's positions, then 0 as padding."""
+    width_P = -(-(size_P + 1) // WIDTH_STEP) * WIDTH_STEP
+    for width in np.unique(width_P):
+        chosen = width_P == width
+        place_W = np.arange(width)
+        index_RW = begin_P[chosen][:, None] + place_W - 1
+        yield np.where((place_W > 0) & (place_W <= size_P[chosen][:, None]), index_RW, 0)
+
+
+def _mask(
+    owner_RW: np.ndarray, place_RW: np.ndarray, prefix_RW: np.ndarray, inside_RW: np.ndarray
+) -> np.ndarray:
+    """Return True where a query (rows) may look at a key (columns).
+
+    A position sees its own segment up to itself, and of its caption what lies before its own first change.
+    The start token and padding are not inside: all see the start token, which sees itself alone.
+    """
+    same = owner_RW[:, :, None] == owner_RW[:, None, :]
+    causal = place_RW[:, None, :] <= place_RW[:, :, None]
+    shared = (owner_RW[:, None, :] == 0) & (place_RW[:, None, :] < prefix_RW[:, :, None])
+    mask_RWW = ((same & causal) | shared) & inside_RW[:, None, :]
+    mask_RWW[:, :, 0] = True
+    return mask_RWW

@@ -1,0 +1,107 @@
+"""Packing against a slow layout that writes every rule down one position at a time."""
+
+import numpy as np
+import pytest
+
+from raycomp.core.packing import Pass, Segments, cut_segments, pack
+
+M = 64
+
+
+def draw(num: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    length_G = rng.integers(2, 32, num)
+    count_G = rng.integers(0, 9, num)
+    first_T = np.array([rng.integers(1, n) for n, k in zip(length_G, count_G, strict=True) for _ in range(k)])
+    return length_G, count_G, first_T.astype(np.int64)
+
+
+def see_slowly(segments: Segments, num_captions: int, owner_T: np.ndarray) -> dict:
+    """Return, per laid out (part, text, place), the set of (text, place) that it attends to."""
+    seen = {}
+    for part, text, first, size in zip(
+        segments.part_S, segments.text_S, segments.first_S, segments.size_S, strict=True
+    ):
+        caption = text if text < num_captions else owner_T[text - num_captions]
+        for place in range(first, first + size):
+            before = {("start", 0)} | {(caption, p) for p in range(1, first)}
+            seen[part, text, place] = before | {(text, p) for p in range(first, place + 1)}
+    return seen
+
+
+def see_packed(packed: Pass, segments: Segments) -> dict:
+    seen = {}
+    owner_M = np.full(M, -1)
+    begin = 1
+    for s in packed.segment_S:
+        owner_M[begin : begin + segments.size_S[s]] = s
+        begin += segments.size_S[s]
+    flat = [int(m) for index_RW, _ in packed.rows for m in index_RW.reshape(-1)]
+    for index_RW, mask_RWW in packed.rows:
+        for index_W, mask_WW in zip(index_RW, mask_RWW, strict=True):
+            for m, mask_W in zip(index_W, mask_WW, strict=True):
+                if m > 0:
+                    keys = [int(k) for k in index_W[mask_W]]
+                    assert len(keys) == len(set(keys))
+                    names = {(packed.text_M[k], packed.place_M[k]) if k else ("start", 0) for k in keys}
+                    assert flat[packed.source_M[m]] == m
+                    seen[segments.part_S[owner_M[m]], packed.text_M[m], packed.place_M[m]] = names
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_position_sees_what_its_own_text_shows_it(seed):
+    length_G, count_G, first_T = draw(30, seed)
+    segments = cut_segments(length_G, count_G, first_T, M)
+    owner_T = np.repeat(np.arange(30), count_G)
+    seen = {}
+    for packed in pack(segments, M):
+        found = see_packed(packed, segments)
+        assert not found.keys() & seen.keys()
+        seen |= found
+        sizes = segments.size_S[packed.segment_S]
+        assert (packed.last_S == np.cumsum(sizes)).all()
+        assert packed.last_S[-1] < M
+    assert seen == see_slowly(segments, 30, owner_T)
+
+
+def test_every_text_is_laid_out_once_and_a_caption_in_each_of_its_parts():
+    length_G, count_G, first_T = draw(200, 7)
+    segments = cut_segments(length_G, count_G, first_T, M)
+    others = segments.text_S[segments.text_S >= 200] - 200
+    assert (others == np.arange(len(first_T))).all()
+    owner_T = np.repeat(np.arange(200), count_G)
+    is_caption_S = segments.text_S < 200
+    starts_S = np.diff(segments.part_S, prepend=-1) == 1
+    assert (is_caption_S == starts_S).all()
+    caption_of_part = segments.text_S[is_caption_S]
+    assert (caption_of_part[segments.part_S[~is_caption_S]] == owner_T[others]).all()
+    assert segments.size_P.max() < M
+    assert len(segments.size_P) > 200  # some were cut
+
+
+def test_how_a_caption_is_cut_depends_on_itself_alone():
+    length_G, count_G, first_T = draw(50, 3)
+    together = cut_segments(length_G, count_G, first_T, M)
+    ends = np.cumsum(count_G)
+    captions = np.flatnonzero(together.text_S < 50)
+    for g in range(50):
+        own_T = np.arange(ends[g] - count_G[g], ends[g])
+        alone = cut_segments(length_G[[g]], count_G[[g]], first_T[own_T], M)
+        parts = together.part_S[captions[together.text_S[captions] == g]]
+        mine = np.isin(together.part_S, parts)
+        assert (together.size_S[mine] == alone.size_S).all()
+        assert (together.first_S[mine] == alone.first_S).all()
+        assert (together.part_S[mine] - parts[0] == alone.part_S).all()
+
+
+def test_passes_are_filled():
+    length_G, count_G, first_T = draw(1000, 5)
+    segments = cut_segments(length_G, count_G, first_T, 512)
+    fewest = -(-segments.size_S.sum() // 511)
+    assert len(list(pack(segments, 512))) <= fewest + 1
+
+
+def test_nothing_needs_no_pass():
+    none = np.zeros(0, np.int64)
+    assert list(pack(cut_segments(none, none, none, M), M)) == []
