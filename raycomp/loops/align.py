@@ -48,7 +48,8 @@ class Align:
         }
         table = add_columns(table.drop_columns([PIXELS, TOKENS]), columns)
         table = add_seconds(table, "image", embedded - started)
-        return add_seconds(table, "text", time.perf_counter() - embedded)
+        table = add_seconds(table, "text", time.perf_counter() - embedded)
+        return add_seconds(table, "device", self.clip.device.take_busy_seconds())
 
     def _embed_images(self, pixels_BM: np.ndarray) -> torch.Tensor:
         if not len(pixels_BM):

@@ -138,7 +138,8 @@ class Attribute:
         displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
         columns = _fill(table[PHRASES].combine_chunks(), drop_T, displacement_T)
         table = add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
-        return add_seconds(table, "attribute", time.perf_counter() - started)
+        table = add_seconds(table, "attribute", time.perf_counter() - started)
+        return add_seconds(table, "device", self.clip.device.take_busy_seconds())
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:

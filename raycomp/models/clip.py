@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import open_clip
 import torch
+import torch.nn.functional as F
 from open_clip.pretrained import get_pretrained_cfg
 from safetensors import SafetensorError
 from torch import Tensor
 
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
+from raycomp.models.device import Device
 from raycomp.models.images import ImageSpec
 from raycomp.models.text import TextEncoder
 
@@ -141,32 +143,32 @@ class Clip:
     """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
 
     def __init__(self, config: ScorerConfig, device: str | None = None):
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.model = _create(config).to(self.device)
-        self.images_per_pass = _IMAGES_PER_PASS[self.device.type]
+        self.device = Device(device)
+        self.model = _create(config).to(self.device.torch)
+        self.images_per_pass = _IMAGES_PER_PASS[self.device.torch.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         self.text = TextEncoder(self.model, self.device)
         cfg = open_clip.get_model_preprocess_cfg(self.model)
-        self.mean_3 = torch.tensor(cfg["mean"], device=self.device).view(3, 1, 1)
-        self.std_3 = torch.tensor(cfg["std"], device=self.device).view(3, 1, 1)
+        self.mean_3 = torch.tensor(cfg["mean"], device=self.device.torch).view(3, 1, 1)
+        self.std_3 = torch.tensor(cfg["std"], device=self.device.torch).view(3, 1, 1)
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
         """Embed uint8 pixels; returns fp32 [B, D] of length 1, on the CPU."""
-        parts = []
-        for start in range(0, len(pixels_BHWC), self.images_per_pass):
-            part_BHWC = pixels_BHWC[start : start + self.images_per_pass]
-            count = len(part_BHWC)
-            if count < self.images_per_pass:
-                padding = np.zeros((self.images_per_pass - count, *part_BHWC.shape[1:]), np.uint8)
-                part_BHWC = np.concatenate([part_BHWC, padding])
-            image_BCHW = self._normalise_pixels(torch.from_numpy(np.ascontiguousarray(part_BHWC)))
-            parts.append(normalise(self.model.encode_image(image_BCHW).float())[:count].cpu())
-        return torch.cat(parts)
+        size = self.images_per_pass
+        parts = [
+            self._embed_pass(self.device.move(pixels_BHWC[start : start + size]))
+            for start in range(0, len(pixels_BHWC), size)
+        ]
+        return torch.cat(parts)[: len(pixels_BHWC)].cpu()
 
-    def _normalise_pixels(self, pixels_BHWC: Tensor) -> Tensor:
-        image_BCHW = pixels_BHWC.to(self.device).permute(0, 3, 1, 2).float().div(255)
-        return image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
+    def _embed_pass(self, pixels_BHWC: Tensor) -> Tensor:
+        with self.device.computing():
+            padding = self.images_per_pass - len(pixels_BHWC)
+            image_BHWC = F.pad(pixels_BHWC, (0, 0, 0, 0, 0, 0, 0, padding))
+            image_BCHW = image_BHWC.permute(0, 3, 1, 2).float().div(255)
+            image_BCHW = image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
+            return normalise(self.model.encode_image(image_BCHW).float())
 
 
 def load_tokenizer(config: ScorerConfig) -> Any:

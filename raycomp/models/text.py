@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from raycomp.core.alignment import normalise
 from raycomp.core.packing import Pass, cut_segments, pack
+from raycomp.models.device import Device
 
 _POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
 _TEXTS_PER_CHUNK = 128
@@ -49,12 +50,12 @@ class TextEncoder:
     text by itself.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device):
+    def __init__(self, model: nn.Module, device: Device):
         self.model = model
         self.device = device
         self.tower = find_tower(model)
         context = getattr(model, "text", model).context_length
-        self.num_positions = max(_POSITIONS_PER_PASS[device.type], 2 * context)
+        self.num_positions = max(_POSITIONS_PER_PASS[device.torch.type], 2 * context)
 
     @torch.inference_mode()
     def embed(
@@ -98,28 +99,24 @@ class TextEncoder:
             lengths = f"{length_K[owner_T[t]]} tokens, one of its counterfactuals {length_T[t]}"
             raise ValueError(f"caption {owner_T[t]} has {lengths}: must be equal")
         if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
-            raise ValueError(
-                "tokens: every text must begin with the same start token and have another to end"
-            )
+            raise ValueError("tokens: every text must begin with one and the same start token and go on")
 
     def _embed_segments(self, token_KN: np.ndarray, passes: list[Pass]) -> Tensor:
         """Return fp32 [S, D] in the order of the segments."""
         context = token_KN.shape[1]
         pairs = [token_KN[p.text_M, p.place_M] * context + p.place_M for p in passes]
         pair_U, inverse = np.unique(np.concatenate(pairs), return_inverse=True)
-        x_UD, qkv_UE = self._begin(self._move(pair_U // context), self._move(pair_U % context))
+        token_U, place_U = self.device.move(pair_U // context), self.device.move(pair_U % context)
+        with self.device.computing():
+            x_UD, qkv_UE = self._begin(token_U, place_U)
         pooled = []
         for packed, index_M in zip(passes, np.split(inverse, len(passes)), strict=True):
-            at_M = self._move(index_M)
-            pooled.append(self._blocks(x_UD[at_M], qkv_UE[at_M], packed))
-        x_SD, mixed_SD = (torch.cat(parts) for parts in zip(*pooled, strict=True))
-        embedded = _in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
-        text_SD = torch.empty_like(embedded)
-        text_SD[torch.from_numpy(np.concatenate([p.segment_S for p in passes]))] = embedded
-        return text_SD
-
-    def _move(self, index: np.ndarray) -> Tensor:
-        return torch.from_numpy(index).to(self.device, non_blocking=True)
+            pooled.append(self._run(packed, x_UD, qkv_UE, self.device.move(index_M)))
+        with self.device.computing():
+            x_SD, mixed_SD = (torch.cat(parts) for parts in zip(*pooled, strict=True))
+            embedded = _in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
+        segment_S = np.concatenate([packed.segment_S for packed in passes])
+        return embedded.cpu()[np.argsort(segment_S)]
 
     def _begin(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and the first block's queries, keys and values of pairs of token and place."""
@@ -128,16 +125,19 @@ class TextEncoder:
         x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
         return x_UD, _in_chunks(lambda x: _project(first, x), self.num_positions, x_UD)
 
-    def _blocks(self, x_MD: Tensor, qkv_ME: Tensor, packed: Pass) -> tuple[Tensor, Tensor]:
+    def _run(self, packed: Pass, x_UD: Tensor, qkv_UE: Tensor, at_M: Tensor) -> tuple[Tensor, Tensor]:
         """Return of each segment's last position what enters the last block, and what it attended to."""
-        rows = [(self._move(index_RW), self._move(mask_RWW)) for index_RW, mask_RWW in packed.rows]
-        source_M, last_S = self._move(packed.source_M), self._move(packed.last_S)
-        for block, after in pairwise(self.tower.transformer.resblocks):
-            mixed_MD = _attend(block.attn, qkv_ME, rows)[source_M]
-            x_MD = _mix(block, x_MD, mixed_MD)
-            qkv_ME = _project(after, x_MD)
-        last = self.tower.transformer.resblocks[-1]
-        return x_MD[last_S], _attend(last.attn, qkv_ME, rows)[source_M[last_S]]
+        rows = [
+            (self.device.move(index_RW), self.device.move(mask_RWW)) for index_RW, mask_RWW in packed.rows
+        ]
+        source_M, last_S = self.device.move(packed.source_M), self.device.move(packed.last_S)
+        blocks = self.tower.transformer.resblocks
+        with self.device.computing():
+            x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
+            for block, after in pairwise(blocks):
+                x_MD = _mix(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
+                qkv_ME = _project(after, x_MD)
+            return x_MD[last_S], _attend(blocks[-1].attn, qkv_ME, rows)[source_M[last_S]]
 
     def _finish(self, x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
         """The rest of the last block, final norm, projection and unit length."""
@@ -147,14 +147,14 @@ class TextEncoder:
             x = tower.text_projection(x)
         elif tower.text_projection is not None:
             x = x @ tower.text_projection
-        return normalise(x.float()).cpu()
+        return normalise(x.float())
 
     def _embed_plain(self, token_KN: np.ndarray) -> Tensor:
         def encode(token: Tensor) -> Tensor:
-            return normalise(self.model.encode_text(token.to(self.device)).float()).cpu()
+            return normalise(self.model.encode_text(token).float())
 
         size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # no texts still have a width
-        return _in_chunks(encode, size, torch.from_numpy(token_KN))
+        return _in_chunks(encode, size, self.device.move(token_KN)).cpu()
 
 
 def _in_chunks(function: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raycomp.models.device import Device
 from raycomp.models.text import TextEncoder, find_tower
 
 WORDS = "red dog cat on the a big small house tree photo of with sky umbrella skateboarding".split()
 
-CPU = torch.device("cpu")
+CPU = Device("cpu")
 
 
 def make_model(custom_text: bool = False, **text_cfg) -> torch.nn.Module:
