@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from raycomp.models import images
 from raycomp.models.images import ImageFault, ImageSpec, decode_image, prepare_image
 from raycomp.schema import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
@@ -149,3 +150,69 @@ def test_a_thin_picture_that_would_grow_beyond_the_limit_is_refused():
         prepare_image(data, SPEC, 10_000_000)
     assert fault.value.status == IMAGE_TOO_LARGE
     assert prepare_image(encode(Image.new("RGB", (30, 90)), "PNG"), SPEC, 10_000_000)[1] == (30, 90)
+
+
+def photo(width: int, height: int) -> Image.Image:
+    """Return a smooth picture, as photos are."""
+    rng = np.random.default_rng(1)
+    return Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((width, height))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(("width", "height"), [(450, 449), (1000, 2000), (3001, 1799)])
+def test_fast_decoding_comes_close_and_tells_the_true_size(width, height, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(photo(width, height), "JPEG", quality=92, exif=exif)
+    exact, size = prepare_image(data, SPEC, 10**8)
+    fast, same = prepare_image(data, SPEC, 10**8, fast=True)
+    assert same == size == ((height, width) if orientation > 4 else (width, height))
+    assert fast.shape == exact.shape and not np.array_equal(fast, exact)
+    assert np.abs(fast.astype(int) - exact).mean() < 5  # about half a pixel
+
+
+@pytest.mark.parametrize(
+    ("size", "decoded"),
+    [
+        ((447, 2000), (447, 2000)),
+        ((448, 900), (224, 450)),
+        ((895, 900), (448, 450)),
+        ((4000, 1800), (500, 225)),
+    ],
+)
+def test_fast_decoding_never_goes_below_the_models_size(monkeypatch, size, decoded):
+    seen = []
+    transpose = images._turn_upright
+    monkeypatch.setattr(images, "_turn_upright", lambda rgb, o: seen.append(rgb.size) or transpose(rgb, o))
+    prepare_image(encode(photo(*size), "JPEG"), SPEC, 10**8, fast=True)
+    assert seen == [decoded]
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_fast_decoding_of_grey_and_print_colours(mode):
+    data = encode(photo(1000, 800).convert(mode), "JPEG", quality=95)
+    exact, fast = (prepare_image(data, SPEC, 10**8, fast)[0].astype(int) for fast in (False, True))
+    assert 0 < np.abs(fast - exact).mean() < 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("PNG", {}), ("WEBP", {}), ("GIF", {}), ("BMP", {}), ("TIFF", {}), ("TIFF", {"compression": "jpeg"})],
+)
+def test_fast_decoding_leaves_other_formats_alone(kind, options):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(photo(1000, 800), kind, exif=exif, **options)
+    exact, fast = (prepare_image(data, SPEC, 10**8, fast) for fast in (False, True))
+    assert np.array_equal(exact[0], fast[0])
+    assert exact[1] == fast[1] == ((1000, 800) if kind in ("GIF", "BMP") else (800, 1000))
+
+
+def test_fast_decoding_refuses_by_the_declared_size_and_sees_damage():
+    data = encode(photo(2000, 1500), "JPEG")
+    with pytest.raises(ImageFault, match="2000 x 1500") as fault:
+        prepare_image(data, SPEC, 2_900_000, fast=True)
+    assert fault.value.status == IMAGE_TOO_LARGE
+    with pytest.raises(ImageFault) as fault:
+        prepare_image(data[: len(data) // 2], SPEC, 10**8, fast=True)
+    assert fault.value.status == CORRUPT_IMAGE
