@@ -41,6 +41,7 @@ NO_CAPTION = "no_caption"
 EMPTY_CAPTION = "empty_caption"
 BAD_ENCODING = "bad_encoding"
 BAD_JSON = "bad_json"
+BAD_EMBEDDING = "bad_embedding"
 NO_PHRASE = "no_phrase"
 NO_VALID_NONCE = "no_valid_nonce"
 DUPLICATE_UID = "duplicate_uid"
@@ -57,6 +58,7 @@ STATUSES = {
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption is not UTF-8",
     BAD_JSON: "the sample's json member does not parse to an object",
+    BAD_EMBEDDING: "the stored image embedding is zero, not finite or unreadable",
     NO_PHRASE: "aligned, but the parser found no phrase in the caption",
     NO_VALID_NONCE: "aligned, with phrases, but none of them has a valid nonce",
     DUPLICATE_UID: "an earlier sample has this uid; outside the corpus",
@@ -85,7 +87,8 @@ KEPT = "kept"
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION)
 
 # One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
-# json member as text (null where there is none); ``is_last`` marks the last row of its shard.
+# json member as text (null where there is none); ``is_last`` marks the last row of its shard. A shard with
+# stored embeddings has a column ``image_embedding`` more, and no image.
 SAMPLE_SCHEMA = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),

@@ -33,12 +33,13 @@ class Align:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score the rows whose status is ok; the others get nulls.
 
+        The image tower sees rows with pixels; stored embeddings, of length 1, are taken as they are.
         ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is the cosine with the
         next row's caption: what a mismatched pair scores.
         """
         started = time.perf_counter()
         valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
-        image_BD = self._embed_images(to_matrix(table[PIXELS])[valid_N])
+        image_BD = self._embed_images(table, valid_N)
         embedded = time.perf_counter()
         text_BD, _ = self.clip.text.embed(to_matrix(table[TOKENS])[valid_N])
         columns = {
@@ -46,12 +47,16 @@ class Align:
             SHUFFLED_ALIGNMENT: _scatter(pair_cosine(image_BD, text_BD.roll(-1, 0)), valid_N),
             IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
         }
-        table = add_columns(table.drop_columns([PIXELS, TOKENS]), columns)
+        spent = [name for name in (PIXELS, TOKENS) if name in table.column_names]
+        table = add_columns(table.drop_columns(spent), columns)
         table = add_seconds(table, "image", embedded - started)
         table = add_seconds(table, "text", time.perf_counter() - embedded)
         return add_seconds(table, "device", self.clip.device.take_busy_seconds())
 
-    def _embed_images(self, pixels_BM: np.ndarray) -> torch.Tensor:
+    def _embed_images(self, table: pa.Table, valid_N: np.ndarray) -> torch.Tensor:
+        if IMAGE_EMBEDDING in table.column_names:
+            return torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING])[valid_N])
+        pixels_BM = to_matrix(table[PIXELS])[valid_N]
         if not len(pixels_BM):
             return torch.empty(0, self.spec.embedding_dim)
         image = self.spec.image

@@ -13,9 +13,11 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
+CLIP_RETRIEVAL = "clip_retrieval"
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
 _PATTERN = re.compile(r"[*?\[{]")
+_METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
 
 
@@ -26,12 +28,16 @@ class ShardPath:
     ``name`` is its path relative to the root of its input, prefixed ``NAME=`` where there are several inputs
     or the input was given a name; it holds nothing of where the root lies, so that a corpus keeps its uids
     when it moves. ``ordinal`` is its place among all shards sorted by ``name``. ``format`` is tar or parquet.
+    ``embeddings`` is the npy or npz file that holds the image embeddings of its rows, none where they are to
+    be made; ``array`` names those in an npz.
     """
 
     ordinal: int
     uri: str
     name: str
     format: str
+    embeddings: str | None = None
+    array: str | None = None
 
 
 def resolve(uri: str) -> tuple[fs.FileSystem, str]:
@@ -74,7 +80,7 @@ def join_uri(folder: str, *names: str) -> str:
     return posixpath.join(folder, *names)
 
 
-def expand_input(spec: str) -> list[ShardPath]:
+def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardPath]:
     """Return the shards that ``spec`` names, sorted by shard name.
 
     ``spec`` is one input or several joined with ``::``, each optionally ``NAME=``; an input is a file, a
@@ -82,7 +88,8 @@ def expand_input(spec: str) -> list[ShardPath]:
     (``{00000..00009}``, ``{a,b}``). Its root is the deepest folder before the first pattern character, for
     one file its folder, for a folder itself. Folders and globs take what ends in .tar or .parquet; a .parquet
     beside a .tar of the same stem is that shard's metadata (img2dataset's layout) and no shard of its own. A
-    relative path with a ``=`` in its first folder is written ``./a=b/c.tar``.
+    relative path with a ``=`` in its first folder is written ``./a=b/c.tar``. The dial ``stored_embeddings``
+    says where those of each shard lie; that they are there is not looked up.
 
     Raises ValueError, one line, where an input is empty, missing, unreadable or of no known format.
     """
@@ -98,24 +105,48 @@ def expand_input(spec: str) -> list[ShardPath]:
             found += [(prefix + relative, uri) for relative, uri in _find(pattern)]
         except OSError as error:
             raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
-    return [ShardPath(i, uri, name, _format(uri)) for i, (name, uri) in enumerate(sorted(found))]
+    shards = [ShardPath(i, uri, name, _format(uri)) for i, (name, uri) in enumerate(sorted(found))]
+    return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
+
+
+def _pair(shard: ShardPath, stored: str) -> ShardPath:
+    """Return the shard with where its embeddings lie in clip-retrieval's layout, or in DataComp's."""
+    if shard.format != "parquet":
+        raise ValueError(f"input={shard.uri!r}: must be .parquet with prepare.stored_embeddings={stored!r}")
+    if stored != CLIP_RETRIEVAL:
+        npz = posixpath.splitext(shard.uri)[0] + ".npz"
+        return dataclasses.replace(shard, embeddings=npz, array=stored)
+    match = _METADATA.fullmatch(shard.uri)
+    if match is None:
+        raise ValueError(
+            f"input={shard.uri!r}: must be .../metadata/metadata_*.parquet with "
+            f"prepare.stored_embeddings={stored!r}"
+        )
+    return dataclasses.replace(shard, embeddings=f"{match[1]}img_emb/img_emb_{match[2]}.npy")
 
 
 def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
     """Return name, size in bytes and modification time in nanoseconds of every shard, in their order.
 
-    Raises ValueError where a shard has vanished.
+    Of a file of stored embeddings too. Raises ValueError where a file has vanished.
     """
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(_fingerprint, shards))
 
 
 def _fingerprint(shard: ShardPath) -> dict[str, str | int]:
-    filesystem, path = resolve(shard.uri)
+    found = {"name": shard.name, **_stat(shard.uri)}
+    if shard.embeddings is not None:
+        found |= {f"embeddings_{name}": value for name, value in _stat(shard.embeddings).items()}
+    return found
+
+
+def _stat(uri: str) -> dict[str, int]:
+    filesystem, path = resolve(uri)
     info = filesystem.get_file_info(path)
     if info.type != fs.FileType.File:
-        raise ValueError(f"input={shard.uri!r}: no such file")
-    return {"name": shard.name, "size": info.size, "mtime_ns": info.mtime_ns}
+        raise ValueError(f"input={uri!r}: no such file")
+    return {"size": info.size, "mtime_ns": info.mtime_ns}
 
 
 def _format(uri: str) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 import pyarrow as pa
 from pyarrow import fs
 
+from raycomp.shards.embeddings import add_embeddings
 from raycomp.shards.paths import ShardPath, resolve
 from raycomp.shards.table import extract_table, read_table
 from raycomp.shards.tar import extract_tar, read_tar
@@ -18,7 +19,8 @@ _S3_BUFFER_BYTES = 8 << 20
 def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield every sample of a shard, good or bad, as tables of SAMPLE_SCHEMA; see read_tar and read_table.
 
-    Called again, it yields equal tables. Raises OSError where the storage fails.
+    Stored embeddings are a column ``image_embedding`` more; see add_embeddings. Called again, it yields equal
+    tables. Raises OSError where the storage fails.
     """
     filesystem, path = resolve(shard.uri)
     if shard.format == "tar":
@@ -26,7 +28,8 @@ def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
             yield from read_tar(stream, shard, block_rows)
     else:
         with filesystem.open_input_file(path) as file:
-            yield from read_table(file, shard, block_rows, filesystem)
+            tables = read_table(file, shard, block_rows, filesystem)
+            yield from tables if shard.embeddings is None else add_embeddings(tables, shard)
 
 
 def extract(shard: ShardPath, positions: Collection[int]) -> Iterator[tuple[int, dict[str, bytes]]]:

@@ -73,6 +73,7 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
 
     ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead to a file
     below the folder of the Parquet file; any other path, and rows that img2dataset failed on, are no_image.
+    Where the shard has stored embeddings no image is looked for, and none is missed.
     The key is the column ``key``, else the row's number in nine digits; ``uid`` and ``url`` are taken where
     there are such columns; ``json`` holds every column but the image, with times in UTC and null for what
     json cannot say. A file that is no Parquet gives one unreadable_shard row, one that is damaged inside a
@@ -135,7 +136,8 @@ def _read_batch(
     batch: pa.RecordBatch, start: int, shard: ShardPath, filesystem: fs.FileSystem
 ) -> Iterator[Row]:
     names = batch.schema.names
-    images = next((name for name in IMAGE_COLUMNS if name in names), None)
+    is_stored = shard.embeddings is not None
+    images = None if is_stored else next((name for name in IMAGE_COLUMNS if name in names), None)
     captions = next((name for name in CAPTION_COLUMNS if name in names), None)
     folder = posixpath.dirname(resolve(shard.uri)[1])
     columns = {name: _values(batch.column(i)) for i, name in enumerate(names)}
@@ -150,7 +152,7 @@ def _read_batch(
         key = str(own_key) if isinstance(own_key, str | int) and own_key != "" else f"{start + i:09d}"
         yield Row(
             key,
-            judge(image is not None, found is not None, caption, bad_json),
+            judge(is_stored or image is not None, found is not None, caption, bad_json),
             sample_uid(shard.name, key, fields.get("uid")),
             decode_text(fields.get("url")),
             caption,

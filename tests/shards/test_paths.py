@@ -126,6 +126,21 @@ def test_fingerprint_sees_a_change(corpus):
         fingerprint_shards(shards)
 
 
+def test_fingerprint_sees_a_change_of_stored_embeddings(tmp_path):
+    for name in ("metadata/metadata_00.parquet", "img_emb/img_emb_00.npy"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"some")
+    shards = expand_input(str(tmp_path), "clip_retrieval")
+    assert [shard.name for shard in shards] == ["metadata/metadata_00.parquet"]
+    before = fingerprint_shards(shards)
+    assert before != fingerprint_shards(expand_input(str(tmp_path)))
+    (tmp_path / "img_emb/img_emb_00.npy").write_bytes(b"other")
+    assert before != fingerprint_shards(shards)
+    (tmp_path / "img_emb/img_emb_00.npy").unlink()
+    with pytest.raises(ValueError, match=r"img_emb_00\.npy': no such file"):
+        fingerprint_shards(shards)
+
+
 def test_resolve_finds_local_files(corpus):
     filesystem, path = resolve(str(corpus / "00000.tar"))
     assert isinstance(filesystem, fs.LocalFileSystem)
