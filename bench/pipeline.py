@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,22 +35,31 @@ BLOCK_ROWS = 64
 CAPTIONS_PER_CALL = 256
 
 
+def read_prepared(config: CurateConfig, spec: ScorerSpec) -> Iterator[pa.Table]:
+    """Yield the input's blocks, decoded and tokenised."""
+    for shard in expand_input(config.input):
+        for block in read_shard(shard, BLOCK_ROWS):
+            yield prepare(block, config.scorer, spec, config.prepare.max_pixels)
+
+
+def attribute_best(config: CurateConfig, aligned: pa.Table, attribute: Attribute) -> pa.Table:
+    """Return the best aligned share of the rows, parsed and attributed."""
+    table = aligned.filter(pa.array([status == OK for status in aligned[STATUS].to_pylist()]))
+    order = np.lexsort((table[UID].to_numpy(), -table[ALIGNMENT].to_numpy()))
+    pool = table.take(pa.array(np.sort(order[: exact_share(config.pool, len(table))])))
+    parts = []
+    for start in range(0, len(pool), CAPTIONS_PER_CALL):
+        part = pool.slice(start, CAPTIONS_PER_CALL)
+        parts.append(attribute(parse(part, config.parser, config.nonce, config.attribute, config.scorer)))
+    return pa.concat_tables(parts)
+
+
 def run_loop(config: CurateConfig, spec: ScorerSpec) -> float:
     """Return the seconds that one plain process takes."""
     started = time.perf_counter()
     align = Align(config.scorer, spec)
-    aligned = []
-    for shard in expand_input(config.input):
-        for block in read_shard(shard, BLOCK_ROWS):
-            aligned.append(align(prepare(block, config.scorer, spec, config.prepare.max_pixels)))
-    table = pa.concat_tables(aligned)
-    table = table.filter(pa.array([status == OK for status in table[STATUS].to_pylist()]))
-    order = np.lexsort((table[UID].to_numpy(), -table[ALIGNMENT].to_numpy()))
-    pool = table.take(pa.array(np.sort(order[: exact_share(config.align.keep, len(table))])))
-    attribute = Attribute(config.scorer)
-    for start in range(0, len(pool), CAPTIONS_PER_CALL):
-        part = pool.slice(start, CAPTIONS_PER_CALL)
-        attribute(parse(part, config.parser, config.nonce, config.attribute, config.scorer))
+    aligned = pa.concat_tables([align(block) for block in read_prepared(config, spec)])
+    attribute_best(config, aligned, Attribute(config.scorer))
     return time.perf_counter() - started
 
 

@@ -1,0 +1,149 @@
+"""Alignment and PAS together against stock alignment alone: what attribution adds to the price.
+
+    python -m bench.whole_pass ../shared [--precision bf16] [--rows 192]
+
+Stock: a DataLoader of two workers with open_clip's own preprocessing and tokenizer, batches of 64, images and
+captions at 77 tokens encoded by open_clip, cosines. Cut: the same with the context cut to the longest caption
+of a batch. raycomp: the stages of a curation in one process, alignment of all pairs, parsing and attribution
+of the best 70 %. Decode apart: pixels and tokens lie ready in memory before the clock starts; included: from
+files and tars. Models are loaded before the clock. In turn; real photos, ViT-B/16, random weights; last line
+one JSON object.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pyarrow as pa
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from bench.pipeline import attribute_best, read_prepared
+from jobs.real_photos import write_shards
+from raycomp.config import CurateConfig, ScorerConfig
+from raycomp.core.alignment import normalise, pair_cosine
+from raycomp.loops.align import Align
+from raycomp.loops.attribute import Attribute
+from raycomp.models.clip import Clip, ScorerSpec, describe_scorer, load_tokenizer
+from raycomp.schema import ALIGNMENT
+
+PAIRS_PER_BATCH = 64
+WORKERS = 2
+
+
+class Photos(Dataset):
+    """Photos with their first captions, prepared by open_clip's own transform and tokenizer."""
+
+    def __init__(self, shared: Path, limit: int, scorer: ScorerConfig, spec: ScorerSpec):
+        folder = shared / "data/flickr8k_800"
+        lines = (folder / "captions.jsonl").read_text("utf-8").splitlines()[:limit]
+        self.rows = [json.loads(line) for line in lines]
+        self.images = folder / "images"
+        self.transform = open_clip.image_transform(
+            spec.image.height, is_train=False, mean=spec.image.mean, std=spec.image.std
+        )
+        self.tokenize = load_tokenizer(scorer)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        row = self.rows[index]
+        image = self.transform(Image.open(self.images / row["image"]))
+        return image, self.tokenize([row["captions"][0]])[0]
+
+
+def align_stock(clip: Clip, batches: Iterable[tuple[Tensor, Tensor]], cut: bool) -> np.ndarray:
+    """Return the alignments of all pairs, encoded by open_clip."""
+    parts = []
+    for image_BCHW, token_BN in batches:
+        image_BD = clip.model.encode_image(image_BCHW.to(clip.dtype))
+        text_BD = encode_cut(clip, token_BN) if cut else clip.model.encode_text(token_BN)
+        parts.append(pair_cosine(normalise(image_BD.float()), normalise(text_BD.float())))
+    return torch.cat(parts).numpy()
+
+
+def encode_cut(clip: Clip, token_BN: Tensor) -> Tensor:
+    """Return open_clip's text embeddings with the context cut to the longest caption of the batch."""
+    model, last_B = clip.model, token_BN.argmax(1)
+    longest = int(last_B.max()) + 1
+    x = model.token_embedding(token_BN[:, :longest]).to(clip.dtype)
+    x = x + model.positional_embedding[:longest].to(clip.dtype)
+    x = model.transformer(x, attn_mask=model.attn_mask[:longest, :longest].to(clip.dtype))
+    return model.ln_final(x)[torch.arange(len(token_BN)), last_B] @ model.text_projection
+
+
+def run_raycomp(
+    config: CurateConfig, blocks: Iterable[pa.Table], align: Align, attribute: Attribute
+) -> np.ndarray:
+    """Return the alignments of all pairs; the best share is attributed as well."""
+    aligned = pa.concat_tables([align(block) for block in blocks])
+    attribute_best(config, aligned, attribute)
+    return aligned[ALIGNMENT].to_numpy()
+
+
+def compare(ways: dict[str, Callable[[], np.ndarray]], rounds: int) -> dict:
+    """Return the time of raycomp over that of the others, and how far alignments are from stock's."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    found = {}
+    for _ in range(rounds):
+        for name, work in ways.items():
+            with torch.inference_mode():
+                started = time.perf_counter()
+                found[name] = work()
+                seconds[name].append(time.perf_counter() - started)
+    own = np.array(seconds["raycomp"])
+    return {
+        "rows_per_s": {n: round(len(found[n]) / float(np.median(s)), 2) for n, s in seconds.items()},
+        "time_of_stock": float(np.median(own / seconds["stock"])),
+        "time_of_cut": float(np.median(own / seconds["cut"])),
+        "max_abs_error": float(np.abs(found["raycomp"] - found["stock"]).max()),
+    }
+
+
+def main() -> None:
+    """Time the three sides in turn, decode apart and included, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--model", default="ViT-B-16")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--rows", type=int, default=192)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    scorer = ScorerConfig(model=args.model, weights="random:0", precision=args.precision)
+    spec = describe_scorer(scorer)
+    photos = Photos(args.shared, args.rows, scorer, spec)
+    load = partial(DataLoader, photos, batch_size=PAIRS_PER_BATCH, num_workers=WORKERS)
+    align, attribute = Align(scorer, spec), Attribute(scorer)
+    stock = partial(align_stock, align.clip)
+    with tempfile.TemporaryDirectory() as folder:
+        write_shards(args.shared, Path(folder), limit=args.rows)
+        config = CurateConfig(input=f"{folder}/flickr8k_800", scorer=scorer)
+        batches, blocks = list(load()), list(read_prepared(config, spec))
+        run_raycomp(config, blocks[:1], align, attribute)  # loads the parser
+        apart = {
+            "stock": lambda: stock(batches, cut=False),
+            "cut": lambda: stock(batches, cut=True),
+            "raycomp": lambda: run_raycomp(config, blocks, align, attribute),
+        }
+        included = {
+            "stock": lambda: stock(load(), cut=False),
+            "cut": lambda: stock(load(), cut=True),
+            "raycomp": lambda: run_raycomp(config, read_prepared(config, spec), align, attribute),
+        }
+        report = {"model": args.model, "precision": args.precision, "rows": args.rows}
+        report["decode_apart"] = compare(apart, args.rounds)
+        report["decode_included"] = compare(included, args.rounds)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
