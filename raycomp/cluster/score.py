@@ -46,7 +46,9 @@ from raycomp.shards.paths import ShardPath, join_uri
 from raycomp.shards.reader import read_shard
 from raycomp.shards.scores import read_columns, write_table
 
-_CAPTIONS_PER_CALL = 256
+# Rows that a scorer takes at a time: enough to fill its passes, few enough to keep a small run moving.
+_PAIRS_PER_CALL = {"cpu": 64, "gpu": 512}
+_CAPTIONS_PER_CALL = {"cpu": 256, "gpu": 1024}
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,12 @@ class Job:
         return {**by_shard, **on_scorers, "write": free}
 
     def scorers(self) -> dict:
-        """Return how Ray Data runs a scoring stage: a fixed pool from the start."""
+        """Return how Ray Data runs a scoring stage: a fixed pool from the start.
+
+        While one call computes, the next one's blocks are put together.
+        """
         return {
-            "compute": ActorPoolStrategy(size=self.session.num_scorers),
+            "compute": ActorPoolStrategy(size=self.session.num_scorers, max_concurrent_calls_per_actor=2),
             "batch_format": "pyarrow",
             **self.session.scorer_resources,
         }
@@ -161,7 +166,7 @@ def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
         .map_batches(
             Align,
             fn_constructor_args=(config.scorer, job.spec, job.session.num_threads),
-            batch_size=config.scorer.batch_size,
+            batch_size=config.scorer.batch_size or _PAIRS_PER_CALL[job.session.kind],
             **job.scorers(),
         )
         .map_batches(
@@ -222,7 +227,7 @@ def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: st
         .map_batches(
             Attribute,
             fn_constructor_args=(config.scorer, job.session.num_threads),
-            batch_size=_CAPTIONS_PER_CALL,
+            batch_size=_CAPTIONS_PER_CALL[job.session.kind],
             **job.scorers(),
         )
         .map_batches(

@@ -47,6 +47,11 @@ class Session:
     num_nodes: int
     block_rows: int
 
+    @property
+    def kind(self) -> str:
+        """What scorers run on: cpu or gpu."""
+        return "gpu" if "num_gpus" in self.scorer_resources else "cpu"
+
 
 @contextmanager
 def connect(config: ClusterConfig) -> Iterator[Session]:
