@@ -38,6 +38,9 @@ def test_a_binary_product_would_be_one_short():
         ("materialize", "none", None),
         ("attribute.pool", "0.9", 0.9),
         ("cluster.scorers", "3", 3),
+        ("prepare.fast_decode", "true", True),
+        ("prepare.stored_embeddings", "b32_img", "b32_img"),
+        ("prepare.stored_embeddings", "none", None),
         ("extra_columns", "url,license", ("url", "license")),
         ("scorer.weights", "random:7", "random:7"),
     ],
@@ -62,6 +65,7 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("select.rule", "best", ["select.rule='best'", "cpi"]),
         ("scorer.weights", "random:x", ["scorer.weights", "random:"]),
         ("attribute.keep", "0.9", ["attribute.keep=0.9", "align.keep=0.7"]),
+        ("prepare.stored_embeddings", "", ["prepare.stored_embeddings=''", "clip_retrieval"]),
         ("attribute.pool", "0.1", ["attribute.pool=0.1", "align.keep=0.7"]),
     ],
 )

@@ -26,6 +26,7 @@ from raycomp.models.nonces import NonceMaker, load_nonce_pools
 from raycomp.models.parser import load_parser
 from raycomp.report.markup import Table
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
+from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath, absolute_uri, expand_input, fingerprint_shards
@@ -56,10 +57,11 @@ def curate(
     """
     folder = Folder(absolute_uri(str(out)))
     config = _with_absolute_paths(config)
-    shards = expand_input(config.input)
+    shards = expand_input(config.input, config.prepare.stored_embeddings)
     _check_extra_columns(config.extra_columns)
     check_writable(folder.uri)
     spec = describe_scorer(config.scorer)
+    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
     again = {"attribute.keep": round(0.8 * config.attribute.keep, 4)}
     commands = {
         "Rerun": command_line("raycomp curate", changed_dials(config), folder.uri),
@@ -149,8 +151,10 @@ def _check_extra_columns(names: tuple[str, ...]) -> None:
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
-    """Return whether the kept samples are written as shards: by default where the output is local."""
-    return folder.is_local if config.materialize is None else config.materialize
+    """Return whether the kept samples are written as shards: by default images that go to a local output."""
+    if config.materialize is None:
+        return folder.is_local and config.prepare.stored_embeddings is None
+    return config.materialize
 
 
 def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
@@ -192,10 +196,11 @@ def _digest(content: Any) -> str:
 def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
     """Return the input's shards if they still are those that were scored, else none."""
     try:
-        shards = expand_input(config.input)
+        shards = expand_input(config.input, config.prepare.stored_embeddings)
+        found = _digest(fingerprint_shards(shards))
     except ValueError:
         return []
-    return shards if _digest(fingerprint_shards(shards)) == curated["fingerprint"]["input"] else []
+    return shards if found == curated["fingerprint"]["input"] else []
 
 
 def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:

@@ -157,6 +157,7 @@ def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
         spec=job.spec,
         max_pixels=config.prepare.max_pixels,
         extra_columns=config.extra_columns,
+        fast_decode=config.prepare.fast_decode,
     )
     return (
         ray.data.read_datasource(

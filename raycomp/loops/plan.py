@@ -14,6 +14,7 @@ from raycomp.loops.attribute import Attribute, parse
 from raycomp.loops.prepare import prepare
 from raycomp.models.clip import describe_scorer
 from raycomp.schema import OK, STATUS
+from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.paths import ShardPath, expand_input, fingerprint_shards
 from raycomp.shards.reader import read_shard
 
@@ -30,19 +31,27 @@ def plan(config: CurateConfig) -> str:
     Sample counts of other shards are estimated by their bytes. Cost is in worker hours, and in money where
     ``cluster.price_per_hour`` is set. Raises ValueError as ``curate`` does before it works.
     """
-    shards = expand_input(config.input)
+    shards = expand_input(config.input, config.prepare.stored_embeddings)
     sizes = [shard["size"] for shard in fingerprint_shards(shards)]
     first = next((i for i, size in enumerate(sizes) if size), None)
     if first is None:
         raise ValueError(f"input={config.input!r}: every shard is empty")
     spec = describe_scorer(config.scorer)
+    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
     seconds: dict[str, float] = {}
     table = _timed(seconds, "read", lambda: _read_some(shards[first]))
     in_first = sum(len(block) for block in read_shard(shards[first], _BLOCK_ROWS))
     prepared = _timed(
         seconds,
         "decode",
-        lambda: prepare(table, config.scorer, spec, config.prepare.max_pixels, config.extra_columns),
+        lambda: prepare(
+            table,
+            config.scorer,
+            spec,
+            config.prepare.max_pixels,
+            config.extra_columns,
+            config.prepare.fast_decode,
+        ),
     )
     align = Align(config.scorer, spec)
     align(prepared.slice(0, 1))  # the first call pays for setting up
