@@ -4,7 +4,7 @@
 
 Naive: open_clip's ``encode_text`` of every caption and counterfactual at 77 tokens. Cut: the same blocks with
 texts sorted by length and the context cut to the longest of a batch. Free: the shared-prefix encoder without
-fixed shapes, all positions of a call in one pass: what batch invariance costs. All in turn on the same
+fixed shapes, each thread's share of a call's positions in one pass: what batch invariance costs. All in turn on the same
 captions of flickr8k_800, ViT-B/16, random weights; last line one JSON object.
 """
 
@@ -81,8 +81,9 @@ def encode_shared(clip: Clip, texts: Texts) -> Tensor:
 
 
 def encode_free(clip: Clip, texts: Texts) -> Tensor:
-    """The same encoder with one pass of just as many positions as the call needs."""
-    fixed, clip.text.num_positions = clip.text.num_positions, count_positions(texts) + 1
+    """The same encoder with a pass per thread, of just as many positions as the call needs."""
+    share = -(-count_positions(texts) // torch.get_num_threads()) + 8  # some room for whole parts
+    fixed, clip.text.num_positions = clip.text.num_positions, share
     try:
         return encode_shared(clip, texts)
     finally:

@@ -32,8 +32,8 @@ class ScorerConfig:
     precision: str = "fp32"
     """fp32 or bf16; normalisation and the cosine are fp32 always."""
     batch_size: int | None = None
-    """Pairs that a scorer takes at a time; none = 64 on CPUs, 512 on GPUs. No score depends on it: the shape
-    of a forward pass is fixed."""
+    """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. No score depends
+    on it: the shape of a forward pass is fixed."""
     embedding_dtype: str = "float32"
     """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
 

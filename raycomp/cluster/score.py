@@ -46,9 +46,10 @@ from raycomp.shards.paths import ShardPath, join_uri
 from raycomp.shards.reader import read_shard
 from raycomp.shards.scores import read_columns, write_table
 
-# Rows that a scorer takes at a time: enough to fill its passes, few enough to keep a small run moving.
-_PAIRS_PER_CALL = {"cpu": 64, "gpu": 512}
-_CAPTIONS_PER_CALL = {"cpu": 256, "gpu": 1024}
+# Rows that a scorer takes at a time, by thread of a CPU or for a GPU: enough to fill its passes, few enough to
+# keep a small run moving.
+_PAIRS_PER_CALL = {"cpu": 32, "gpu": 512}
+_CAPTIONS_PER_CALL = {"cpu": 128, "gpu": 1024}
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
         .map_batches(
             Align,
             fn_constructor_args=(config.scorer, job.spec, job.session.num_threads),
-            batch_size=config.scorer.batch_size or _PAIRS_PER_CALL[job.session.kind],
+            batch_size=config.scorer.batch_size or job.session.rows_per_call(_PAIRS_PER_CALL),
             **job.scorers(),
         )
         .map_batches(
@@ -228,7 +229,7 @@ def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: st
         .map_batches(
             Attribute,
             fn_constructor_args=(config.scorer, job.session.num_threads),
-            batch_size=_CAPTIONS_PER_CALL[job.session.kind],
+            batch_size=job.session.rows_per_call(_CAPTIONS_PER_CALL),
             **job.scorers(),
         )
         .map_batches(

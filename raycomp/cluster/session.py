@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -47,10 +47,9 @@ class Session:
     num_nodes: int
     block_rows: int
 
-    @property
-    def kind(self) -> str:
-        """What scorers run on: cpu or gpu."""
-        return "gpu" if "num_gpus" in self.scorer_resources else "cpu"
+    def rows_per_call(self, rows: Mapping[str, int]) -> int:
+        """Return how many rows a scorer takes at a time, of those for one thread ("cpu") or a GPU ("gpu")."""
+        return rows["cpu"] * self.num_threads if self.num_threads else rows["gpu"]
 
 
 @contextmanager

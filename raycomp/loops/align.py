@@ -24,9 +24,7 @@ class Align:
     """One actor: load CLIP once, then add ``alignment`` and the image embedding to every table."""
 
     def __init__(self, config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None):
-        if num_threads:
-            torch.set_num_threads(num_threads)
-        self.clip = Clip(config)
+        self.clip = Clip(config, num_threads=num_threads)
         self.spec = spec
         self.embedding_dtype = np.dtype(config.embedding_dtype)
 

@@ -116,9 +116,7 @@ class Attribute:
     """One actor: load the text tower once, then fill in drops, displacements and mean PAS."""
 
     def __init__(self, config: ScorerConfig, num_threads: int | None = None):
-        if num_threads:
-            torch.set_num_threads(num_threads)
-        self.clip = Clip(config)
+        self.clip = Clip(config, num_threads=num_threads)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), s(I, T) being the stored alignment (Eq. 3).

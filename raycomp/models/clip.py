@@ -28,7 +28,7 @@ from raycomp.models.images import ImageSpec
 from raycomp.models.text import TextEncoder
 
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
-_IMAGES_PER_PASS = {"cpu": 16, "cuda": 64}
+_IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def _create(config: ScorerConfig) -> torch.nn.Module:
 class Clip:
     """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
 
-    def __init__(self, config: ScorerConfig, device: str | None = None):
-        self.device = Device(device)
+    def __init__(self, config: ScorerConfig, device: str | None = None, num_threads: int | None = None):
+        self.device = Device(device, num_threads)
         self.model = _create(config).to(self.device.torch)
         self.images_per_pass = _IMAGES_PER_PASS[self.device.torch.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
@@ -156,13 +156,11 @@ class Clip:
     def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
         """Embed uint8 pixels; returns fp32 [B, D] of length 1, on the CPU."""
         size = self.images_per_pass
-        parts = [
-            self._embed_pass(self.device.move(pixels_BHWC[start : start + size]))
-            for start in range(0, len(pixels_BHWC), size)
-        ]
-        return torch.cat(parts)[: len(pixels_BHWC)].cpu()
+        passes = [pixels_BHWC[start : start + size] for start in range(0, len(pixels_BHWC), size)]
+        return torch.cat(self.device.map(self._embed_pass, passes))[: len(pixels_BHWC)].cpu()
 
-    def _embed_pass(self, pixels_BHWC: Tensor) -> Tensor:
+    def _embed_pass(self, pixels_BHWC: np.ndarray) -> Tensor:
+        pixels_BHWC = self.device.move(pixels_BHWC)
         with self.device.computing():
             padding = self.images_per_pass - len(pixels_BHWC)
             image_BHWC = F.pad(pixels_BHWC, (0, 0, 0, 0, 0, 0, 0, padding))

@@ -15,6 +15,7 @@ pairs of token and place, N tokens of context, D dims.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -109,12 +110,11 @@ class TextEncoder:
         token_U, place_U = self.device.move(pair_U // context), self.device.move(pair_U % context)
         with self.device.computing():
             x_UD, qkv_UE = self._begin(token_U, place_U)
-        pooled = []
-        for packed, index_M in zip(passes, np.split(inverse, len(passes)), strict=True):
-            pooled.append(self._run(packed, x_UD, qkv_UE, self.device.move(index_M)))
+        run = partial(self._run, x_UD, qkv_UE)
+        pooled = self.device.map(run, passes, np.split(inverse, len(passes)))
         with self.device.computing():
             x_SD, mixed_SD = (torch.cat(parts) for parts in zip(*pooled, strict=True))
-            embedded = _in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
+            embedded = self._in_chunks(self._finish, _TEXTS_PER_CHUNK, x_SD, mixed_SD)
         segment_S = np.concatenate([packed.segment_S for packed in passes])
         return embedded.cpu()[np.argsort(segment_S)]
 
@@ -123,14 +123,14 @@ class TextEncoder:
         tower, first = self.tower, self.tower.transformer.resblocks[0]
         dtype = tower.transformer.get_cast_dtype()
         x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
-        return x_UD, _in_chunks(lambda x: _project(first, x), self.num_positions, x_UD)
+        return x_UD, self._in_chunks(lambda x: _project(first, x), self.num_positions, x_UD)
 
-    def _run(self, packed: Pass, x_UD: Tensor, qkv_UE: Tensor, at_M: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, x_UD: Tensor, qkv_UE: Tensor, packed: Pass, index_M: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return of each segment's last position what enters the last block, and what it attended to."""
         rows = [
             (self.device.move(index_RW), self.device.move(mask_RWW)) for index_RW, mask_RWW in packed.rows
         ]
-        source_M, last_S = self.device.move(packed.source_M), self.device.move(packed.last_S)
+        at_M, source_M, last_S = map(self.device.move, (index_M, packed.source_M, packed.last_S))
         blocks = self.tower.transformer.resblocks
         with self.device.computing():
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
@@ -149,22 +149,21 @@ class TextEncoder:
             x = x @ tower.text_projection
         return normalise(x.float())
 
+    def _in_chunks(self, run: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
+        """Return ``run(*tensors)`` on rows padded to chunks of one size: a row depends on itself alone."""
+
+        def run_chunk(*parts: Tensor) -> Tensor:
+            return run(*(F.pad(part, (0, 0, 0, size - len(part))) for part in parts))
+
+        chunks = self.device.map(run_chunk, *(tensor.split(size) for tensor in tensors))
+        return torch.cat(chunks)[: len(tensors[0])]
+
     def _embed_plain(self, token_KN: np.ndarray) -> Tensor:
         def encode(token: Tensor) -> Tensor:
             return normalise(self.model.encode_text(token).float())
 
         size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # no texts still have a width
-        return _in_chunks(encode, size, self.device.move(token_KN)).cpu()
-
-
-def _in_chunks(function: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
-    """Return ``function(*tensors)`` run on rows padded to chunks of one size: rows depend on themselves."""
-    num_rows = len(tensors[0])
-    parts = [
-        function(*(F.pad(part, (0, 0, 0, size - len(part))) for part in parts))
-        for parts in zip(*(tensor.split(size) for tensor in tensors), strict=True)
-    ]
-    return torch.cat(parts)[:num_rows]
+        return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()
 
 
 def _project(block: nn.Module, x_MD: Tensor) -> Tensor:
