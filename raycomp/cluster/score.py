@@ -46,8 +46,8 @@ from raycomp.shards.paths import ShardPath, join_uri
 from raycomp.shards.reader import read_shard
 from raycomp.shards.scores import read_columns, write_table
 
-# Rows that a scorer takes at a time, by thread of a CPU or for a GPU: enough to fill its passes, few enough to
-# keep a small run moving.
+# Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
+# to keep a small run moving.
 _PAIRS_PER_CALL = {"cpu": 32, "gpu": 512}
 _CAPTIONS_PER_CALL = {"cpu": 128, "gpu": 1024}
 
