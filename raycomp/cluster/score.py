@@ -16,10 +16,11 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from raycomp.cluster.choose import cut_pool
 from raycomp.cluster.dedupe import mark_duplicates
+from raycomp.cluster.merge import merge_aligned, merge_scores
 from raycomp.cluster.progress import DEVICE, ON_SCORERS
 from raycomp.cluster.session import Session
 from raycomp.cluster.source import ItemSource
-from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
+from raycomp.cluster.waves import Phase, Stats, stage_part
 from raycomp.config import CurateConfig, TooMuchBadData
 from raycomp.loops.align import Align
 from raycomp.loops.attribute import Attribute, parse
@@ -42,9 +43,9 @@ from raycomp.schema import (
     scores_schema,
 )
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import ShardPath, join_uri
+from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import read_shard
-from raycomp.shards.scores import read_columns, write_table
+from raycomp.shards.scores import read_columns
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
 # to keep a small run moving.
@@ -142,7 +143,7 @@ def align_all(job: Job) -> Stats:
         "align",
         job.work,
         job.config.waves.shards_per_wave,
-        _merge_aligned,
+        merge_aligned,
         (job.work.at("aligned"), job.aligned_schema),
         job.stage_workers,
     )
@@ -191,19 +192,13 @@ def _read_timed(read: Callable[[Any], Iterator[pa.Table]], item: Any) -> Iterato
         yield add_seconds(table, "read", time.perf_counter() - started)
 
 
-def _merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
-    table = read_parts(parts_uri, names)
-    write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
-    return len(table)
-
-
 def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
     phase = Phase(
         "attribute",
         job.work,
         job.config.waves.shards_per_wave,
-        _merge_scores,
+        merge_scores,
         (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
         job.stage_workers,
     )
@@ -253,22 +248,3 @@ def _load_pool(
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
         yield table.slice(start, block_rows)
-
-
-def _merge_scores(
-    ordinal: int, parts_uri: str, names: list[str], aligned_uri: str, scores_uri: str, schema: pa.Schema
-) -> int:
-    """Join a shard's aligned rows with what attribution found for those in the pool."""
-    aligned = read_columns(join_uri(aligned_uri, f"{ordinal:05d}.parquet"))
-    found = read_parts(parts_uri, names)
-    added: list[dict | None] = [None] * len(aligned)
-    for row in [] if found is None else found.to_pylist():
-        added[row[POSITION]] = row
-    statuses = zip(aligned[STATUS].to_pylist(), added, strict=True)
-    columns = {STATUS: pa.array([row[STATUS] if row else status for status, row in statuses], pa.string())}
-    for name in ATTRIBUTED_SCHEMA.names[2:]:
-        values = [row and row[name] for row in added]
-        columns[name] = pa.array(values, ATTRIBUTED_SCHEMA.field(name).type)
-    target = join_uri(scores_uri, f"{ordinal:05d}.parquet")
-    write_table(add_columns(aligned, columns).select(schema.names), target, schema)
-    return len(aligned)
