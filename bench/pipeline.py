@@ -37,9 +37,16 @@ CAPTIONS_PER_CALL = 256
 
 def read_prepared(config: CurateConfig, spec: ScorerSpec) -> Iterator[pa.Table]:
     """Yield the input's blocks, decoded and tokenised."""
-    for shard in expand_input(config.input):
+    for shard in expand_input(config.input, config.prepare.stored_embeddings):
         for block in read_shard(shard, BLOCK_ROWS):
-            yield prepare(block, config.scorer, spec, config.prepare.max_pixels)
+            yield prepare(
+                block,
+                config.scorer,
+                spec,
+                config.prepare.max_pixels,
+                config.extra_columns,
+                config.prepare.fast_decode,
+            )
 
 
 def attribute_best(config: CurateConfig, aligned: pa.Table, attribute: Attribute) -> pa.Table:

@@ -3,7 +3,7 @@
     python -m bench.precision --set input=out/photos/flickr8k_800 --set scorer.model=ViT-B-32 \\
         --set scorer.weights=random:0
 
-Every dial of a curation may be set. Both precisions score the same rows in one process; each attributes the
+Every dial of a curation may be set but the precision. Both precisions score the same rows in one process; each attributes the
 pool of the fp32 alignment, so that the second gate is compared on the same rows. Overlap of kept sets alone
 flatters: two random choices of 5/7 of a pool share 0.71 of it; ``chance`` stands beside each. Last line one
 JSON object.
@@ -51,6 +51,10 @@ def compare(full_N: np.ndarray, half_N: np.ndarray, num_kept: int) -> dict[str, 
     kept, dropped = (
         [set(r[part].tolist()) for r in ranks] for part in (slice(num_kept), slice(num_kept, None))
     )
+    if not kept[0] or not dropped[0]:
+        raise ValueError(
+            f"keeping {num_kept} of {len(full_N)} rows compares nothing; keep some and drop some"
+        )
     return {
         "spearman": float(spearman(full_N, half_N)),
         "pearson": float(pearson(full_N, half_N)),
@@ -70,7 +74,9 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value")
     settings = dict(text.split("=", 1) for text in parser.parse_args().set)
     config = override_all(CurateConfig(), settings)
-    half = replace(config, scorer=replace(config.scorer, precision="bf16"))
+    config, half = (
+        replace(config, scorer=replace(config.scorer, precision=name)) for name in ("fp32", "bf16")
+    )
     aligned = {"fp32": align_all(config), "bf16": align_all(half)}
     score = {name: table[ALIGNMENT].to_numpy() for name, table in aligned.items()}
     num_pool = exact_share(config.align.keep, len(score["fp32"]))

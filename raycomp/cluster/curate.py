@@ -62,6 +62,11 @@ def curate(
     check_writable(folder.uri)
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
+    if not spec.shares_prefixes:
+        say(
+            f"{config.scorer.model}: its text tower is not causal with the result at end-of-text; "
+            f"every counterfactual is encoded whole"
+        )
     again = {"attribute.keep": round(0.8 * config.attribute.keep, 4)}
     commands = {
         "Rerun": command_line("raycomp curate", changed_dials(config), folder.uri),

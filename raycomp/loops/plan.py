@@ -71,7 +71,7 @@ def plan(config: CurateConfig) -> str:
         f"shards    {len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
         f"samples   about {samples:,}, {in_first:,} of them in the first shard",
         f"scores    about {stored / 1e9:,.3f} GB",
-        f"measured  {len(table):,} rows, one worker on {align.clip.device.torch}",
+        f"measured  {len(table):,} rows, one worker on {align.clip.device.place}",
     ]
     return "\n".join([*facts, *_tell_time(config, samples, len(table), seconds)])
 

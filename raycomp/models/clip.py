@@ -25,7 +25,7 @@ from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.models.device import Device
 from raycomp.models.images import ImageSpec
-from raycomp.models.text import TextEncoder
+from raycomp.models.text import TextEncoder, find_tower
 
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
@@ -38,6 +38,8 @@ class ScorerSpec:
     image: ImageSpec
     context_length: int
     embedding_dim: int
+    shares_prefixes: bool
+    """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
     fingerprint: str
     """SHA-256 of a weights file; for a tag or seed, its name: enough to tell two scorers apart."""
 
@@ -64,7 +66,7 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
         resize_mode=cfg["resize_mode"],
         fill_color=cfg["fill_color"],
     )
-    return ScorerSpec(image, text.context_length, dim, _fingerprint(config))
+    return ScorerSpec(image, text.context_length, dim, find_tower(model) is not None, _fingerprint(config))
 
 
 def _fingerprint(config: ScorerConfig) -> str:
@@ -144,13 +146,13 @@ class Clip:
 
     def __init__(self, config: ScorerConfig, device: str | None = None, num_threads: int | None = None):
         self.device = Device(device, num_threads)
-        self.model = _create(config).to(self.device.torch)
-        self.images_per_pass = _IMAGES_PER_PASS[self.device.torch.type]
+        self.model = _create(config).to(self.device.place)
+        self.images_per_pass = _IMAGES_PER_PASS[self.device.place.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         self.text = TextEncoder(self.model, self.device)
         cfg = open_clip.get_model_preprocess_cfg(self.model)
-        self.mean_3 = torch.tensor(cfg["mean"], device=self.device.torch).view(3, 1, 1)
-        self.std_3 = torch.tensor(cfg["std"], device=self.device.torch).view(3, 1, 1)
+        self.mean_3 = torch.tensor(cfg["mean"], device=self.device.place).view(3, 1, 1)
+        self.std_3 = torch.tensor(cfg["std"], device=self.device.place).view(3, 1, 1)
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:

@@ -19,10 +19,13 @@ class Device:
     """
 
     def __init__(self, name: str | None = None, num_threads: int | None = None):
-        self.torch = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.is_gpu = self.torch.type == "cuda"
-        self._copies = torch.cuda.Stream(self.torch) if self.is_gpu else None
+        self.place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.is_gpu = self.place.type == "cuda"
+        self._copies = torch.cuda.Stream(self.place) if self.is_gpu else None
         self._threads = None if self.is_gpu else ThreadPoolExecutor(num_threads or torch.get_num_threads())
+        if self.is_gpu:
+            # cuDNN's attention plans anew for every number of rows, and might add up in another order.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self._intervals: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def move(self, array: np.ndarray) -> Tensor:
@@ -31,8 +34,8 @@ class Device:
         if self._copies is None:
             return tensor
         with torch.cuda.stream(self._copies):
-            moved = tensor.pin_memory().to(self.torch, non_blocking=True)
-        current = torch.cuda.current_stream(self.torch)
+            moved = tensor.pin_memory().to(self.place, non_blocking=True)
+        current = torch.cuda.current_stream(self.place)
         current.wait_stream(self._copies)
         moved.record_stream(current)
         return moved
@@ -56,7 +59,7 @@ class Device:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Count what the block gives a GPU to do as busy time."""
+        """Count a GPU as busy from the block's first kernel to its last: gaps between them included."""
         if not self.is_gpu:
             yield
             return
@@ -70,7 +73,7 @@ class Device:
         """Return the GPU's busy seconds since the last call, None on a CPU; waits for it to finish."""
         if not self.is_gpu:
             return None
-        torch.cuda.synchronize(self.torch)
+        torch.cuda.synchronize(self.place)
         seconds = sum(start.elapsed_time(end) for start, end in self._intervals) / 1000
         self._intervals.clear()
         return seconds

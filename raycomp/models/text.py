@@ -32,13 +32,16 @@ _TEXTS_PER_CHUNK = 128
 
 
 def find_tower(model: nn.Module) -> nn.Module | None:
-    """Return the text tower if prefixes are exact in it: causal, pooled at end-of-text, plain blocks."""
+    """Return the text tower if prefixes are exact in it: causal, of plain blocks, pooled at the highest id.
+
+    That is CLIP's end-of-text token, and with CLIP's tokens every text begins with one and the same.
+    """
     tower = getattr(model, "text", model)
     pool = getattr(tower, "text_pool_type", getattr(tower, "pool_type", None))
     blocks = getattr(getattr(tower, "transformer", None), "resblocks", None)
     is_plain = (
         blocks is not None
-        and pool in ("argmax", "eos")
+        and pool == "argmax"
         and getattr(tower, "attn_mask", None) is not None
         and getattr(tower, "cls_emb", None) is None
         and all(isinstance(getattr(block, "attn", None), nn.MultiheadAttention) for block in blocks)
@@ -56,7 +59,7 @@ class TextEncoder:
         self.device = device
         self.tower = find_tower(model)
         context = getattr(model, "text", model).context_length
-        self.num_positions = max(_POSITIONS_PER_PASS[device.torch.type], 2 * context)
+        self.num_positions = max(_POSITIONS_PER_PASS[device.place.type], 2 * context)
 
     @torch.inference_mode()
     def embed(
@@ -68,13 +71,13 @@ class TextEncoder:
         order, belong to each caption and have its number of tokens (Go et al., arXiv 2605.22651, Eq. 4), else
         ValueError.
         """
-        if other_TN is None or count_G is None:
+        if other_TN is None:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
         token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
         if self.tower is None or not len(token_KN):
             text_KD = self._embed_plain(token_KN)
             return text_KD[: len(caption_GN)], text_KD[len(caption_GN) :]
-        length_K = self._find_last(token_KN) + 1
+        length_K = token_KN.argmax(1) + 1
         owner_T = np.repeat(np.arange(len(caption_GN)), count_G)
         self._check(token_KN, length_K, owner_T)
         changed_TN = token_KN[len(caption_GN) :] != token_KN[owner_T]
@@ -85,14 +88,6 @@ class TextEncoder:
         is_caption_S = segments.text_S < len(caption_GN)
         _, first_S = np.unique(segments.text_S[is_caption_S], return_index=True)  # parts repeat a caption
         return text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
-
-    def _find_last(self, token_KN: np.ndarray) -> np.ndarray:
-        """Return where in each text the tower pools."""
-        pool = getattr(self.tower, "text_pool_type", getattr(self.tower, "pool_type", None))
-        if pool == "argmax":
-            return token_KN.argmax(1)
-        eos = getattr(self.tower, "text_eos_id", getattr(self.tower, "eos_id", None))
-        return (token_KN == eos).argmax(1)
 
     def _check(self, token_KN: np.ndarray, length_K: np.ndarray, owner_T: np.ndarray) -> None:
         length_T = length_K[len(length_K) - len(owner_T) :]
@@ -160,7 +155,8 @@ class TextEncoder:
 
     def _embed_plain(self, token_KN: np.ndarray) -> Tensor:
         def encode(token: Tensor) -> Tensor:
-            return normalise(self.model.encode_text(token).float())
+            with self.device.computing():
+                return normalise(self.model.encode_text(token).float())
 
         size = _TEXTS_PER_CHUNK if len(token_KN) else 1  # no texts still have a width
         return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()

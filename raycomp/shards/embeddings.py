@@ -22,6 +22,7 @@ from pyarrow import fs
 
 from raycomp.schema import IMAGE_EMBEDDING
 from raycomp.shards.paths import ShardPath, resolve
+from raycomp.shards.table import Watched
 
 _CHECKS_AT_ONCE = 16
 # What is asked of the storage at once, to see a header and to read all rows.
@@ -54,14 +55,15 @@ def _check(shard: ShardPath, model: str, width: int) -> None:
     try:
         with _open_array(shard, _HEADER_BYTES) as array:
             pass
+        num_rows = _count_rows(shard)
     except OSError as error:
-        raise ValueError(f"{shard.embeddings}: cannot be read: {' '.join(str(error).split())}") from error
+        line = " ".join(str(error).split())
+        raise ValueError(f"{shard.uri} or {shard.embeddings}: cannot be read: {line}") from error
     if array.width != width:
         raise ValueError(
             f"scorer.model={model!r}: its embeddings have {width} values, those in {shard.embeddings} "
             f"{array.width}; name the model that made them"
         )
-    num_rows = _count_rows(shard)
     if num_rows not in (None, array.num_rows):
         raise ValueError(
             f"input={shard.uri!r}: has {num_rows} rows, {shard.embeddings} {array.num_rows}; must be as many"
@@ -69,12 +71,16 @@ def _check(shard: ShardPath, model: str, width: int) -> None:
 
 
 def _count_rows(shard: ShardPath) -> int | None:
+    """Return what the Parquet's footer says, None where it is damaged; OSError where the storage fails."""
     filesystem, path = resolve(shard.uri)
-    try:
-        with filesystem.open_input_file(path) as file:
-            return pq.read_metadata(file).num_rows
-    except (pa.ArrowException, OSError):
-        return None
+    with filesystem.open_input_file(path) as file:
+        watched = Watched(file)
+        try:
+            return pq.read_metadata(pa.PythonFile(watched, "r")).num_rows
+        except (pa.ArrowException, OSError):
+            if watched.failed:
+                raise
+            return None
 
 
 def add_embeddings(tables: Iterable[pa.Table], shard: ShardPath) -> Iterator[pa.Table]:

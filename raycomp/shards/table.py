@@ -40,7 +40,7 @@ class _BrokenTable(Exception):
         self.status = status
 
 
-class _Watched:
+class Watched:
     """A file that remembers whether it failed: Arrow raises OSError for damaged data too."""
 
     def __init__(self, file: Any):
@@ -112,7 +112,7 @@ def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSyste
 
 def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (position of the first row, batch), only of row groups with a wanted position (None = all)."""
-    watched = _Watched(file)
+    watched = Watched(file)
     status = schema.UNREADABLE_SHARD
     try:
         parquet = pq.ParquetFile(pa.PythonFile(watched, "r"), pre_buffer=False, buffer_size=1 << 20)

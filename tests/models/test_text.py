@@ -91,6 +91,33 @@ def assert_equals_plain(model: torch.nn.Module, texts: Texts) -> None:
         assert (shared - encode_plain(model, token_KN)).abs().max() < 1e-5
 
 
+def test_threads_change_no_bit():
+    model, texts = make_model(), draw_texts(40, seed=8)
+    one, three = (
+        TextEncoder(model, Device("cpu", num)).embed(texts.caption_GN, texts.other_TN, texts.count_G)
+        for num in (1, 3)
+    )
+    assert torch.equal(one[0], three[0]) and torch.equal(one[1], three[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_gpu_encodes_as_plain_and_to_the_same_bits_in_any_company(precision):
+    model = make_model().to("cuda", precision)
+    encoder, texts = TextEncoder(model, Device("cuda")), draw_texts(64, seed=9)
+    together = embed(encoder, texts)
+    with torch.inference_mode():
+        token_GN = torch.from_numpy(texts.caption_GN).to("cuda")
+        plain_GD = F.normalize(model.encode_text(token_GN).float(), dim=-1).cpu()
+    largest = (torch.stack([text_KD[0] for text_KD in together]) - plain_GD).abs().max()
+    assert largest < (1e-5 if precision == torch.float32 else 0.05)
+    for size in (1, 7):
+        for start in range(0, 64, size):
+            chosen = list(range(start, min(64, start + size)))
+            for i, text_KD in zip(chosen, embed(encoder, texts.take(chosen)), strict=True):
+                assert torch.equal(text_KD, together[i])
+
+
 @pytest.mark.parametrize("custom_text", [False, True])
 def test_equals_plain_encoding_at_full_context(custom_text):
     model = make_model(custom_text)
@@ -173,6 +200,11 @@ def test_texts_that_begin_differently_are_refused():
     token_GN[1, 0] = 7
     with pytest.raises(ValueError, match="start token"):
         TextEncoder(make_model(), CPU).embed(token_GN)
+
+
+def test_a_tower_pooled_by_an_end_token_of_its_own_takes_the_plain_path():
+    # Its tokenizer may know no start token, and then texts share no first position.
+    assert find_tower(make_model(custom_text=True, pool_type="eos", eos_id=7)) is None
 
 
 def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
