@@ -15,6 +15,7 @@ from ray.data import DataContext
 
 from raycomp.cluster.progress import Progress
 from raycomp.config import ClusterConfig, TooMuchBadData
+from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS, TASK_RETRIES
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,15 +25,6 @@ Result = TypeVar("Result")
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
 _MOST_WAITING = 64
-# What Arrow and botocore say where a storage request fails that may pass the next time.
-_STORAGE_ERRORS = (
-    "AWS Error",
-    "NETWORK_CONNECTION",
-    "SLOW_DOWN",
-    "SlowDown",
-    "Connection reset",
-    "timed out",
-)
 
 
 @dataclass(frozen=True)
@@ -124,8 +116,8 @@ def _settle_data_context() -> None:
     # Half an hour without progress is normal while a spot GPU is awaited; the default would end the job.
     context.execution_no_progress_timeout_s = 4 * 3600
     # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both dials.
-    context.retried_map_errors = list(_STORAGE_ERRORS)
-    context.max_map_retries = 5
+    context.retried_map_errors = list(STORAGE_ERRORS)
+    context.max_map_retries = MAP_RETRIES
     # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.
     context.actor_init_retry_on_errors = True
     context.max_consecutive_actor_init_deaths = 5
@@ -161,7 +153,7 @@ def map_tasks(
 
     A bounded number of results waits, so the driver's memory does not grow with the number of items.
     """
-    task = ray.remote(num_cpus=1, max_retries=5, retry_exceptions=[OSError])(function)
+    task = ray.remote(num_cpus=1, **TASK_RETRIES)(function)
     shared = [ray.put(arg) for arg in args]
     progress = Progress(label, len(items), {})
     waiting = deque(task.remote(item, *shared) for item in items[:_MOST_WAITING])

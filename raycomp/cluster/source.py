@@ -13,10 +13,10 @@ from ray.data import Datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import ReadTask
 
+from raycomp.shards.retries import READ_ATTEMPTS, READ_PAUSE_S
+
 Item = TypeVar("Item")
 
-_ATTEMPTS = 6
-_FIRST_PAUSE_S = 0.5
 # These do not pass by waiting.
 _FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 
@@ -46,11 +46,11 @@ class ItemSource(Datasource):
 
 
 def read_again(
-    read: Callable[[Item], Iterator[pa.Table]], item: Item, first_pause_s: float = _FIRST_PAUSE_S
+    read: Callable[[Item], Iterator[pa.Table]], item: Item, first_pause_s: float = READ_PAUSE_S
 ) -> Iterator[pa.Table]:
     """Yield the tables of ``read(item)``; after an OSError read anew, skipping what was yielded."""
     num_yielded = 0
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(READ_ATTEMPTS):
         try:
             for i, table in enumerate(read(item)):
                 if i >= num_yielded:
@@ -60,6 +60,6 @@ def read_again(
         except _FINAL:
             raise
         except OSError:
-            if attempt == _ATTEMPTS - 1:
+            if attempt == READ_ATTEMPTS - 1:
                 raise
             time.sleep(first_pause_s * 2**attempt)

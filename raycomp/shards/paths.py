@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
+from raycomp.shards.retries import s3_patience
+
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 CLIP_RETRIEVAL = "clip_retrieval"
 
@@ -64,10 +66,14 @@ def resolve(uri: str) -> tuple[fs.FileSystem, str]:
 
 @lru_cache(maxsize=64)
 def _open_s3(bucket: str, endpoint: str | None, region: str | None) -> fs.S3FileSystem:
+    # An object of less than 10 MB then goes up as one request, not three, and an upload cut short leaves no
+    # parts behind that cost money; a bucket that is missing is found when the file is closed.
+    options = {"allow_delayed_open": True, **s3_patience()}
     if not endpoint:
-        return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket))
+        return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket), **options)
     parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
-    return fs.S3FileSystem(endpoint_override=parts.netloc, scheme=parts.scheme, region=region or "us-east-1")
+    region = region or "us-east-1"
+    return fs.S3FileSystem(endpoint_override=parts.netloc, scheme=parts.scheme, region=region, **options)
 
 
 def absolute_uri(uri: str) -> str:

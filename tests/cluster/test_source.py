@@ -23,7 +23,7 @@ class Flaky:
             yield pa.table({"item": [item], "i": [i]})
 
 
-@pytest.mark.parametrize("failures", [(), (0,), (3,), (3, 3, 5), (2, 0, 4), (5, 5, 5, 5, 5)])
+@pytest.mark.parametrize("failures", [(), (0,), (3,), (3, 3), (2, 0), (3, 5), (5, 5)])
 def test_reading_again_skips_what_was_yielded(failures):
     flaky = Flaky(*failures, error=OSError("reset"))
     tables = list(read_again(flaky, "a", first_pause_s=0))

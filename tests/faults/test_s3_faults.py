@@ -1,0 +1,158 @@
+"""A curation on an S3 whose requests fail: the bytes of an undisturbed one, or one line and a restart."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import raycomp
+from raycomp.config import CurateConfig
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import resolve
+from tests.cluster.corpus import write_world_shards
+from tests.faults.proxy import FAULTS, Proxy, run_proxy
+
+NUM, PER_SHARD = 80, 20
+SECRET = "testing-secret"
+SEED = 3
+# A few in a hundred of each; a silence costs the client ten seconds, so these are fewer.
+MIXED = {"500": 0.02, "503": 0.02, "reset_get": 0.06, "reset_put": 0.04, "timeout": 0.005, "slow": 0.05}
+DOWN = {"503": 1.0}
+
+
+@pytest.fixture
+def proxy(s3_store, monkeypatch) -> Iterator[Proxy]:
+    """A proxy before the S3 server; the environment leads to it, the server's own endpoint stays open."""
+    with run_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, dict[str, str]]:
+    """The config of a curation on disk, and the digests of what it wrote."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = CurateConfig(input=write_world_shards(folder / "in", NUM, PER_SHARD), scorer=tiny_scorer)
+    raycomp.curate(config, str(folder / "out"))
+    return config, digests(Folder(str(folder / "out")))
+
+
+@pytest.fixture(scope="module")
+def world(undisturbed, bucket) -> str:
+    """The same input on S3."""
+    for path in Path(undisturbed[0].input).glob("*.tar"):
+        Folder(f"{bucket}/world").write_bytes(path.read_bytes(), path.name)
+    return f"{bucket}/world"
+
+
+def digests(folder: Folder) -> dict[str, str]:
+    names = [(part, name) for part in ("scores", "subset", "shards") for name in folder.list_names(part)]
+    return {"/".join(name): hashlib.sha256(folder.read_bytes(*name)).hexdigest() for name in names}
+
+
+def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.CompletedProcess:
+    dials = {
+        "input": world,
+        "scorer.model": config.scorer.model,
+        "scorer.weights": config.scorer.weights,
+        "materialize": "true",
+        "waves.shards_per_wave": "1",
+    }
+    line = [sys.executable, "-m", "raycomp", "curate", "--out", out]
+    done = subprocess.run(
+        [*line, *(f"--set={name}={value}" for name, value in dials.items())], capture_output=True, text=True
+    )
+    assert SECRET not in done.stdout + done.stderr
+    return done
+
+
+def check_equal(out: Folder, expected: dict[str, str]) -> None:
+    """Compare what is in S3, asked without faults; look for the secret in what people read."""
+    assert digests(out) == expected
+    assert out.exists("report.html") and not out.exists("work")
+    for name in ("run.json", "report.html"):
+        assert SECRET.encode() not in out.read_bytes(name)
+
+
+def tell(proxy: Proxy, what: str) -> None:
+    """Print the run's line of the table: pytest shows it with -s, and where the test fails."""
+    print(f"\n{what}: seed {SEED}, {len(proxy.seen)} requests, disturbed {dict(proxy.faults())}")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_mended_by_the_client(fault, proxy, bucket):
+    filesystem, path = resolve(f"{bucket}/small")
+    data = bytes(range(256)) * 40
+    # The client waits in vain once, then asks again.
+    share, count = (0.1, 4) if fault == "timeout" else (0.3, 20)
+    proxy.start({fault: share}, SEED)
+    for i in range(count):
+        with filesystem.open_output_stream(f"{path}/{i}") as stream:
+            stream.write(data)
+        with filesystem.open_input_file(f"{path}/{i}") as file:
+            assert file.read() == data
+    tell(proxy, f"{fault} alone")
+    assert proxy.faults()[fault] >= 1
+
+
+@pytest.mark.slow
+def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
+    filesystem, path = resolve(f"{bucket}/down")
+    proxy.start(DOWN)
+    with pytest.raises(OSError, match="AWS Error") as error:
+        filesystem.get_file_info(path)
+    assert SECRET not in str(error.value)
+    assert len(proxy.seen) > 1
+
+
+@pytest.mark.ray
+def test_all_faults_at_once_change_no_byte(proxy, undisturbed, world):
+    config, expected = undisturbed
+    out = Folder(f"{world}-mixed")
+    proxy.start(MIXED, SEED)
+    done = run_curate(config, world, out.uri)
+    tell(proxy, "all at once")
+    found = proxy.faults()
+    assert done.returncode == 0, done.stderr
+    assert sum(found.values()) >= 10 and {"503", "reset_get"} <= set(found)
+    proxy.start({})
+    check_equal(out, expected)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_changes_no_byte(fault, proxy, undisturbed, world):
+    config, expected = undisturbed
+    out = Folder(f"{world}-{fault}".replace("_", "-"))
+    proxy.start({fault: {"timeout": 0.03, "slow": 0.2}.get(fault, 0.1)}, SEED)
+    done = run_curate(config, world, out.uri)
+    tell(proxy, fault)
+    assert done.returncode == 0, done.stderr
+    assert proxy.faults()[fault] >= 1
+    proxy.start({})
+    check_equal(out, expected)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [60, 160, 260])
+def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start, proxy, undisturbed, world):
+    config, expected = undisturbed
+    out = Folder(f"{world}-down-{start}")
+    proxy.start(DOWN, start=start)
+    done = run_curate(config, world, out.uri)
+    tell(proxy, f"down after {start} requests, exit {done.returncode}")
+    print(done.stderr[-2000:])
+    assert done.returncode not in (0, 130)
+    assert "AWS Error" in done.stderr.strip().splitlines()[-1]
+    proxy.start({})
+    for name in (("run.json",), *(("work", "waves", name) for name in out.list_names("work", "waves"))):
+        assert SECRET.encode() not in out.read_bytes(*name)
+    again = run_curate(config, world, out.uri)
+    assert again.returncode == 0, again.stderr
+    check_equal(out, expected)
