@@ -4,9 +4,10 @@
 
 Naive: open_clip's ``encode_text`` of every caption and counterfactual at 77 tokens. Cut: the same blocks with
 texts sorted by length and the context cut to the longest of a batch; side by side: its batches on a thread
-each, as the shared-prefix encoder's passes are, so that prefixes alone make the difference. Free: the shared-prefix encoder without
-fixed shapes, each thread's share of a call's positions in one pass: what batch invariance costs. All in turn
-on the same captions of flickr8k_800, ViT-B/16, random weights; last line one JSON object.
+each, as the shared-prefix encoder's passes are, so that prefixes alone make the difference. Free: the
+shared-prefix encoder without fixed shapes, each thread's share of a call's positions in one pass: what batch
+invariance costs. All in turn on the same captions of flickr8k_800, ViT-B/16, random weights; last line one
+JSON object.
 """
 
 import argparse

@@ -5,9 +5,9 @@
 Stock: a DataLoader of two workers with open_clip's own preprocessing and tokenizer, batches of 64, images and
 captions at 77 tokens encoded by open_clip, cosines. Cut: the same with the context cut to the longest caption
 of a batch. raycomp: the stages of a curation in one process, alignment of all pairs, parsing and attribution
-of the best 70 %, a thread per pass where stock splits each batch over the threads. Decode apart: pixels and tokens lie ready in memory before the clock starts; included: from
-files and tars. Models are loaded before the clock. In turn; real photos, ViT-B/16, random weights; last line
-one JSON object.
+of the best 70 %, a thread per pass where stock splits each batch over the threads. Decode apart: pixels and
+tokens lie ready in memory before the clock starts; included: from files and tars. Models are loaded before
+the clock. In turn; real photos, ViT-B/16, random weights; last line one JSON object.
 """
 
 import argparse
