@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raycomp.cluster.choose import choose
+from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
 from raycomp.cluster.record import (
@@ -73,14 +74,26 @@ def curate(
         "Choose again": command_line(f"raycomp select {shlex.quote(folder.uri)}", again, f"{folder.uri}-2"),
     }
     run = describe_run("curate", config, _fingerprint(config, shards, spec), commands)
-    finished = _open_run(folder, run, say)
-    if finished:
-        return finished
+    with hold_lease(folder) as lease:
+        finished = _open_run(folder, run, say)
+        return finished or _curate(run, config, spec, shards, folder, lease, say, extra_tables)
+
+
+def _curate(
+    run: dict[str, Any],
+    config: CurateConfig,
+    spec: ScorerSpec,
+    shards: list[ShardPath],
+    folder: Folder,
+    lease: Lease,
+    say: Say,
+    extra_tables: MakeTables | None,
+) -> dict[str, Any]:
     with connect(config.cluster) as session:
         if folder.is_local and session.num_nodes > 1:
             say(f"{folder.uri} is a local folder: all {session.num_nodes} nodes must share it")
         work = Folder(folder.at("work"))
-        job = Job(config, spec, shards, folder, work, session)
+        job = Job(config, spec, shards, folder, work, session, lease.check)
         stats = score(job)
         scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
         choice = choose(scores, config, folder, work)
@@ -89,6 +102,7 @@ def curate(
             materialize(choice, shards, scores, folder, work)
         tables = extra_tables(scores) if extra_tables else []
         publish_report(folder, run, config, choice, scores, shards, tables)
+    lease.check()
     return _finish(folder, run, say)
 
 
@@ -111,19 +125,21 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         raise ValueError(
             f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
         )
-    finished = _open_run(folder, run, say)
-    if finished:
-        return finished
-    with connect(config.cluster):
-        work = Folder(folder.at("work"))
-        scores = list_scores(curated, origin.uri)
-        choice = choose(scores, config, folder, work)
-        known = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
-        run = close_run({**run, **known, "scores": origin.at("scores")}, config, choice, {}, {})
-        if wants_shards(config, folder):
-            materialize(choice, shards, scores, folder, work)
-        publish_report(folder, run, config, choice, scores, shards, [])
-    return _finish(folder, run, say)
+    with hold_lease(folder) as lease:
+        finished = _open_run(folder, run, say)
+        if finished:
+            return finished
+        with connect(config.cluster):
+            work = Folder(folder.at("work"))
+            scores = list_scores(curated, origin.uri)
+            choice = choose(scores, config, folder, work)
+            known = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
+            run = close_run({**run, **known, "scores": origin.at("scores")}, config, choice, {}, {})
+            if wants_shards(config, folder):
+                materialize(choice, shards, scores, folder, work)
+            publish_report(folder, run, config, choice, scores, shards, [])
+        lease.check()
+        return _finish(folder, run, say)
 
 
 def _open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.cluster.choose import Choice
+from raycomp.cluster.lease import LEASE
 from raycomp.cluster.progress import DEVICE, ON_SCORERS, name_bottleneck
 from raycomp.cluster.waves import Stats
 from raycomp.config import CurateConfig, flatten, to_dict
@@ -59,7 +60,7 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
     try:
         if folder.exists(RUN):
             return folder.read_json(RUN)
-        names = folder.list_names()
+        names = [name for name in folder.list_names() if name != LEASE]
     except OSError as error:
         line = " ".join(str(error).split())
         raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error

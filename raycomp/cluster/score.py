@@ -63,6 +63,8 @@ class Job:
     out: Folder
     work: Folder
     session: Session
+    check_lease: Callable[[], None] = lambda: None
+    """Raises where another run took the folder over; asked before every commit."""
 
     @property
     def ordinals(self) -> list[int]:
@@ -146,6 +148,7 @@ def align_all(job: Job) -> Stats:
         merge_aligned,
         (job.work.at("aligned"), job.aligned_schema),
         job.stage_workers,
+        job.check_lease,
     )
     return phase.run(job.ordinals, partial(_align_dataset, job), None)
 
@@ -201,6 +204,7 @@ def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
         merge_scores,
         (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
         job.stage_workers,
+        job.check_lease,
     )
     totals = dict(zip(job.ordinals, pool_sizes, strict=True))
     return phase.run(job.ordinals, partial(_attribute_dataset, job, pool), totals)

@@ -163,6 +163,8 @@ class Phase:
     merge_args: tuple
     workers: dict[str, int]
     """How many workers each stage has."""
+    check: Callable[[], None] = lambda: None
+    """Asked before every commit; raises where this run may not commit."""
 
     def run(
         self, ordinals: list[int], make: Callable[[list[int], str], Dataset], totals: dict[int, int] | None
@@ -277,6 +279,7 @@ class _Run:
 
     def _commit(self, wave: int) -> None:
         """Write the wave's manifest. How long that takes, only the next manifest can tell."""
+        self.phase.check()
         shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
         stats.add(self._count_wall().to_dict())
         manifest = {"shards": shards, "stats": stats.to_dict()}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+import fsspec
 from pyarrow import fs
 
 from raycomp.shards.paths import join_uri, resolve
@@ -39,6 +40,32 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
         if os.path.exists(temporary):
             os.remove(temporary)
         raise
+
+
+def create_file(uri: str, data: bytes) -> bool:
+    """Write a whole file unless there is one; return whether it was written.
+
+    Of several writers at once one succeeds: on a disk by a hard link, on S3 by a conditional PUT, which a
+    server may not know; it then writes over what stands there.
+    """
+    filesystem, path = resolve(uri)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        with new_file(temporary) as file:
+            file.write(data)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.remove(temporary)
+        return True
+    try:
+        # pyarrow.fs has no conditional PUT.
+        fsspec.filesystem("s3").pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    return True
 
 
 def check_writable(folder: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from raycomp.shards.files import new_file
+from raycomp.shards.files import create_file, new_file
 from raycomp.shards.paths import join_uri, resolve
 
 
@@ -57,6 +57,10 @@ class Folder:
     def write_json(self, content: Any, *names: str) -> None:
         """Write a json file, indented for people."""
         self.write_bytes((json.dumps(content, indent=2) + "\n").encode(), *names)
+
+    def create_json(self, content: Any, *names: str) -> bool:
+        """Write a json file unless there is one of that name; return whether it was written."""
+        return create_file(self.at(*names), json.dumps(content).encode())
 
     def remove(self, *names: str) -> None:
         """Remove a file, or a sub-folder with all that is in it; nothing where it is missing."""

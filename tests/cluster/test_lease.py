@@ -1,0 +1,99 @@
+"""One run at a time in a folder, on a disk and on a real S3 server."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raycomp.cluster.lease import LEASE, LeaseLost, hold_lease
+from raycomp.shards.folder import Folder
+
+
+@pytest.fixture(params=["disk", "s3"])
+def folder(request, tmp_path) -> Folder:
+    if request.param == "disk":
+        return Folder(str(tmp_path / "out"))
+    return Folder(f"{request.getfixturevalue('bucket')}/{request.node.name}")
+
+
+def plant(folder: Folder, process: int, host: str, expires_s: float) -> None:
+    expires = (datetime.now(UTC) + timedelta(seconds=expires_s)).isoformat()
+    content = {"holder": "other", "host": host, "process": process, "started": "then", "expires": expires}
+    folder.write_json(content, LEASE)
+
+
+def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
+    with hold_lease(folder):
+        refused = pytest.raises(ValueError, match=f"process {os.getpid()} on {socket.gethostname()}")
+        with refused, hold_lease(folder):
+            raise AssertionError("held twice")
+        assert folder.exists(LEASE)
+    assert not folder.exists(LEASE)
+    with hold_lease(folder) as lease:
+        lease.check()
+
+
+def test_of_many_at_once_one_gets_it(folder):
+    code = (
+        "import sys, time\n"
+        "from raycomp.cluster.lease import hold_lease\n"
+        "from raycomp.shards.folder import Folder\n"
+        "sys.stdin.readline()\n"
+        "try:\n"
+        "    with hold_lease(Folder(sys.argv[1])):\n"
+        "        print('held', flush=True)\n"
+        "        sys.stdin.readline()\n"
+        "except ValueError as error:\n"
+        "    print(error, flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, folder.uri]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    starters = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    for starter in starters:
+        starter.stdin.write("go\n")
+        starter.stdin.flush()
+    said = [starter.stdout.readline() for starter in starters]
+    for starter in starters:
+        starter.communicate("done\n")
+    assert sum(line == "held\n" for line in said) == 1, said
+    assert all("wait for it" in line for line in said if line != "held\n")
+
+
+def test_a_lease_that_expired_is_taken_over(folder):
+    plant(folder, 1, "elsewhere", -1)
+    with hold_lease(folder) as lease:
+        lease.check()
+
+
+def test_the_lease_of_a_dead_process_here_is_taken_over_at_once_elsewhere_it_is_not(folder):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    plant(folder, gone.pid, socket.gethostname(), 60)
+    with hold_lease(folder) as lease:
+        lease.check()
+    plant(folder, gone.pid, "elsewhere", 60)
+    with pytest.raises(ValueError, match=f"process {gone.pid} on elsewhere"), hold_lease(folder):
+        pass
+
+
+def test_a_lease_is_renewed_while_it_is_held(folder):
+    with hold_lease(folder, seconds=0.3):
+        first = folder.read_json(LEASE)
+        deadline = time.monotonic() + 20
+        while folder.read_json(LEASE)["expires"] == first["expires"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        renewed = folder.read_json(LEASE)
+    assert renewed["holder"] == first["holder"] and renewed["expires"] > first["expires"]
+
+
+def test_who_lost_the_lease_may_not_commit_and_leaves_the_new_one_alone(folder):
+    with hold_lease(folder) as lease:
+        plant(folder, 1, "elsewhere", 60)
+        with pytest.raises(LeaseLost, match="went to process 1 on elsewhere"):
+            lease.check()
+    assert json.loads(folder.read_bytes(LEASE))["holder"] == "other"
