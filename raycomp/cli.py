@@ -1,6 +1,7 @@
 """The command line: ``raycomp COMMAND [jobs/FILE.py[:VARIANT]] [--set a.b=value ...] --out DIR``.
 
-Exit codes: 0; 2 the user's mistake; 3 too much bad data; 130 interrupted.
+Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
+over; 130 interrupted.
 """
 
 import argparse
@@ -10,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import CurateConfig, TooMuchBadData, override_all
+from raycomp.config import CurateConfig, LeaseLost, TooMuchBadData, override_all
 
-USER_ERROR, BAD_DATA, INTERRUPTED = 2, 3, 130
+USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,6 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TooMuchBadData as error:
         print(f"raycomp: {error}", file=sys.stderr)
         return BAD_DATA
+    except (OSError, LeaseLost) as error:
+        # What failed in a remote task comes wrapped, with its traceback in its words.
+        line = " ".join(str(getattr(error, "cause", error)).split())
+        where = f"out={args.out!r}: " if "out" in args else ""
+        print(f"raycomp: {where}{line}; once that is mended, the same command goes on", file=sys.stderr)
+        return STORAGE_FAILED
     return 0
 
 

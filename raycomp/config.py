@@ -16,6 +16,10 @@ class TooMuchBadData(Exception):
     """More rows without an alignment than ``max_bad_fraction`` allows."""
 
 
+class LeaseLost(Exception):
+    """Another run took the output folder over; nothing more may be committed there."""
+
+
 def _check(condition: bool, name: str, value: Any, wanted: str) -> None:
     if not condition:
         raise ValueError(f"{name}={value!r}: must be {wanted}")

@@ -3,7 +3,7 @@
 import pytest
 
 from raycomp import cli
-from raycomp.config import CurateConfig, TooMuchBadData
+from raycomp.config import CurateConfig, LeaseLost, TooMuchBadData
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,14 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(TooMuchBadData("half is bad"), 3), (KeyboardInterrupt(), 130), (ValueError("no"), 2)]
+    ("error", "code"),
+    [
+        (TooMuchBadData("half is bad"), 3),
+        (OSError(28, "No space left on device"), 4),
+        (LeaseLost("gone"), 4),
+        (KeyboardInterrupt(), 130),
+        (ValueError("no"), 2),
+    ],
 )
 def test_exit_codes(error, code, monkeypatch, capsys):
     def fail(args):

@@ -28,7 +28,7 @@ from raycomp.models.parser import load_parser
 from raycomp.report.markup import Table
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.embeddings import check_embeddings
-from raycomp.shards.files import check_writable
+from raycomp.shards.files import check_writable, remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath, absolute_uri, expand_input, fingerprint_shards
 
@@ -148,6 +148,7 @@ def _open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] |
     if previous:
         refuse_other(previous, run, folder)
         if previous["status"] == "finished":
+            _tidy(folder)  # it may have been killed just before it did
             say(f"{folder.uri} is finished already; nothing to do")
             return previous
     folder.write_json(run, RUN)
@@ -226,7 +227,14 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
 
 def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:
     folder.write_json(run, RUN)
-    folder.remove("work")
+    _tidy(folder)
     funnel = run["funnel"]
     say(f"kept {funnel['kept']:,} of {funnel['read']:,} rows; report: {folder.at('report.html')}")
     return run
+
+
+def _tidy(folder: Folder) -> None:
+    """Remove what only an unfinished run needs, and what killed writers left among the results."""
+    folder.remove("work")
+    for results in (folder.uri, *(folder.at(name) for name in ("scores", "subset", "shards"))):
+        remove_temporary_files(results)

@@ -9,14 +9,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
 
 LEASE = "lease.json"
 LEASE_S = 60.0
-
-
-class LeaseLost(RuntimeError):
-    """Another run took the folder over; nothing more may be committed here."""
 
 
 class Lease:
@@ -44,7 +41,7 @@ class Lease:
         found = read_lease(self.folder)
         if found is None or found["holder"] != self.holder:
             now = f"process {found['process']} on {found['host']}" if found else "nobody"
-            raise LeaseLost(f"out={self.folder.uri!r}: the lease went to {now}; nothing more is committed")
+            raise LeaseLost(f"the lease of {self.folder.uri} went to {now}, so nothing more was committed")
 
     def renew(self) -> None:
         """Renew until stopped or lost, three times in the lease's time. A failing storage is asked again."""

@@ -1,17 +1,21 @@
 """Files that appear whole or not at all, on disk and on S3."""
 
 import os
+import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 import fsspec
 from pyarrow import fs
 
 from raycomp.shards.paths import join_uri, resolve
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
 @contextmanager
@@ -66,6 +70,15 @@ def create_file(uri: str, data: bytes) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def remove_temporary_files(folder: str) -> None:
+    """Remove what killed writers left of their files in a folder on a local disk."""
+    filesystem, path = resolve(folder)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        for file in Path(path).glob("*.tmp"):
+            if _TEMPORARY.search(file.name):
+                file.unlink(missing_ok=True)
 
 
 def check_writable(folder: str) -> None:

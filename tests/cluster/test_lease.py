@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raycomp.cluster.lease import LEASE, LeaseLost, hold_lease
+from raycomp.cluster.lease import LEASE, hold_lease
+from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
 
 
