@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN = .venv/bin
 OUT ?= out/demo
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all chaos check clean
 
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
@@ -12,7 +12,11 @@ test: .venv/dev
 	$(BIN)/python -m pytest -q
 
 test-all: .venv/dev
-	$(BIN)/python -m pytest -q -m "not gpu"
+	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
+
+# Every fault there is, with a line of bench/RESULTS.md for each; up to an hour.
+chaos: .venv/dev
+	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -1,0 +1,27 @@
+"""What the undisturbed run wrote, once for all tests of faults."""
+
+import pytest
+
+import raycomp
+from raycomp.config import CurateConfig
+from raycomp.shards.folder import Folder
+from tests.cluster.corpus import write_world_shards
+from tests.faults.harness import NUM_SHARDS, PER_SHARD, digests
+
+
+@pytest.fixture(scope="session")
+def calm(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, dict[str, str]]:
+    """The config of a curation that nothing disturbed, and the digests of its results."""
+    folder = tmp_path_factory.mktemp("calm")
+    world = write_world_shards(folder / "in", NUM_SHARDS * PER_SHARD, PER_SHARD)
+    config = CurateConfig(input=world, scorer=tiny_scorer)
+    raycomp.curate(config, str(folder / "out"))
+    expected = digests(Folder(str(folder / "out")))
+    assert len(expected) > NUM_SHARDS
+    return config, expected
+
+
+@pytest.fixture
+def out(tmp_path) -> Folder:
+    """Where a disturbed run writes."""
+    return Folder(str(tmp_path / "out"))

@@ -1,0 +1,170 @@
+"""Start curations as processes of their own, hurt them, and see that the promise held."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from raycomp.config import CurateConfig
+from raycomp.shards.folder import Folder
+
+NUM_SHARDS, PER_SHARD, PER_WAVE = 8, 20, 2
+NUM_WAVES = NUM_SHARDS // PER_WAVE
+PATIENCE_S = 240.0
+
+
+def digests(out: Folder) -> dict[str, str]:
+    """Return what the promise is about: the sha256 of every result."""
+    names = [(part, name) for part in ("scores", "subset", "shards") for name in out.list_names(part)]
+    return {"/".join(name): hashlib.sha256(out.read_bytes(*name)).hexdigest() for name in names}
+
+
+def is_killable(pid: int, sid: int) -> bool:
+    """Return whether the process still runs (a zombie does not) in the session ``sid``."""
+    try:
+        state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z" and int(session) == sid
+
+
+def processes(sid: int) -> dict[int, str]:
+    """Return the command line of every process in a session: workers leave their group, never that."""
+    found = {}
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+        if is_killable(pid, sid):
+            try:
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+@dataclass
+class Run:
+    """A ``raycomp curate`` that runs in a session of its own."""
+
+    process: subprocess.Popen
+    out: Folder
+
+    def kill(self) -> None:
+        """Kill the driver, as a machine that takes its memory back would."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def kill_worker(self, name: str) -> str:
+        """Kill a worker whose command line begins with ``name``; return it, or nothing if there is none."""
+        for pid, line in processes(self.process.pid).items():
+            if line.startswith(name):
+                os.kill(pid, signal.SIGKILL)
+                return line
+        return ""
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code and what was said on stderr."""
+        _, said = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, said
+
+    def wait_for(self, moment: Callable[[], object]) -> bool:
+        """Return whether the moment came while it ran."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if moment():
+                return True
+            time.sleep(0.005)
+        return False
+
+
+@contextmanager
+def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Iterator[Run]:
+    """Start a curation; in the end kill what is left of its session."""
+    dials = [
+        f"input={config.input}",
+        f"scorer.model={config.scorer.model}",
+        "scorer.weights=random:0",
+        f"waves.shards_per_wave={PER_WAVE}",
+        *more,
+    ]
+    line = [sys.executable, "-m", "raycomp", "curate", *(f"--set={dial}" for dial in dials), "--out", out]
+    process = subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield Run(process, Folder(out))
+    finally:
+        for pid in processes(process.pid):
+            if is_killable(pid, process.pid):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def num_files(out: Folder, *parts: str, prefix: str = "") -> int:
+    """Return how many files a folder of the output holds."""
+    return sum(name.startswith(prefix) for name in out.list_names(*parts))
+
+
+def tell_progress(out: Folder) -> str:
+    """Return how far a run has come, as its folder tells."""
+    if not out.exists("work"):
+        return "finished" if out.exists("report.html") else "starting"
+    if out.exists("report.html"):
+        return "report written"
+    if out.list_names("shards"):
+        return f"materialising, {num_files(out, 'shards')} files"
+    if out.list_names("work", "kept"):
+        return f"choosing, {num_files(out, 'work', 'kept')} of {NUM_SHARDS} shards"
+    waves = {phase: num_files(out, "work", "waves", prefix=phase) for phase in ("align", "attribute")}
+    phase = "attribute" if waves["align"] == NUM_WAVES else "align"
+    return f"{phase}, {waves[phase]} of {NUM_WAVES} waves"
+
+
+def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> str | None:
+    """Kill the driver some time after a moment; return how far it had come, none if it ended before."""
+    if not run.wait_for(moment):
+        return None
+    until = time.monotonic() + delay_s
+    if not run.wait_for(lambda: time.monotonic() >= until):
+        return None
+    reached = tell_progress(run.out)
+    run.kill()
+    return reached
+
+
+def check_promise(out: Folder, expected: dict[str, str]) -> None:
+    """Nothing lost, nothing doubled, nothing left: whatever happened before."""
+    assert digests(out) == expected
+    funnel = out.read_json("run.json")["funnel"]
+    assert funnel["read"] == NUM_SHARDS * PER_SHARD == funnel["kept"] + sum(funnel["dropped"].values())
+    assert not out.exists("work")
+    assert sorted(name for name in os.listdir(out.uri) if name.startswith(".") or "lease" in name) == []
+
+
+def finish(config: CurateConfig, out: Folder, expected: dict[str, str], *more: str) -> None:
+    """Start once more, undisturbed, and check the promise."""
+    with start(config, out.uri, *more) as run:
+        code, said = run.wait()
+    assert code == 0, said
+    check_promise(out, expected)
+
+
+def tell(fault: str, moment: str, happened: str) -> None:
+    """Print a line of the table of faults."""
+    print(f"\n| {fault} | {moment} | {happened} |", flush=True)
+
+
+def seeded(seed: int) -> random.Random:
+    """Return a generator whose seed the output of a failed test shows."""
+    print(f"seed {seed}")
+    return random.Random(seed)

@@ -1,0 +1,46 @@
+"""An output whose disk is full: one line that names it, and a restart once there is room."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raycomp.shards.folder import Folder
+from tests.faults.harness import check_promise, finish, start, tell, tell_progress
+
+pytestmark = [pytest.mark.ray, pytest.mark.chaos]
+
+
+def mount(folder: Path, options: str) -> None:
+    line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    """A file system of its own, whose size the test sets."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount(folder, "size=64m")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+# What the whole output takes is about 1 MB, its work as much again.
+@pytest.mark.parametrize("size_kb", [48, 160, 400])
+def test_a_full_disk_is_one_line_and_a_restart_goes_on(calm, disk, size_kb):
+    config, expected = calm
+    out = Folder(str(disk / "out"))
+    mount(disk, f"remount,size={size_kb}k")
+    with start(config, out.uri) as run:
+        code, said = run.wait()
+    reached = tell_progress(out)
+    tell(f"disk of {size_kb} KB full", reached, f"exit {code}: {said.strip()[-300:]}")
+    mount(disk, "remount,size=64m")
+    finish(config, out, expected)
+    check_promise(out, expected)
+    assert code not in (0, -9), "there was room for everything"
+    assert said.count("\n") == 1 and out.uri in said and "Traceback" not in said, said

@@ -1,0 +1,128 @@
+"""A driver that is killed at any moment, and started again."""
+
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from raycomp.shards.folder import Folder
+from tests.faults.harness import (
+    NUM_SHARDS,
+    NUM_WAVES,
+    PER_SHARD,
+    Run,
+    finish,
+    kill_at,
+    num_files,
+    processes,
+    seeded,
+    start,
+    tell,
+)
+
+pytestmark = pytest.mark.ray
+# In the order in which a run comes by them.
+MOMENTS = {
+    "the run begins": lambda out: out.exists("run.json"),
+    "a first part is staged": lambda out: out.list_names("work", "parts", "align"),
+    "a first wave is aligned": lambda out: num_files(out, "work", "waves", prefix="align"),
+    "all waves are aligned": lambda out: num_files(out, "work", "waves", prefix="align") == NUM_WAVES,
+    "a first part is attributed": lambda out: out.list_names("work", "parts", "attribute"),
+    "a first wave is attributed": lambda out: num_files(out, "work", "waves", prefix="attribute"),
+    "all waves are attributed": lambda out: num_files(out, "work", "waves", prefix="attribute") == NUM_WAVES,
+    "choosing": lambda out: out.list_names("work", "kept"),
+    "the subset is written": lambda out: out.list_names("subset"),
+    "materialising": lambda out: out.list_names("shards"),
+    "the report is written": lambda out: out.exists("report.html"),
+}
+
+
+def kill_in_turn(calm, out: Folder, moments: list[str], seed: int) -> int:
+    """Kill the driver at one moment after the other, start it again at once; return the number of kills."""
+    config, expected = calm
+    random = seeded(seed)
+    runs: list[Run] = []
+    with ExitStack() as stack:  # what a killed driver leaves behind lives on while its successors run
+        for name in moments:
+            run = stack.enter_context(start(config, out.uri))
+            delay_s = random.uniform(0, 0.3)
+            reached = kill_at(run, lambda name=name: MOMENTS[name](out), delay_s)
+            tell("driver killed", f"{name} + {delay_s:.2f} s", reached or "had ended before")
+            if reached is None:
+                assert run.wait()[0] == 0
+                break
+            runs.append(run)
+        finish(config, out, expected)
+        left = sum(len(processes(run.process.pid)) for run in runs)
+    tell(f"{len(runs)} such kills", "the end", f"bytes as undisturbed; {left} processes of theirs left")
+    return len(runs)
+
+
+def test_two_kills_of_the_driver_change_no_byte(calm, out):
+    assert kill_in_turn(calm, out, ["a first wave is aligned", "a first wave is attributed"], seed=0) == 2
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_in_every_phase_change_no_byte(calm, out, seed):
+    assert kill_in_turn(calm, out, list(MOMENTS), seed) >= len(MOMENTS) - 1
+
+
+@pytest.mark.chaos
+def test_kills_at_any_time_change_no_byte(calm, out):
+    config, expected = calm
+    random = seeded(3)
+    began = time.monotonic()
+    with start(config, f"{out.uri}-timed") as run:
+        assert run.wait()[0] == 0
+    whole_s = time.monotonic() - began
+    for _ in range(6):
+        after_s = random.uniform(0, whole_s)
+        with start(config, out.uri) as run:
+            reached = kill_at(run, lambda: True, after_s)
+            if reached is None:
+                assert run.wait()[0] == 0
+        tell("driver killed", f"after {after_s:.1f} of {whole_s:.1f} s", reached or "had ended before")
+        if not out.exists("work") and out.exists("report.html"):
+            finish(config, out, expected)
+            out.remove()
+    finish(config, out, expected)
+
+
+def test_leftovers_of_a_kill_are_no_result(calm, out):
+    config, expected = calm
+    with start(config, out.uri) as run:
+        reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
+    assert reached, "it ended before its first wave"
+    cut = out.read_bytes("work", "aligned", out.list_names("work", "aligned")[0])[:1000]
+    committed = {
+        ordinal
+        for name in out.list_names("work", "waves")
+        for ordinal in out.read_json("work", "waves", name)["shards"]
+    }
+    uncommitted = [f"{o:05d}.parquet" for o in range(NUM_SHARDS) if o not in committed]
+    assert uncommitted
+    for name in uncommitted:
+        out.write_bytes(cut, "work", "aligned", name)
+    out.write_bytes(cut, "work", "parts", "align", f"00007-00000000-{PER_SHARD}.parquet")
+    for folder in (("work",), ("work", "aligned"), ("scores",), ("subset",), ("shards",), ()):
+        out.write_bytes(cut, *folder, ".00007.parquet.0123456789abcdef0123456789abcdef.tmp")
+    finish(config, out, expected)
+    out.write_bytes(cut, "work", "aligned", "00000.parquet")  # killed before it tidied up
+    finish(config, out, expected)
+    tell(
+        "cut parts, cut uncommitted files, stray temporary files",
+        reached,
+        "restart exit 0, bytes as undisturbed",
+    )
+
+
+@pytest.mark.chaos
+def test_another_size_after_a_kill_changes_no_byte(calm, out):
+    config, expected = calm
+    with start(config, out.uri) as run:
+        reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.1)
+    assert reached, "it ended before its first wave"
+    other = ("cluster.scorers=2", "cluster.block_rows=7", "waves.shards_per_wave=3", "scorer.batch_size=5")
+    finish(config, out, expected, *other)
+    tell(f"driver killed, restart with {', '.join(other)}", reached, "exit 0, bytes as undisturbed")

@@ -1,0 +1,102 @@
+"""Workers and nodes that are killed, as a machine short of memory would: Ray runs their work again."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray._private.ray_constants import PROCESS_TYPE_RAYLET
+from ray.cluster_utils import Cluster
+
+from tests.faults.harness import Run, check_promise, processes, start, tell, tell_progress
+
+pytestmark = pytest.mark.ray
+ALIGN, ATTRIBUTE = "ray::MapWorker(MapBatches(Align))", "ray::MapWorker(MapBatches(Attribute))"
+# A scoring actor loads its model under its own name with a suffix.
+LOADING = ".__init__"
+WORKERS = [
+    f"{ALIGN}{LOADING}",
+    "ray::ReadItemSource->MapBatches(prepare)",
+    "ray::_merge_timed",
+    "ray::ReadItemSource->MapBatches(parse)",
+    f"{ATTRIBUTE}{LOADING}",
+    "ray::_write_kept",
+    "ray::_write_output",
+]
+
+
+def scores_now(run: Run, phase: str) -> bool:
+    """Whether a phase's scorer is at work: something is staged."""
+    return bool(run.out.list_names("work", "parts", phase))
+
+
+def kill_while_it_works(calm, run: Run, name: str, phase: str | None = None) -> None:
+    """Kill a worker of that name as soon as it is there; the run must end as if nothing had happened."""
+    _, expected = calm
+    assert run.wait_for(lambda: (phase is None or scores_now(run, phase)) and run.kill_worker(name)), name
+    reached = tell_progress(run.out)
+    code, said = run.wait()
+    tell(f"{name} killed", reached, f"exit {code}, {said.strip() or 'nothing said'}")
+    assert code == 0, said
+    check_promise(run.out, expected)
+
+
+def test_a_killed_scorer_is_replaced(calm, out):
+    with start(calm[0], out.uri, "cluster.block_rows=5", "scorer.batch_size=5") as run:
+        kill_while_it_works(calm, run, ALIGN, "align")
+
+
+@pytest.mark.chaos
+def test_a_killed_attributing_scorer_is_replaced(calm, out):
+    with start(calm[0], out.uri, "cluster.block_rows=5") as run:
+        kill_while_it_works(calm, run, ATTRIBUTE, "attribute")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_killed_worker_is_replaced(calm, out, name):
+    with start(calm[0], out.uri) as run:
+        kill_while_it_works(calm, run, name)
+
+
+@pytest.fixture
+def nodes() -> Iterator[Cluster]:
+    """A head that is too small for a scorer, and two nodes of which either can hold it."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=3)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def find_parent(pid: int) -> int:
+    """Return the process that started ``pid``."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def kill_node_of(nodes: Cluster, name: str) -> bool:
+    """Kill the raylet above a worker of that name; its workers die with it."""
+    raylets = {node.all_processes[PROCESS_TYPE_RAYLET][0].process.pid for node in nodes.worker_nodes}
+    for pid, line in processes(os.getsid(0)).items():
+        if line.startswith(name) and (raylet := find_parent(pid)) in raylets:
+            os.kill(raylet, signal.SIGKILL)
+            return True
+    return False
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("name", "phase"), [(ALIGN, "align"), (ATTRIBUTE, "attribute")])
+def test_a_lost_node_loses_nothing(calm, out, nodes, name, phase):
+    config, expected = calm
+    dials = (f"cluster.address={nodes.address}", "cluster.block_rows=5", "scorer.batch_size=5")
+    with start(config, out.uri, *dials) as run:
+        assert run.wait_for(lambda: scores_now(run, phase) and kill_node_of(nodes, name)), "it ended before"
+        reached = tell_progress(out)
+        code, said = run.wait()
+    tell(f"raylet killed, with {name}", reached, f"exit {code}, {said.strip() or 'nothing said'}")
+    assert code == 0, said
+    check_promise(out, expected)
