@@ -1,6 +1,5 @@
 """A curation on an S3 whose requests fail: the bytes of an undisturbed one, or one line and a restart."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -9,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import raycomp
+from raycomp.cli import STORAGE_FAILED
 from raycomp.config import CurateConfig
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import resolve
-from tests.cluster.corpus import write_world_shards
+from tests.faults.harness import digests, tell
 from tests.faults.proxy import FAULTS, Proxy, run_proxy
 
-NUM, PER_SHARD = 80, 20
 SECRET = "testing-secret"
 SEED = 3
 # A few in a hundred of each; a silence costs the client ten seconds, so these are fewer.
@@ -33,25 +31,11 @@ def proxy(s3_store, monkeypatch) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, dict[str, str]]:
-    """The config of a curation on disk, and the digests of what it wrote."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    config = CurateConfig(input=write_world_shards(folder / "in", NUM, PER_SHARD), scorer=tiny_scorer)
-    raycomp.curate(config, str(folder / "out"))
-    return config, digests(Folder(str(folder / "out")))
-
-
-@pytest.fixture(scope="module")
-def world(undisturbed, bucket) -> str:
+def world(calm, bucket) -> str:
     """The same input on S3."""
-    for path in Path(undisturbed[0].input).glob("*.tar"):
+    for path in Path(calm[0].input).glob("*.tar"):
         Folder(f"{bucket}/world").write_bytes(path.read_bytes(), path.name)
     return f"{bucket}/world"
-
-
-def digests(folder: Folder) -> dict[str, str]:
-    names = [(part, name) for part in ("scores", "subset", "shards") for name in folder.list_names(part)]
-    return {"/".join(name): hashlib.sha256(folder.read_bytes(*name)).hexdigest() for name in names}
 
 
 def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.CompletedProcess:
@@ -78,9 +62,10 @@ def check_equal(out: Folder, expected: dict[str, str]) -> None:
         assert SECRET.encode() not in out.read_bytes(name)
 
 
-def tell(proxy: Proxy, what: str) -> None:
-    """Print the run's line of the table: pytest shows it with -s, and where the test fails."""
-    print(f"\n{what}: seed {SEED}, {len(proxy.seen)} requests, disturbed {dict(proxy.faults())}")
+def tell_faults(proxy: Proxy, fault: str, happened: str) -> None:
+    """Print the run's line of the table of faults."""
+    found = ", ".join(f"{count} {name}" for name, count in sorted(proxy.faults().items()))
+    tell(f"S3: {fault}", f"seed {SEED}, {len(proxy.seen)} requests: {found}", happened)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -95,11 +80,11 @@ def test_every_fault_is_mended_by_the_client(fault, proxy, bucket):
             stream.write(data)
         with filesystem.open_input_file(f"{path}/{i}") as file:
             assert file.read() == data
-    tell(proxy, f"{fault} alone")
+    tell_faults(proxy, f"{fault}, a file at a time", "mended by the client")
     assert proxy.faults()[fault] >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
     filesystem, path = resolve(f"{bucket}/down")
     proxy.start(DOWN)
@@ -110,12 +95,12 @@ def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
 
 
 @pytest.mark.ray
-def test_all_faults_at_once_change_no_byte(proxy, undisturbed, world):
-    config, expected = undisturbed
+def test_all_faults_at_once_change_no_byte(proxy, calm, world):
+    config, expected = calm
     out = Folder(f"{world}-mixed")
     proxy.start(MIXED, SEED)
     done = run_curate(config, world, out.uri)
-    tell(proxy, "all at once")
+    tell_faults(proxy, "all kinds at once", f"exit {done.returncode}")
     found = proxy.faults()
     assert done.returncode == 0, done.stderr
     assert sum(found.values()) >= 10 and {"503", "reset_get"} <= set(found)
@@ -124,14 +109,14 @@ def test_all_faults_at_once_change_no_byte(proxy, undisturbed, world):
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_fault_changes_no_byte(fault, proxy, undisturbed, world):
-    config, expected = undisturbed
+def test_one_fault_changes_no_byte(fault, proxy, calm, world):
+    config, expected = calm
     out = Folder(f"{world}-{fault}".replace("_", "-"))
     proxy.start({fault: {"timeout": 0.03, "slow": 0.2}.get(fault, 0.1)}, SEED)
     done = run_curate(config, world, out.uri)
-    tell(proxy, fault)
+    tell_faults(proxy, fault, f"exit {done.returncode}")
     assert done.returncode == 0, done.stderr
     assert proxy.faults()[fault] >= 1
     proxy.start({})
@@ -139,17 +124,17 @@ def test_one_fault_changes_no_byte(fault, proxy, undisturbed, world):
 
 
 @pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.parametrize("start", [60, 160, 260])
-def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start, proxy, undisturbed, world):
-    config, expected = undisturbed
+@pytest.mark.chaos
+@pytest.mark.parametrize("start", [30, 80, 400])
+def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start, proxy, calm, world):
+    config, expected = calm
     out = Folder(f"{world}-down-{start}")
     proxy.start(DOWN, start=start)
     done = run_curate(config, world, out.uri)
-    tell(proxy, f"down after {start} requests, exit {done.returncode}")
-    print(done.stderr[-2000:])
-    assert done.returncode not in (0, 130)
-    assert "AWS Error" in done.stderr.strip().splitlines()[-1]
+    lines = done.stderr.strip().splitlines()
+    tell_faults(proxy, f"down from request {start} on", f"exit {done.returncode}: {lines[-1]}")
+    assert done.returncode == STORAGE_FAILED, done.stderr
+    assert lines[-1].startswith("raycomp: out=") and "AWS Error" in lines[-1]
     proxy.start({})
     for name in (("run.json",), *(("work", "waves", name) for name in out.list_names("work", "waves"))):
         assert SECRET.encode() not in out.read_bytes(*name)
