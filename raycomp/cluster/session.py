@@ -14,7 +14,7 @@ import ray
 from ray.data import DataContext
 
 from raycomp.cluster.progress import Progress
-from raycomp.config import ClusterConfig, TooMuchBadData
+from raycomp.config import ClusterConfig, LeaseLost, TooMuchBadData
 from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS, TASK_RETRIES
 
 Item = TypeVar("Item")
@@ -82,7 +82,7 @@ def _hush_native_code() -> Iterator[None]:
         sys.stderr = shown
         try:
             yield
-        except (ValueError, KeyboardInterrupt, TooMuchBadData):
+        except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost):  # told in a line
             raise
         except BaseException:
             log.seek(0)

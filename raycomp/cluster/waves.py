@@ -12,10 +12,11 @@ its busy seconds, so a busy share after a restart may be told too low, never too
 """
 
 import json
+import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 from ray.data import Dataset
+from ray.exceptions import UserCodeException
 
 from raycomp.cluster.progress import Progress
 from raycomp.loops.tables import NONCE_FAULTS, SECONDS, SHUFFLED_ALIGNMENT
@@ -34,6 +36,11 @@ from raycomp.shards.scores import read_columns, write_table
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
 _MERGES_AT_ONCE = 64
+_STORAGE_FAILED = re.compile(
+    r"^(?:OSError|PermissionError|TimeoutError|Connection\w*Error): (.+)\n\n"
+    r"The above exception was the direct cause of the following exception:$",
+    re.MULTILINE,
+)
 _COUNTERS = ("seconds", "offered", "statuses", "nonce_faults")
 _RECEIPT = pa.schema(
     [
@@ -144,6 +151,21 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
     return table.take(pa.array(order))
 
 
+def _read_receipts(dataset: Dataset) -> Iterator[dict[str, Any]]:
+    """Run a dataset, yield its receipts.
+
+    Raises OSError where a stage's storage failed: Ray Data tells a stage's errors by their traceback alone.
+    """
+    try:
+        for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield from receipts.to_pylist()
+    except UserCodeException as error:
+        said = _STORAGE_FAILED.search(str(error))
+        if said:
+            raise OSError(said[1]) from error
+        raise
+
+
 def _merge_timed(merge: Callable[..., int], *args: Any) -> float:
     """Run a merge; return the seconds it took."""
     started = time.perf_counter()
@@ -225,11 +247,8 @@ class _Run:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
-            for receipts in make(pending, self.parts_uri).iter_batches(
-                batch_size=None, batch_format="pyarrow"
-            ):
-                for receipt in receipts.to_pylist():
-                    self._take(receipt)
+            for receipt in _read_receipts(make(pending, self.parts_uri)):
+                self._take(receipt)
                 self._collect(wait=False)
         while self.merging:
             self._collect(wait=True)
