@@ -1,6 +1,6 @@
 """How many requests a curation makes to S3: by phase and operation, and per million pairs.
 
-    python -m bench.s3_requests [--runs 8x50,8x100,16x50,2x1000] [--pair-kb 50]
+    python -m bench.s3_requests [--runs 8x50,8x100,16x50,1x2000] [--pair-kb 50]
 
 Each run curates SHARDS x ROWS rendered scenes with a scorer of one layer, materialised, in and out on an
 S3 server of this machine (moto) behind the tests' proxy, which here only counts. Phases are told apart by the
@@ -159,7 +159,7 @@ def print_phases(shape: str, phases: dict[str, Counter]) -> None:
 def main() -> None:
     """Run every shape, print its table, fit, and say what a million pairs take."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", default="8x50,8x100,16x50,2x1000")
+    parser.add_argument("--runs", default="8x50,8x100,16x50,1x2000")
     parser.add_argument("--pair-kb", type=int, default=50)
     args = parser.parse_args()
     os.environ.update(ENVIRONMENT)

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import FileType
 
 from raycomp.cli import STORAGE_FAILED
 from raycomp.config import CurateConfig
@@ -82,6 +84,16 @@ def test_every_fault_is_mended_by_the_client(fault, proxy, bucket):
             assert file.read() == data
     tell_faults(proxy, f"{fault}, a file at a time", "mended by the client")
     assert proxy.faults()[fault] >= 1
+
+
+def test_retries_do_not_run_out(proxy, bucket):
+    filesystem, path = resolve(bucket)
+    proxy.start({"503": 0.3}, SEED)
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: filesystem.get_file_info(path).type, range(400)))
+    assert set(found) == {FileType.Directory}
+    # The client's standard strategy fails for good after the hundredth.
+    assert proxy.faults()["503"] > 120
 
 
 @pytest.mark.chaos
