@@ -12,6 +12,7 @@ from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
 from raycomp.cluster.record import (
+    bind_device,
     close_run,
     command_line,
     describe_run,
@@ -92,6 +93,7 @@ def _curate(
     with connect(config.cluster) as session:
         if folder.is_local and session.num_nodes > 1:
             say(f"{folder.uri} is a local folder: all {session.num_nodes} nodes must share it")
+        run = bind_device(folder, run, session.device)
         work = Folder(folder.at("work"))
         job = Job(config, spec, shards, folder, work, session, lease.check)
         stats = score(job)
@@ -151,7 +153,8 @@ def _open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] |
             _tidy(folder)  # it may have been killed just before it did
             say(f"{folder.uri} is finished already; nothing to do")
             return previous
-    folder.write_json(run, RUN)
+    else:
+        folder.write_json(run, RUN)
     return None
 
 

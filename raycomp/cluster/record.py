@@ -72,13 +72,36 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
 def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
     """Raise ValueError naming what differs if the folder holds the results of another run."""
     names = []
-    for read in (lambda r: {"kind": r["kind"]}, lambda r: r["fingerprint"], lambda r: _bound(r["config"])):
+    # A finished run is only looked at; one that goes on must go on with what it was begun with.
+    versions = {} if previous["status"] == "finished" else previous["versions"]
+    for read in (
+        lambda r: {"kind": r["kind"]},
+        lambda r: r["fingerprint"],
+        lambda r: _bound(r["config"]),
+        lambda r: {name: r["versions"].get(name) for name in versions},
+    ):
         a, b = read(previous), read(json.loads(json.dumps(run)))
         names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
     if names:
         raise ValueError(
             f"out={folder.uri!r}: holds a run that differs in {', '.join(names)}; name another folder"
         )
+
+
+def bind_device(folder: Folder, run: dict[str, Any], device: str) -> dict[str, Any]:
+    """Return ``run`` with the device it scores on, cpu or gpu, and write it down.
+
+    Raises ValueError where the run was begun on the other.
+    """
+    begun = folder.read_json(RUN).get("device", device)
+    if begun != device:
+        raise ValueError(
+            f"out={folder.uri!r}: was begun on a {begun} and would go on on a {device}, where scores end in "
+            f"other bits; set cluster.gpu={'true' if begun == 'gpu' else 'false'} or name another folder"
+        )
+    run = {**run, "device": device}
+    folder.write_json(run, RUN)
+    return run
 
 
 def _bound(config: dict[str, Any]) -> dict[str, Any]:

@@ -39,9 +39,14 @@ class Session:
     num_nodes: int
     block_rows: int
 
+    @property
+    def device(self) -> str:
+        """What scorers run on, cpu or gpu; between the two the last bits of a score may differ."""
+        return "cpu" if self.num_threads else "gpu"
+
     def rows_per_call(self, rows: Mapping[str, int]) -> int:
         """Return how many rows a scorer takes at a time, of those for one thread ("cpu") or a GPU ("gpu")."""
-        return rows["cpu"] * self.num_threads if self.num_threads else rows["gpu"]
+        return rows[self.device] * (self.num_threads or 1)
 
 
 @contextmanager

@@ -1,11 +1,15 @@
 """What run.json says of the time, from stats made by hand."""
 
+import json
 from collections import Counter
 
 import pytest
 
-from raycomp.cluster.record import describe_phases, describe_stages
+from raycomp.cluster.record import bind_device, describe_phases, describe_run, describe_stages, refuse_other
 from raycomp.cluster.waves import Stats
+from raycomp.config import CurateConfig
+from raycomp.loops.inspect import RUN
+from raycomp.shards.folder import Folder
 
 WORKERS = {"read": 4, "decode": 4, "parse": 4, "image": 2, "text": 2, "attribute": 2, "device": 2, "write": 4}
 
@@ -58,3 +62,22 @@ def test_a_restart_with_other_workers_adds_up_what_each_try_had():
     assert (phase["wall_s"], phase["rows"]) == (15.0, 160)
     assert phase["commit_s"] == pytest.approx(0.15)
     assert phase["scorer_busy_share"] == pytest.approx(28 / (2 * 10 + 4 * 5))
+
+
+def test_a_run_goes_on_only_with_the_versions_it_was_begun_with(tmp_path):
+    run = describe_run("curate", CurateConfig(), {"input": "a"}, {})
+    newer = {**run, "versions": {**run["versions"], "torch": "99.0"}}
+    folder, written = Folder(str(tmp_path)), json.loads(json.dumps(run))
+    refuse_other(written, run, folder)
+    with pytest.raises(ValueError, match="differs in torch;"):
+        refuse_other(written, newer, folder)
+    refuse_other({**written, "status": "finished"}, newer, folder)
+
+
+def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
+    folder = Folder(str(tmp_path))
+    folder.write_json({"status": "running"}, RUN)
+    assert bind_device(folder, {"status": "running"}, "gpu") == folder.read_json(RUN)
+    bind_device(folder, {"status": "running"}, "gpu")
+    with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
+        bind_device(folder, {"status": "running"}, "cpu")
