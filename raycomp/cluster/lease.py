@@ -63,9 +63,10 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
     and at once one whose process on this machine is gone.
     """
     lease = Lease(folder, seconds)
-    if not folder.create_json(lease.content(), LEASE):
-        found = read_lease(folder)
-        if found and not _is_over(found):
+    found = None if folder.create_json(lease.content(), LEASE) else read_lease(folder)
+    # A client that lost the answer to its PUT asks again, and finds its own lease.
+    if found and found["holder"] != lease.holder:
+        if not _is_over(found):
             raise ValueError(
                 f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
                 f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"

@@ -31,6 +31,7 @@ from raycomp.loops.tables import NONCE_FAULTS, SECONDS, SHUFFLED_ALIGNMENT
 from raycomp.schema import ALIGNMENT, IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import join_uri
+from raycomp.shards.retries import TASK_RETRIES
 from raycomp.shards.scores import read_columns, write_table
 
 _SAMPLED_PER_PART = 32
@@ -151,14 +152,14 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
     return table.take(pa.array(order))
 
 
-def _read_receipts(dataset: Dataset) -> Iterator[dict[str, Any]]:
-    """Run a dataset, yield its receipts.
+def _read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
+    """Run a dataset, yield its receipts block by block.
 
     Raises OSError where a stage's storage failed: Ray Data tells a stage's errors by their traceback alone.
     """
     try:
         for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            yield from receipts.to_pylist()
+            yield receipts.to_pylist()
     except UserCodeException as error:
         said = _STORAGE_FAILED.search(str(error))
         if said:
@@ -238,7 +239,7 @@ class _Run:
         self.counted_until = time.monotonic()
         self.progress = Progress(phase.name, len(self.wave_of), phase.workers)
         # Merging is light and must not wait for CPUs that the phase itself holds.
-        remote = {"num_cpus": 0, "max_retries": 5, "retry_exceptions": [OSError]}
+        remote = {"num_cpus": 0, **TASK_RETRIES}
         self.merge = ray.remote(scheduling_strategy="SPREAD", **remote)(_merge_timed)
 
     def consume(self, make: Callable[[list[int], str], Dataset], todo: list[int]) -> Stats:
@@ -247,8 +248,9 @@ class _Run:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
-            for receipt in _read_receipts(make(pending, self.parts_uri)):
-                self._take(receipt)
+            for receipts in _read_receipts(make(pending, self.parts_uri)):
+                for receipt in receipts:
+                    self._take(receipt)
                 self._collect(wait=False)
         while self.merging:
             self._collect(wait=True)

@@ -98,3 +98,15 @@ def test_who_lost_the_lease_may_not_commit_and_leaves_the_new_one_alone(folder):
         with pytest.raises(LeaseLost, match="went to process 1 on elsewhere"):
             lease.check()
     assert json.loads(folder.read_bytes(LEASE))["holder"] == "other"
+
+
+class LossyFolder(Folder):
+    """A storage that writes, and whose answer is lost: asked again, it says that the file is there."""
+
+    def create_json(self, content, *names):
+        return super().create_json(content, *names) and super().create_json(content, *names)
+
+
+def test_a_lost_answer_does_not_refuse_the_run_to_itself(folder):
+    with hold_lease(LossyFolder(folder.uri)) as lease:
+        lease.check()
