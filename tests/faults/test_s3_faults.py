@@ -107,6 +107,7 @@ def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
 
 
 @pytest.mark.ray
+@pytest.mark.chaos
 def test_all_faults_at_once_change_no_byte(proxy, calm, world):
     config, expected = calm
     out = Folder(f"{world}-mixed")
