@@ -51,6 +51,7 @@ def test_s3_in_and_out_gives_the_bytes_of_the_disk(local, bucket):
         assert b"testing-secret" not in remote.read_bytes(name)
 
 
+@pytest.mark.chaos
 def test_an_interrupted_run_goes_on_to_the_same_bytes(local, tmp_path):
     config, expected = local
     out = Folder(str(tmp_path / "out"))
