@@ -22,12 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args.run(args)
     except KeyboardInterrupt:
-        print("interrupted; what is finished stays, the same command goes on from there", file=sys.stderr)
+        print("raycomp: interrupted; the same command goes on from what is finished", file=sys.stderr)
         return INTERRUPTED
     except ValueError as error:
-        if (
-            type(error) is not ValueError
-        ):  # a library's own kind, or one that a remote task raised: our mistake
+        # A library's own kind, or one that a remote task raised, is our mistake.
+        if type(error) is not ValueError:
             raise
         print(f"raycomp: {error}", file=sys.stderr)
         return USER_ERROR

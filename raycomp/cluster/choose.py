@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +51,15 @@ class Choice:
         return sum(self.kept_per_shard)
 
 
-def choose(scores: list[str], config: CurateConfig, out: Folder, work: Folder) -> Choice:
-    """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``."""
-    gates = cut_gates(scores, config)
+def choose(
+    scores: list[str], config: CurateConfig, out: Folder, work: Folder, check: Callable[[], None]
+) -> Choice:
+    """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
+
+    ``check`` is asked before the gates are committed; it raises where this run may not.
+    """
+    committed = commit_once(work, "subset", lambda: {"gates": cut_gates(scores, config).to_dict()}, check)
+    gates = Gates.from_dict(committed["gates"])
     moments = Moments()
     if gates.attribute is not None:
         moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates), moments)
@@ -65,6 +72,18 @@ def choose(scores: list[str], config: CurateConfig, out: Folder, work: Folder) -
     join_tables([part for _, part in jobs], out.at("subset", "kept.parquet"), KEPT_SCHEMA)
     write_subset(kept_uids(work, len(scores)), out.at("subset", "subset.npy"))
     return Choice(gates, kept_per_shard, reasons)
+
+
+def commit_once(
+    work: Folder, name: str, cut: Callable[[], dict[str, Any]], check: Callable[[], None]
+) -> dict[str, Any]:
+    """Return what a try before this one committed as ``work/gates/NAME.json``, else cut and commit it."""
+    names = ("gates", f"{name}.json")
+    if not work.exists(*names):
+        found = cut()
+        check()
+        work.write_json(found, *names)
+    return work.read_json(*names)
 
 
 def cut_gates(scores: list[str], config: CurateConfig) -> Gates:
@@ -81,11 +100,11 @@ def cut_gates(scores: list[str], config: CurateConfig) -> Gates:
     return replace(gates, attribute=cut, num_scored=num_scored)
 
 
-def cut_pool(scores: list[str], config: CurateConfig) -> tuple[Gates, list[int]]:
+def cut_pool(scores: list[str], config: CurateConfig) -> dict[str, Any]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
     pool = pool_config(config)
     gates = cut_gates(scores, pool)
-    return gates, list(map_tasks(_count_passing, scores, pool, gates))
+    return {"gates": gates.to_dict(), "sizes": list(map_tasks(_count_passing, scores, pool, gates))}
 
 
 def _find(

@@ -98,7 +98,7 @@ def _curate(
         job = Job(config, spec, shards, folder, work, session, lease.check)
         stats = score(job)
         scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
-        choice = choose(scores, config, folder, work)
+        choice = choose(scores, config, folder, work, lease.check)
         run = close_run({**run, "scores": folder.at("scores")}, config, choice, stats, job.stage_workers)
         if wants_shards(config, folder):
             materialize(choice, shards, scores, folder, work)
@@ -134,7 +134,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         with connect(config.cluster):
             work = Folder(folder.at("work"))
             scores = list_scores(curated, origin.uri)
-            choice = choose(scores, config, folder, work)
+            choice = choose(scores, config, folder, work, lease.check)
             known = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
             run = close_run({**run, **known, "scores": origin.at("scores")}, config, choice, {}, {})
             if wants_shards(config, folder):

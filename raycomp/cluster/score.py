@@ -14,7 +14,7 @@ import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, Dataset
 
-from raycomp.cluster.choose import cut_pool
+from raycomp.cluster.choose import commit_once, cut_pool
 from raycomp.cluster.dedupe import mark_duplicates
 from raycomp.cluster.merge import merge_aligned, merge_scores
 from raycomp.cluster.progress import DEVICE, ON_SCORERS
@@ -117,10 +117,14 @@ def score(job: Job) -> dict[str, Stats]:
     stats = {"align": align_all(job)}
     aligned = [job.aligned_uri(ordinal) for ordinal in job.ordinals]
     statuses = stats["align"].statuses
-    mark_duplicates(aligned, sum(statuses.values()))
     check_bad_rows(statuses, job.config.max_bad_fraction)
-    pool, pool_sizes = cut_pool(aligned, job.config)
-    stats["attribute"] = attribute_pool(job, pool, pool_sizes)
+
+    def cut() -> dict[str, Any]:
+        mark_duplicates(aligned, sum(statuses.values()))
+        return cut_pool(aligned, job.config)
+
+    pool = commit_once(job.work, "pool", cut, job.check_lease)
+    stats["attribute"] = attribute_pool(job, Gates.from_dict(pool["gates"]), pool["sizes"])
     return stats
 
 

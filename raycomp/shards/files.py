@@ -30,8 +30,7 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
         with tempfile.TemporaryFile() as file:
             yield file
             file.seek(0)
-            with filesystem.open_output_stream(path) as target:
-                shutil.copyfileobj(file, target, 8 << 20)
+            _upload(file, filesystem, path)
         return
     folder, name = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
@@ -44,6 +43,17 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
         if os.path.exists(temporary):
             os.remove(temporary)
         raise
+
+
+def _upload(file: IO[bytes], filesystem: fs.FileSystem, path: str) -> None:
+    with filesystem.open_output_stream(path) as target:
+        try:
+            shutil.copyfileobj(file, target, 8 << 20)
+        except BaseException:
+            # Closing puts together what was sent, and pyarrow cannot leave that out.
+            target.close()
+            filesystem.delete_file(path)
+            raise
 
 
 def create_file(uri: str, data: bytes) -> bool:

@@ -4,9 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.cluster.choose import kept_ranges
+from raycomp.cluster.choose import commit_once, kept_ranges
 from raycomp.cluster.dedupe import mark_duplicates
+from raycomp.config import LeaseLost
+from raycomp.core.selection import Threshold
+from raycomp.loops.select import Gates
 from raycomp.schema import ALIGNMENT, DUPLICATE_UID, IMAGE_EMBEDDING, OK, STATUS, UID
+from raycomp.shards.folder import Folder
 from raycomp.shards.scores import read_columns, write_table
 
 
@@ -23,6 +27,31 @@ def test_outputs_hold_every_kept_row_once_in_order(per_output):
 
 def test_nothing_kept_makes_no_output():
     assert kept_ranges([0, 0, 0], 10) == []
+
+
+def test_committed_gates_are_not_cut_again(tmp_path):
+    work = Folder(str(tmp_path))
+    gates = Gates(10, Threshold(7, 0xBF00_0001, (2**64 - 1, 1)), None, None)
+    asked = []
+    for num_corpus in (10, 11):  # what would be cut now does not count
+        values = commit_once(
+            work,
+            "pool",
+            lambda n=num_corpus: {"gates": {**gates.to_dict(), "num_corpus": n}},
+            lambda: asked.append("may I?"),
+        )
+        assert Gates.from_dict(values["gates"]) == gates
+    assert asked == ["may I?"]
+
+
+def test_gates_are_not_committed_without_the_lease(tmp_path):
+    def refuse() -> None:
+        raise LeaseLost("another has it")
+
+    work = Folder(str(tmp_path))
+    with pytest.raises(LeaseLost):
+        commit_once(work, "pool", dict, refuse)
+    assert not work.exists("gates", "pool.json")
 
 
 @pytest.mark.ray

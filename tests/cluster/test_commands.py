@@ -1,11 +1,8 @@
-"""The command in processes of its own: on S3, and interrupted."""
+"""The command in a process of its own, on S3."""
 
 import hashlib
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,25 +46,3 @@ def test_s3_in_and_out_gives_the_bytes_of_the_disk(local, bucket):
     assert remote.exists("report.html") and not remote.exists("work")
     for name in ("run.json", "report.html"):
         assert b"testing-secret" not in remote.read_bytes(name)
-
-
-@pytest.mark.chaos
-def test_an_interrupted_run_goes_on_to_the_same_bytes(local, tmp_path):
-    config, expected = local
-    out = Folder(str(tmp_path / "out"))
-    line = command(config, out.uri, "waves.shards_per_wave=1")
-    running = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 180
-    while not out.list_names("work", "waves") and time.monotonic() < deadline:
-        assert running.poll() is None, "it ended before its first wave"
-        time.sleep(0.05)
-    os.kill(running.pid, signal.SIGINT)
-    assert running.wait(60) == 130
-    assert "interrupted" in running.stderr.read()
-    committed = out.list_names("work", "waves")
-    assert committed and not out.exists("report.html")
-    again = subprocess.run(line, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert digests(out) == digests(expected)
-    once_more = subprocess.run(line, capture_output=True, text=True)
-    assert "finished already" in once_more.stdout

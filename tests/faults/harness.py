@@ -59,6 +59,11 @@ class Run:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def interrupt(self) -> tuple[int, str]:
+        """Interrupt the driver, as Ctrl-C does; return the exit code and what was said on stderr."""
+        os.kill(self.process.pid, signal.SIGINT)
+        return self.wait()
+
     def kill_worker(self, name: str) -> str:
         """Kill a worker whose command line begins with ``name``; return it, or nothing if there is none."""
         for pid, line in processes(self.process.pid).items():
@@ -92,9 +97,10 @@ def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Ite
         f"waves.shards_per_wave={PER_WAVE}",
         *more,
     ]
-    line = [sys.executable, "-m", "raycomp", "curate", *(f"--set={dial}" for dial in dials), "--out", out]
+    # A shell's background jobs are born deaf to Ctrl-C.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "raycomp", "curate"]
     process = subprocess.Popen(
-        line,
+        [*command, *(f"--set={dial}" for dial in dials), "--out", out],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

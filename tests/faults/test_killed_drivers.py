@@ -18,6 +18,7 @@ from tests.faults.harness import (
     seeded,
     start,
     tell,
+    tell_progress,
 )
 
 pytestmark = pytest.mark.ray
@@ -90,6 +91,33 @@ def test_two_kills_and_their_leftovers_change_no_byte(calm, out):
     finish(config, out, expected)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
     finish(config, out, expected)
+
+
+def interrupt_after(calm, out: Folder, moment: str, delay_s: float) -> None:
+    """Interrupt a run some time after a moment, and see that it says so."""
+    with start(calm[0], out.uri) as run:
+        until = time.monotonic() + delay_s
+        assert run.wait_for(lambda: MOMENTS[moment](out) and time.monotonic() >= until)
+        reached = tell_progress(out)
+        code, said = run.interrupt()
+    tell("interrupted", reached, f"exit {code}: {said.strip()}")
+    assert code == 130 and said.startswith("raycomp: interrupted") and said.count("\n") == 1, said
+    assert not out.exists("lease.json")
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bytes(calm, out):
+    interrupt_after(calm, out, "a first wave is aligned", 0.0)
+    finish(calm[0], out, calm[1])
+    with start(calm[0], out.uri) as run:
+        assert run.process.communicate()[0].startswith(f"{out.uri} is finished already")
+
+
+@pytest.mark.chaos
+def test_interrupts_at_any_time_change_no_byte(calm, out):
+    random = seeded(4)
+    for moment in list(MOMENTS)[:-3]:  # the last are too close to the end
+        interrupt_after(calm, out, moment, random.uniform(0, 0.3))
+    finish(calm[0], out, calm[1])
 
 
 @pytest.mark.chaos

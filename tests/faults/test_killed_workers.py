@@ -2,14 +2,17 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray._private.ray_constants import OBJECT_STORE_MINIMUM_MEMORY_BYTES as SMALLEST_STORE
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.cluster_utils import Cluster
 
-from tests.faults.harness import Run, check_promise, processes, start, tell, tell_progress
+from tests.faults.harness import Run, check_promise, finish, processes, start, tell, tell_progress
 
 pytestmark = pytest.mark.ray
 ALIGN, ATTRIBUTE = "ray::MapWorker(MapBatches(Align))", "ray::MapWorker(MapBatches(Attribute))"
@@ -24,6 +27,19 @@ WORKERS = [
     "ray::_write_kept",
     "ray::_write_output",
 ]
+
+# Holds nine tenths of the smallest store and reads it over and over: Ray must fetch back what it spilled.
+HOG = """
+import sys, time
+import numpy, ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+held = [ray.put(numpy.ones(2**23, numpy.uint8)) for _ in range(8)]
+print("full", flush=True)
+while True:
+    for ref in held:
+        ray.get(ref)
+    time.sleep(0.1)
+"""
 
 
 def scores_now(run: Run, phase: str) -> bool:
@@ -71,6 +87,33 @@ def nodes() -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.shutdown()
+
+
+@pytest.fixture
+def full_store() -> Iterator[Cluster]:
+    """A node with the smallest object store there is, which another driver keeps full of what it reads."""
+    node = {
+        "num_cpus": 6,
+        "include_dashboard": False,
+        "object_store_memory": SMALLEST_STORE,
+    }
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        line = [sys.executable, "-c", HOG, cluster.address]
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as hog:
+            assert hog.stdout.readline() == "full\n"
+            yield cluster
+            assert hog.poll() is None, "nothing filled the store"
+            hog.kill()
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.chaos
+def test_a_full_object_store_changes_no_byte(calm, out, full_store):
+    config, expected = calm
+    finish(config, out, expected, f"cluster.address={full_store.address}")
+    tell("object store full of another driver's objects", "all the time", "exit 0, bytes as undisturbed")
 
 
 def find_parent(pid: int) -> int:

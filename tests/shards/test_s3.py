@@ -1,6 +1,7 @@
 """The same functions on a real S3 server of this machine: what holds on disk holds there."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,18 @@ def test_a_failed_write_leaves_no_object(bucket):
         file.write(b"x" * 20_000_000)
         raise RuntimeError("no more")
     filesystem, path = resolve(f"{bucket}/half.tar")
+    assert filesystem.get_file_info(path).type == fs.FileType.NotFound
+
+
+def test_an_interrupted_upload_leaves_no_object(bucket, monkeypatch):
+    def send_some(source, target, size):
+        target.write(source.read(12_000_000))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfileobj", send_some)
+    with pytest.raises(KeyboardInterrupt), new_file(f"{bucket}/cut.tar") as file:
+        file.write(b"x" * 20_000_000)
+    filesystem, path = resolve(f"{bucket}/cut.tar")
     assert filesystem.get_file_info(path).type == fs.FileType.NotFound
 
 
