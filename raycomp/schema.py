@@ -78,6 +78,12 @@ PREDICATE = "predicate"
 KINDS = (OBJECT, RELATION, PREDICATE)
 HEAD = "head"
 
+# Composition operators (token_causal_lens, Algorithm 1) and what they act on: kinds OBJECT, RELATION and this.
+SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
+OPERATIONS = (SWAP, REPLACE, ADD)
+ATTRIBUTE = "attribute"
+CONCEPT_KINDS = (OBJECT, ATTRIBUTE, RELATION)
+
 # Why a row that was read is not in the subset; bad rows are dropped by their status.
 DROPPED_ALIGNMENT = "below_alignment_gate"
 DROPPED_RANDOM = "not_drawn"
@@ -175,6 +181,25 @@ def scores_schema(aligned: pa.Schema) -> pa.Schema:
     added = [ATTRIBUTED_SCHEMA.field(MEAN_PAS), ATTRIBUTED_SCHEMA.field(PHRASES)]
     return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
 
+
+# One hard negative of a caption. ``op`` and ``kind`` are joined with "+" in the order applied where there were
+# several ``calls``; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the
+# scorer's text encoder, null where nothing ranked; ``concepts`` are the concepts acted on, in order.
+NEGATIVE_TYPE = pa.struct(
+    [
+        ("text", pa.string()),
+        ("op", pa.string()),
+        ("kind", pa.string()),
+        ("calls", pa.int32()),
+        ("source", pa.string()),
+        ("similarity", pa.float32()),
+        ("concepts", pa.list_(pa.string())),
+    ]
+)
+NEGATIVES = "negatives"
+NEGATIVES_SCHEMA = pa.schema(
+    [(UID, pa.string()), (CAPTION, pa.string()), (NEGATIVES, pa.list_(NEGATIVE_TYPE)), (STATUS, pa.string())]
+)
 
 KEPT_SCHEMA = pa.schema(
     [

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from raycomp.schema import ATTRIBUTE, OBJECT, RELATION, REPLACE
 from raycomp.worlds.captions import claim_of, describe
-from raycomp.worlds.negatives import ATTRIBUTE, OBJECT, RELATION, REPLACE, hard_negatives
+from raycomp.worlds.negatives import hard_negatives
 from raycomp.worlds.scenes import Scene, draw_scene, is_true
 
 NO_FAULT = "none"

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 from raycomp.worlds.captions import TEMPLATES, claim_of, say
 from raycomp.worlds.scenes import (
     COLOURS,
@@ -18,9 +19,6 @@ from raycomp.worlds.scenes import (
     is_true,
     perpendicular,
 )
-
-SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
-OBJECT, ATTRIBUTE, RELATION = "object", "attribute", "relation"
 
 
 @dataclass(frozen=True)
