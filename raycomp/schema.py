@@ -78,7 +78,7 @@ PREDICATE = "predicate"
 KINDS = (OBJECT, RELATION, PREDICATE)
 HEAD = "head"
 
-# Composition operators (token_causal_lens, Algorithm 1) and what they act on: kinds OBJECT, RELATION and this.
+# Operators on captions (token-aware causal lens on CLIP, Algorithm 1), and the third kind that they act on.
 SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
 OPERATIONS = (SWAP, REPLACE, ADD)
 ATTRIBUTE = "attribute"
@@ -182,9 +182,9 @@ def scores_schema(aligned: pa.Schema) -> pa.Schema:
     return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
 
 
-# One hard negative of a caption. ``op`` and ``kind`` are joined with "+" in the order applied where there were
-# several ``calls``; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the
-# scorer's text encoder, null where nothing ranked; ``concepts`` are the concepts acted on, in order.
+# One hard negative of a caption. After several ``calls`` ``op`` and ``kind`` are joined by "+" in the order
+# applied; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the scorer's
+# text encoder, null where nothing ranked; ``concepts`` are the concepts acted on, in order.
 NEGATIVE_TYPE = pa.struct(
     [
         ("text", pa.string()),
