@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from raycomp.schema import OPERATIONS
+
 RULES = ("cpi", "align_only", "random", "full")
 AGGREGATES = ("mean", "min", "max", "fraction_supported")
 PRECISIONS = ("fp32", "bf16")
+ENGINES = ("rules", "vllm", "http")
 
 
 class TooMuchBadData(Exception):
@@ -223,6 +226,89 @@ class CurateConfig:
         if self.attribute.pool is not None:
             return self.attribute.pool
         return self.align.keep if self.select.rule == "cpi" else 0.0
+
+
+@dataclass(frozen=True)
+class WritingConfig:
+    """How hard negatives are written, judged and chosen (token-aware causal lens on CLIP, Algorithm 1)."""
+
+    engine: str = "rules"
+    """rules: from the parse, offline; vllm: an LLM in Ray's engines; http: an OpenAI-compatible server."""
+    operations: tuple[str, ...] = OPERATIONS
+    """Which of SWAP, REPLACE, ADD."""
+    calls: int = 1
+    """Operations in a row at most; negatives of 1, 2, ... calls are all written. 1 to 8."""
+    per_caption: int = 3
+    """Negatives kept for each number of calls: the hardest of each operation, operations taking turns."""
+    candidates: int = 4
+    """What rules propose for each sequence of operations, at most."""
+    rank: bool = True
+    """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
+    and keeps the order of proposal."""
+    add_similarity: float | None = None
+    """Least cos(g(base), g(augmented)) of an ADD, -1 to 1; none = reported, not enforced."""
+    export: tuple[str, ...] = ()
+    """More files: negclip (a TSV for NegCLIP's trainer), calls (sets that compare numbers of calls)."""
+    seed: int = 0
+    """Changes what rules propose first."""
+
+    def __post_init__(self) -> None:
+        _check(self.engine in ENGINES, "negatives.engine", self.engine, f"one of {ENGINES}")
+        known = bool(self.operations) and set(self.operations) <= set(OPERATIONS)
+        _check(known, "negatives.operations", self.operations, f"some of {OPERATIONS}")
+        _check(1 <= self.calls <= 8, "negatives.calls", self.calls, "between 1 and 8")
+        _check(self.per_caption >= 1, "negatives.per_caption", self.per_caption, "at least 1")
+        _check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")
+        least = self.add_similarity
+        _check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
+        _check(
+            least is None or self.rank, "negatives.add_similarity", least, "none with negatives.rank=false"
+        )
+        _check(set(self.export) <= {"negclip", "calls"}, "negatives.export", self.export, "negclip or calls")
+
+
+@dataclass(frozen=True)
+class LlmConfig:
+    """The language model of the engines vllm and http."""
+
+    model: str = "Qwen/Qwen2.5-7B-Instruct"
+    """A hub name or folder for vllm; what the server calls it for http."""
+    url: str | None = None
+    """http: the server's base, as in ``http://host:8000/v1``. A key is read from OPENAI_API_KEY."""
+    temperature: float = 0.7
+    max_tokens: int = 160
+    """Of one reply."""
+    seed: int = 0
+    tries: int = 3
+    """How often a prompt is asked before its row counts as failed, 1 or more."""
+    engines: int = 1
+    """vLLM engines side by side, or requests to a server at a time times 16."""
+
+    def __post_init__(self) -> None:
+        _check(self.temperature >= 0, "llm.temperature", self.temperature, "at least 0")
+        _check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
+        _check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
+        _check(self.engines >= 1, "llm.engines", self.engines, "at least 1")
+
+
+@dataclass(frozen=True)
+class NegativesConfig:
+    """Captions in, validated hard negatives out."""
+
+    input: str = ""
+    """A folder that ``raycomp curate`` or ``select`` wrote, or Parquet files with uid and caption (and, if
+    they have it, image_sha256: captions of one image are then kept apart)."""
+    negatives: WritingConfig = field(default_factory=WritingConfig)
+    llm: LlmConfig = field(default_factory=LlmConfig)
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    """Its text encoder ranks. Left alone, it is the one that the curation scored with."""
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    def __post_init__(self) -> None:
+        if self.negatives.engine == "http":
+            _check(bool(self.llm.url), "llm.url", self.llm.url, "set with negatives.engine=http")
 
 
 def exact_share(share: float, count: int) -> int:

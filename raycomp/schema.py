@@ -66,6 +66,15 @@ STATUSES = {
     UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
     EMPTY_SHARD: "a shard holds no sample; one row for the shard",
 }
+# What hard negatives add: a row's status is one of these, OK, NO_CAPTION, EMPTY_CAPTION.
+NO_CONCEPT = "no_concept"
+NO_NEGATIVE = "no_negative"
+NO_REPLY = "no_reply"
+NEGATIVE_STATUSES = {
+    NO_CONCEPT: "no operation has anything in the caption to act on",
+    NO_NEGATIVE: "every candidate was rejected",
+    NO_REPLY: "the engine gave no reply that can be read, however often it was asked",
+}
 # Rows of these statuses stand for a shard, not for a sample.
 SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
 # Rows of these statuses have an alignment.

@@ -1,8 +1,5 @@
 """The two runs that end in a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
 
-import hashlib
-import json
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,14 +8,8 @@ from raycomp.cluster.choose import choose
 from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
-from raycomp.cluster.record import (
-    bind_device,
-    close_run,
-    command_line,
-    describe_run,
-    read_run,
-    refuse_other,
-)
+from raycomp.cluster.record import bind_device, close_run, command_line, describe_run
+from raycomp.cluster.runs import Say, digest, open_run, tidy, with_absolute_paths
 from raycomp.cluster.score import Job, score
 from raycomp.cluster.session import connect
 from raycomp.config import CurateConfig, changed_dials, from_dict, override_all
@@ -29,7 +20,7 @@ from raycomp.models.parser import load_parser
 from raycomp.report.markup import Table
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.embeddings import check_embeddings
-from raycomp.shards.files import check_writable, remove_temporary_files
+from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath, absolute_uri, expand_input, fingerprint_shards
 
@@ -44,7 +35,6 @@ SELECT_DIALS = (
     "cluster.",
 )
 
-Say = Callable[[str], None]
 MakeTables = Callable[[list[str]], list[Table]]
 
 
@@ -58,7 +48,7 @@ def curate(
     dials, no input, no model, another run in ``out``) and TooMuchBadData.
     """
     folder = Folder(absolute_uri(str(out)))
-    config = _with_absolute_paths(config)
+    config = with_absolute_paths(config)
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     _check_extra_columns(config.extra_columns)
     check_writable(folder.uri)
@@ -76,7 +66,7 @@ def curate(
     }
     run = describe_run("curate", config, _fingerprint(config, shards, spec), commands)
     with hold_lease(folder) as lease:
-        finished = _open_run(folder, run, say)
+        finished = open_run(folder, run, say)
         return finished or _curate(run, config, spec, shards, folder, lease, say, extra_tables)
 
 
@@ -121,14 +111,14 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     config = _choose_config(curated["config"], settings)
     check_writable(folder.uri)
     commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}
-    run = describe_run("select", config, {"scores": _digest(curated["fingerprint"])}, commands)
+    run = describe_run("select", config, {"scores": digest(curated["fingerprint"])}, commands)
     shards = _same_shards(config, curated)
     if not shards and wants_shards(config, folder):
         raise ValueError(
             f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
         )
     with hold_lease(folder) as lease:
-        finished = _open_run(folder, run, say)
+        finished = open_run(folder, run, say)
         if finished:
             return finished
         with connect(config.cluster):
@@ -142,27 +132,6 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             publish_report(folder, run, config, choice, scores, shards, [])
         lease.check()
         return _finish(folder, run, say)
-
-
-def _open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | None:
-    """Begin ``run`` in the folder, or go on with it; return it if it is finished already."""
-    previous = read_run(folder)
-    if previous:
-        refuse_other(previous, run, folder)
-        if previous["status"] == "finished":
-            _tidy(folder)  # it may have been killed just before it did
-            say(f"{folder.uri} is finished already; nothing to do")
-            return previous
-    else:
-        folder.write_json(run, RUN)
-    return None
-
-
-def _with_absolute_paths(config: CurateConfig) -> CurateConfig:
-    """Return the config with a model and weights that are files named so that every worker finds them."""
-    names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
-    files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
-    return override_all(config, files)
 
 
 def _check_extra_columns(names: tuple[str, ...]) -> None:
@@ -206,23 +175,19 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath], spec: ScorerSpec
     if config.pool:
         NonceMaker(load_tokenizer(config.scorer), config.nonce.seed, config.scorer.model)
     return {
-        "input": _digest(fingerprint_shards(shards)),
+        "input": digest(fingerprint_shards(shards)),
         "shards": len(shards),
         "scorer": spec.fingerprint,
         "parser": load_parser(config.parser.name).fingerprint,
-        "nonces": _digest([[*key, *words] for key, words in load_nonce_pools().items()]),
+        "nonces": digest([[*key, *words] for key, words in load_nonce_pools().items()]),
     }
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
     """Return the input's shards if they still are those that were scored, else none."""
     try:
         shards = expand_input(config.input, config.prepare.stored_embeddings)
-        found = _digest(fingerprint_shards(shards))
+        found = digest(fingerprint_shards(shards))
     except ValueError:
         return []
     return shards if found == curated["fingerprint"]["input"] else []
@@ -230,14 +195,7 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
 
 def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:
     folder.write_json(run, RUN)
-    _tidy(folder)
+    tidy(folder)
     funnel = run["funnel"]
     say(f"kept {funnel['kept']:,} of {funnel['read']:,} rows; report: {folder.at('report.html')}")
     return run
-
-
-def _tidy(folder: Folder) -> None:
-    """Remove what only an unfinished run needs, and what killed writers left among the results."""
-    folder.remove("work")
-    for results in (folder.uri, *(folder.at(name) for name in ("scores", "subset", "shards"))):
-        remove_temporary_files(results)

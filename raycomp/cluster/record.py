@@ -222,7 +222,7 @@ def describe_coverage(stats: Stats) -> dict[str, Any]:
         "with_nonce": covered,
         "of_captions": covered / captions if captions else None,
         "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
-        "phrases_without_nonce": dict(stats.nonce_faults),
+        "phrases_without_nonce": dict(stats.faults),
     }
 
 

@@ -27,7 +27,7 @@ from ray.data import Dataset
 from ray.exceptions import UserCodeException
 
 from raycomp.cluster.progress import Progress
-from raycomp.loops.tables import NONCE_FAULTS, SECONDS, SHUFFLED_ALIGNMENT
+from raycomp.loops.tables import FAULTS, SECONDS, SHUFFLED_ALIGNMENT
 from raycomp.schema import ALIGNMENT, IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import join_uri
@@ -42,7 +42,7 @@ _STORAGE_FAILED = re.compile(
     r"The above exception was the direct cause of the following exception:$",
     re.MULTILINE,
 )
-_COUNTERS = ("seconds", "offered", "statuses", "nonce_faults")
+_COUNTERS = ("seconds", "offered", "statuses", "faults")
 _RECEIPT = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
@@ -66,7 +66,8 @@ class Stats:
     commit_s: float = 0.0
     """The part of the wall time that went into writing manifests."""
     statuses: Counter = field(default_factory=Counter)
-    nonce_faults: Counter = field(default_factory=Counter)
+    faults: Counter = field(default_factory=Counter)
+    """Why phrases got no nonce, or candidates for negatives were rejected."""
     matched: list[float] = field(default_factory=list)
     """Alignments of a bounded sample of pairs."""
     shuffled: list[float] = field(default_factory=list)
@@ -128,8 +129,8 @@ def _measure(rows: pa.Table) -> Stats:
     for name in rows.column_names:
         if name.startswith(SECONDS):
             stats.seconds[name.removeprefix(SECONDS)] += pc.sum(rows[name]).as_py() or 0.0
-    if NONCE_FAULTS in rows.column_names:
-        stats.nonce_faults.update(fault for faults in rows[NONCE_FAULTS].to_pylist() for fault in faults)
+    if FAULTS in rows.column_names:
+        stats.faults.update(fault for faults in rows[FAULTS].to_pylist() for fault in faults)
     if SHUFFLED_ALIGNMENT in rows.column_names:
         scored = rows.filter(pc.equal(rows[STATUS], OK)).slice(0, _SAMPLED_PER_PART)
         stats.matched, stats.shuffled = scored[ALIGNMENT].to_pylist(), scored[SHUFFLED_ALIGNMENT].to_pylist()

@@ -16,10 +16,11 @@ from raycomp.core.alignment import pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
 from raycomp.loops.tables import (
     COUNTERFACTUALS,
-    NONCE_FAULTS,
+    FAULTS,
     TOKENS,
     add_columns,
     add_seconds,
+    nest,
     readable,
     to_fixed_lists,
     to_matrix,
@@ -59,7 +60,7 @@ def parse(
     """Add phrases with their nonces, and the tokens of caption and counterfactuals.
 
     The counterfactual tokens of a row stand phrase by phrase, nonce by nonce. A phrase without a valid nonce
-    stays, with none; why is in ``nonce_faults``.
+    stays, with none; why is in ``faults``.
     """
     started = time.perf_counter()
     find, maker, tokenize = _tools(parser, nonce, scorer)
@@ -81,9 +82,9 @@ def parse(
     columns = {
         STATUS: pa.array([_status(row) for row in rows], pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
-        NONCE_FAULTS: pa.array(faults, pa.list_(pa.string())),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
         TOKENS: to_fixed_lists(tokenize(list(map(readable, captions))).numpy().astype(np.int32)),
-        COUNTERFACTUALS: _nest(tokens_TL, counts),
+        COUNTERFACTUALS: nest(tokens_TL, counts),
     }
     return add_seconds(add_columns(table, columns), "parse", time.perf_counter() - started)
 
@@ -104,12 +105,6 @@ def _status(phrases: list[dict[str, Any]]) -> str:
     if not phrases:
         return NO_PHRASE
     return OK if any(phrase["nonces"] for phrase in phrases) else NO_VALID_NONCE
-
-
-def _nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:
-    """Return a list per row of token ids of fixed length."""
-    offsets = pa.array(np.cumsum([0, *counts]).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, to_fixed_lists(tokens_TL[: sum(counts)]))
 
 
 class Attribute:

@@ -10,7 +10,7 @@ from raycomp.models.parser import MAX_CHARACTERS
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"
 COUNTERFACTUALS = "counterfactuals"
-NONCE_FAULTS = "nonce_faults"
+FAULTS = "faults"
 SHUFFLED_ALIGNMENT = "shuffled_alignment"
 SECONDS = "seconds_"
 
@@ -56,3 +56,9 @@ def add_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
         at = table.schema.get_field_index(name)
         table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
     return table
+
+
+def nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:
+    """Return a list per row of token ids of fixed length."""
+    offsets = pa.array(np.cumsum([0, *counts]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, to_fixed_lists(tokens_TL[: sum(counts)]))

@@ -1,0 +1,51 @@
+"""Choosing the hardest negatives, against cases with a known answer."""
+
+import numpy as np
+
+from raycomp.core.hardness import Candidate, choose_hardest
+
+
+def candidate(text: str, op: str, similarity: float | None = None) -> Candidate:
+    return Candidate(text, op, "object", op.count("+") + 1, (), similarity)
+
+
+def texts(chosen: list[Candidate]) -> list[str]:
+    return [c.text for c in chosen]
+
+
+def test_operations_take_turns_hardest_first():
+    pool = [
+        candidate("a", "SWAP", 0.2),
+        candidate("b", "SWAP", 0.9),
+        candidate("c", "ADD", 0.5),
+        candidate("d", "ADD", 0.95),
+        candidate("e", "REPLACE", 0.1),
+    ]
+    assert texts(choose_hardest(pool, 10)) == ["d", "b", "e", "c", "a"]
+    assert texts(choose_hardest(pool, 2)) == ["d", "b"]
+
+
+def test_unranked_candidates_keep_the_order_of_proposal():
+    pool = [candidate("a", "SWAP"), candidate("b", "SWAP"), candidate("c", "ADD")]
+    assert texts(choose_hardest(pool, 3)) == ["a", "c", "b"]
+
+
+def test_each_number_of_calls_is_chosen_by_itself_and_keeps_no_text_of_fewer_calls():
+    pool = [
+        candidate("x", "SWAP+ADD", 0.9),
+        candidate("a", "SWAP+SWAP", 0.8),
+        candidate("a", "SWAP", 0.1),
+        candidate("b", "SWAP", 0.5),
+    ]
+    assert texts(choose_hardest(pool, 1)) == ["b", "x"]
+    assert texts(choose_hardest(pool, 2)) == ["b", "a", "x"]
+
+
+def test_a_large_pool_agrees_with_sorting_each_operation():
+    rng = np.random.default_rng(0)
+    ops = ["SWAP", "REPLACE", "ADD"]
+    pool = [candidate(str(i), ops[rng.integers(3)], float(rng.random())) for i in range(200)]
+    chosen = choose_hardest(pool, 30)
+    for op in ops:
+        best = sorted((c for c in pool if c.op == op), key=lambda c: -c.similarity)[:10]
+        assert [c for c in chosen if c.op == op] == best
