@@ -1,0 +1,79 @@
+"""The one row of every benchmark: an image, captions that are true of it, captions that are false."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+EQUAL = "equal"
+DUPLICATE = "duplicate"
+UNCONFIRMED = "unconfirmed"
+DEFECTS = {
+    EQUAL: "a caption is among its own negatives: no strict comparison can be won",
+    DUPLICATE: "an earlier row of the split has the same image and captions",
+    UNCONFIRMED: "fewer than two of three annotators found the caption the better of the two",
+}
+
+
+class Choice(NamedTuple):
+    """Is every positive nearer to the image than every negative?"""
+
+    benchmark: str
+    split: str
+    id: str
+    """As in the file, or the row's place in it; unique within the split."""
+    image: str
+    """The image's file name, relative to the folder that the benchmark's images are published in."""
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+    op: str = ""
+    """The operation (``schema.OPERATIONS``) that the benchmark says made the negatives; "" if none."""
+    kind: str = ""
+    """The kind of concept (``schema.CONCEPT_KINDS``) that it says was edited; "" if none."""
+    defects: tuple[str, ...] = ()
+    """Of ``DEFECTS``; none for a sound row. Who leaves defective rows out says how many."""
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, width, height in pixels: the part of the image that the row is about; None for all."""
+
+
+def read_json(path: Path, shape: type) -> Any:
+    """Return what ``path`` holds. Raises ValueError where there is no file, no JSON or not a ``shape``."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent}: has no file {path.name}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(found, shape):
+        raise ValueError(f"{path}: must hold a JSON {shape.__name__}, holds a {type(found).__name__}")
+    return found
+
+
+def take(record: Any, name: str, shape: type, where: str) -> Any:
+    """Return the field of a record. Raises ValueError, beginning with ``where``, if it is not a ``shape``."""
+    if not isinstance(record, dict) or name not in record:
+        raise ValueError(f"{where}: has no field {name!r}")
+    value = record[name]
+    if not isinstance(value, shape) or (shape is str and not value.strip()):
+        raise ValueError(f"{where}: {name}={value!r}: must be a {shape.__name__} that is not empty")
+    return value
+
+
+def take_texts(record: Any, name: str, where: str) -> tuple[str, ...]:
+    """Return a field that is a caption or a list of captions, stripped. Raises ValueError as ``take``."""
+    values = take(record, name, str | list, where)
+    texts = tuple([values] if isinstance(values, str) else values)
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"{where}: {name}={values!r}: must be a caption or a list of captions")
+    return tuple(text.strip() for text in texts)
+
+
+def mark_defects(choices: Iterable[Choice]) -> Iterator[Choice]:
+    """Yield every row, in order, with ``EQUAL`` and ``DUPLICATE`` added to its defects."""
+    seen = set()
+    for choice in choices:
+        what = (choice.benchmark, choice.split, choice.image, choice.positives, choice.negatives, choice.box)
+        equal = (EQUAL,) if set(choice.positives) & set(choice.negatives) else ()
+        duplicate = (DUPLICATE,) if what in seen else ()
+        seen.add(what)
+        yield choice._replace(defects=choice.defects + equal + duplicate)

@@ -1,0 +1,30 @@
+"""VL-CheckList (Zhao et al. 2022, arXiv:2207.00221): one word of a short caption replaced.
+
+Every ``*.json`` below the folder is a split of that name: a list of [image, {"POS": [...], "NEG": [...]}].
+The published test takes the first caption of each, and the first 1,000 rows of each file.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from raycomp.benchmarks.choice import Choice, read_json, take_texts
+from raycomp.schema import CONCEPT_KINDS, REPLACE
+
+NAME = "vl_checklist"
+
+
+def read(folder: Path) -> Iterator[Choice]:
+    """Yield the rows of every file; ValueError where there is none, or a row has another shape."""
+    paths = sorted(folder.rglob("*.json"))
+    if not paths:
+        raise ValueError(f"{folder}: has no *.json file below it")
+    for path in paths:
+        split = path.relative_to(folder).with_suffix("").as_posix()
+        kind = next((kind for kind in CONCEPT_KINDS if kind in split.lower()), "")
+        for place, record in enumerate(read_json(path, list)):
+            where = f"{path}: row {place}"
+            if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
+                raise ValueError(f"{where}: must be [image, {{POS, NEG}}], is {str(record)[:60]}")
+            positives = take_texts(record[1], "POS", where)
+            negatives = take_texts(record[1], "NEG", where)
+            yield Choice(NAME, split, str(place), record[0], positives, negatives, REPLACE, kind)

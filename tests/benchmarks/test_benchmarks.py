@@ -1,0 +1,152 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED
+from raycomp.benchmarks.read import read_benchmark
+from raycomp.schema import ADD, ATTRIBUTE, OBJECT, REPLACE, SWAP
+
+# Counted from the published files by other means.
+SUGARCREPE = dict(add_att=692, add_obj=2062, replace_att=788, replace_obj=1652, replace_rel=1406)
+SUGARCREPE |= dict(swap_att=666, swap_obj=245)
+VALSE = {
+    "actant-swap": (949, 1042),
+    "action-replacement": (648, 779),
+    "coreference-hard": (104, 141),
+    "coreference-standard": (708, 916),
+    "counting-adversarial": (691, 756),
+    "counting-hard": (868, 1000),
+    "counting-small-quant": (900, 1000),
+    "existence": (505, 534),
+    "foil-it": (943, 1000),
+    "plurals": (851, 1000),
+    "relations": (535, 614),
+}
+VL_CHECKLIST = {
+    "attribute_vg/action": 1892,
+    "attribute_vg/color": 11569,
+    "attribute_vg/material": 2470,
+    "attribute_vg/size": 2695,
+    "attribute_vg/state": 941,
+    "relation_vg/action": 12733,
+    "relation_vg/spatial": 30650,
+}
+VL_CHECKLIST_EQUAL = {
+    "attribute_vg/color": 66,
+    "relation_vg/action": 28,
+    "attribute_vg/size": 7,
+    "attribute_vg/state": 4,
+    "attribute_vg/action": 3,
+}
+
+
+def count(choices, defect=None):
+    return Counter(choice.split for choice in choices if defect is None or defect in choice.defects)
+
+
+def test_sugarcrepe_is_whole_and_sound(shared):
+    choices = read_benchmark("sugarcrepe", shared / "data/benchmarks/sugarcrepe")
+    assert count(choices) == SUGARCREPE
+    assert len({choice.image for choice in choices}) == 1560
+    assert not any(choice.defects for choice in choices)
+    first = choices[0]
+    assert first.image == "000000085329.jpg" and (first.op, first.kind) == (ADD, ATTRIBUTE)
+    assert first.positives == ("A drawing of a young woman with many facial piercings.",)
+    assert first.negatives == ("A drawing of a tattooed young woman with many facial piercings.",)
+
+
+def test_sugarcrepe_pp_has_two_positives_and_three_bad_rows(shared):
+    choices = read_benchmark("sugarcrepe_pp", shared / "data/benchmarks/sugarcrepe_pp")
+    assert count(choices) == {split: n for split, n in SUGARCREPE.items() if not split.startswith("add")}
+    assert {len(choice.positives) for choice in choices} == {2}
+    assert count(choices, EQUAL) == {"swap_obj": 2}
+    assert count(choices, DUPLICATE) == {"swap_att": 1}
+
+
+def test_valse_knows_which_rows_the_annotators_confirmed(shared):
+    choices = read_benchmark("valse", shared / "data/benchmarks/valse")
+    unconfirmed = count(choices, UNCONFIRMED)
+    assert {split: (n - unconfirmed[split], n) for split, n in count(choices).items()} == VALSE
+    assert {choice.op for choice in choices if choice.split == "actant-swap"} == {SWAP}
+
+
+def test_vl_checklist_marks_negatives_that_are_the_positive(shared):
+    choices = read_benchmark("vl_checklist", shared / "data/benchmarks/vl_checklist")
+    assert count(choices) == VL_CHECKLIST
+    assert count(choices, EQUAL) == VL_CHECKLIST_EQUAL
+    assert {(choice.op, choice.kind) for choice in choices if "attribute" in choice.split} == {
+        (REPLACE, ATTRIBUTE)
+    }
+
+
+ARO_ROW = dict(image_path="7.jpg", bbox_x=3, bbox_y=4, bbox_w=50, bbox_h=60)
+ARO_ROW |= dict(true_caption="the cat is on the mat", false_caption="the mat is on the cat")
+
+
+def test_aro_reads_the_file_that_is_there(tmp_path):
+    (tmp_path / "visual_genome_relation.json").write_text(json.dumps([ARO_ROW, ARO_ROW]))
+    first, second = read_benchmark("aro", tmp_path)
+    assert (first.split, first.op, first.kind, first.box) == ("relation", SWAP, OBJECT, (3, 4, 50, 60))
+    assert first.positives == ("the cat is on the mat",) and first.defects == ()
+    assert second.defects == (DUPLICATE,)
+
+
+def test_a_row_can_have_several_defects(tmp_path):
+    row = dict(image_file="1.jpg", caption="one dog", foil="one dog", mturk=dict(caption=1))
+    write_valse(tmp_path, {"a": row, "b": row})
+    marked = [choice.defects for choice in read_benchmark("valse", tmp_path)]
+    assert marked == [(UNCONFIRMED, EQUAL), (UNCONFIRMED, EQUAL, DUPLICATE)]
+    assert {defect for defects in marked for defect in defects} == set(DEFECTS)
+
+
+def write_valse(folder: Path, rows: dict) -> None:
+    for split in VALSE:
+        (folder / f"{split}.json").write_text(json.dumps(rows if split == "foil-it" else {}))
+
+
+def test_several_foils_are_several_negatives(tmp_path):
+    row = dict(image_file="1.jpg", caption=" one dog ", foils=["two dogs", "no dog"], mturk=dict(caption=3))
+    write_valse(tmp_path, {"a": row})
+    (choice,) = read_benchmark("valse", tmp_path)
+    assert choice.positives == ("one dog",) and choice.negatives == ("two dogs", "no dog")
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "said"),
+    [
+        ("aro", {}, "visual_genome_relation.json"),
+        ("aro", {"visual_genome_attribution.json": [{}]}, "row 0: has no field 'bbox_x'"),
+        ("aro", {"visual_genome_relation.json": [{**ARO_ROW, "true_caption": " "}]}, "true_caption=' '"),
+        ("sugarcrepe", {}, "has no file add_att.json"),
+        ("sugarcrepe", {"add_att.json": []}, "must hold a JSON dict, holds a list"),
+        ("sugarcrepe", {"add_att.json": {"4": {"filename": 3}}}, "row '4': filename=3"),
+        (
+            "sugarcrepe_pp",
+            {"replace_att.json": [{"id": 1, "filename": "a"}]},
+            "row 0: has no field 'caption'",
+        ),
+        ("valse", {"actant-swap.json": {"x": {"mturk": {}}}}, "row 'x': mturk: has no field 'caption'"),
+        ("vl_checklist", {}, "has no *.json file"),
+        ("vl_checklist", {"a.json": [["a.jpg", {"POS": [], "NEG": ["x"]}]]}, "POS=[]"),
+        ("vl_checklist", {"a.json": [["a.jpg"]]}, "row 0: must be [image, {POS, NEG}]"),
+        ("vl_checklist", {"a.json": "nonsense"}, "must hold a JSON list, holds a str"),
+        ("winoground", {}, "must be one of sugarcrepe, sugarcrepe_pp, valse, vl_checklist, aro"),
+    ],
+)
+def test_what_is_missing_is_named_in_one_line(tmp_path, name, files, said):
+    for file, rows in files.items():
+        (tmp_path / file).write_text(json.dumps(rows))
+    with pytest.raises(ValueError) as error:
+        read_benchmark(name, tmp_path)
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert name == "winoground" or str(tmp_path) in str(error.value)
+
+
+def test_a_cut_file_and_a_missing_folder(tmp_path):
+    (tmp_path / "add_att.json").write_text('{"1": {"filen')
+    with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON"):
+        read_benchmark("sugarcrepe", tmp_path)
+    with pytest.raises(ValueError, match="is not a folder"):
+        read_benchmark("sugarcrepe", tmp_path / "none")
