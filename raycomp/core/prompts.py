@@ -1,8 +1,9 @@
 """What a language model is asked for a hard negative, and which replies are read.
 
-One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours). A caption
-comes from anyone: it is written as a JSON string without angle brackets between two marks, in a message of
-its own, so that no caption can close its marks, and the system text says that what stands between them is data.
+One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours).
+A caption comes from anyone: it is written as a JSON string without angle brackets between two marks, in a
+message of its own, so that no caption can close its marks, and the system text says that what stands between
+them is data.
 """
 
 import hashlib
@@ -73,7 +74,7 @@ TASKS = {
 - The result must mean something else. Do not swap two parts of a list ("a cup and a fork"), two attributes \
 of one object, or the sides of a relation that holds both ways ("next to", "near").""",
     REPLACE: """Operation REPLACE: put another concept in the place of one concept.
-- Take one object, one attribute (colour, material, size, number, pattern) or one relation, and replace just it.
+- Take one object, one attribute (colour, material, size, number) or one relation, and replace just it.
 - The new concept is of the same class, as likely in such a photograph, and cannot be true together with the \
 old one: no synonym, no more general word, no more special word.
 - For a relation prefer its opposite (left and right, above and below, in front of and behind).""",
@@ -151,9 +152,9 @@ EXAMPLES = {
 
 
 def make_messages(op: str, caption: str, taken: Sequence[str]) -> list[dict[str, str]]:
-    """Return the chat for one call of ``op``: system, two worked examples, and the caption as the last message.
+    """Return the chat for one call of ``op``: system, two worked examples, the caption as the last message.
 
-    ``taken`` are concepts that earlier calls changed. Half surrogates, which no request can carry, become "?".
+    ``taken`` are concepts that earlier calls changed. Half surrogates, which no request carries, become "?".
     """
     messages = [{"role": "system", "content": COMMON.format(task=TASKS[op], concepts=CONCEPTS[op])}]
     for example in EXAMPLES[op]:
@@ -163,7 +164,7 @@ def make_messages(op: str, caption: str, taken: Sequence[str]) -> list[dict[str,
 
 
 def read_reply(text: str | None) -> Reply | str:
-    """Read one reply; a reason of ``REPLY_REASONS`` where it is not exactly what ``REPLY_SCHEMA`` asks for."""
+    """Read one reply; a reason of ``REPLY_REASONS`` where it is not just what ``REPLY_SCHEMA`` asks for."""
     if not text or not text.strip():
         return NO_REPLY
     if len(text) > MAX_REPLY:
