@@ -1,0 +1,300 @@
+"""What a word shows, and which words stand for the same, a wider or a plausible other thing.
+
+A row of the lexicon is one synonym set: its first word names it. Rows of one category exclude each other
+("dog" and "cat"), which makes them fit to replace one another, unless one is a kind of the other ("puppy",
+a row of the same category with the parent "dog").
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from raycomp.schema import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
+
+ABSTRACT = "abstract"
+"""Category of nouns that no operator acts on: "day", "group", "front"."""
+VERB = "verb"
+"""Category of relations that inflect."""
+NUMBER = "number"
+RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE = "rare", "mass", "plural", "symmetric", "opposite"
+MARKS = (RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE)
+"""rare: known, but never brought in; mass: no plural and no "a"; plural: no singular ("jeans"); symmetric:
+a relation that reads the same from both sides; opposite: the first of ``instead`` is the opposite."""
+VOWEL_SOUNDS = ("hour", "honest", "heir", "x-ray", "mp3", "suv", "atv", "lp")
+CONSONANT_SOUNDS = ("uni", "use", "usu", "util", "euro", "eu", "one", "once", "ukulele", "ufo")
+UN_PREFIX = ("unin", "unim", "unid")
+
+
+class Row(NamedTuple):
+    """One synonym set of a kind, as the tables hold it."""
+
+    kind: str
+    category: str
+    words: tuple[str, ...]
+    parents: tuple[str, ...]
+    """Wider words: of a puppy "dog", of a dog "animal"."""
+    marks: frozenset[str]
+    instead: tuple[str, ...]
+    """What may replace it, where that is not all of its category; the opposite first, if there is one."""
+    fits: tuple[str, ...]
+    """Categories or wider words of the objects it can describe, or have on its right side."""
+
+
+class Entry(NamedTuple):
+    """A word of the lexicon; ``group`` is the first word of its synonym set."""
+
+    word: str
+    kind: str
+    category: str
+    group: str
+
+
+class Forms(NamedTuple):
+    """Inflections that follow no rule, by base form; ``double`` lists verbs that double their last letter."""
+
+    plural: Mapping[str, str]
+    past: Mapping[str, str]
+    participle: Mapping[str, str]
+    double: frozenset[str]
+
+
+class Lexicon:
+    """Words by their kind, category and synonym set."""
+
+    def __init__(self, rows: Iterable[Row], forms: Forms):
+        self.forms = forms
+        self.rows: dict[tuple[str, str], Row] = {}
+        """By kind and first word."""
+        self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in CONCEPT_KINDS}
+        self._by_category: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            self._add(row)
+        self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
+        self._siblings: dict[Entry, tuple[str, ...]] = {}
+
+    def _add(self, row: Row) -> None:
+        key = row.kind, row.words[0]
+        if key in self.rows or not row.marks <= {*MARKS}:
+            raise ValueError(
+                f"lexicon: {row.words[0]!r} is there twice, or has unknown marks {set(row.marks)}"
+            )
+        self.rows[key] = row
+        self._by_category.setdefault((row.kind, row.category), []).append(row)
+        for word in row.words:
+            entry = Entry(word, row.kind, row.category, row.words[0])
+            if self._entries[row.kind].setdefault(word, entry) != entry:
+                raise ValueError(f"lexicon: {word!r} is in two synonym sets")
+
+    def _find_wider(self, row: Row) -> frozenset[str]:
+        """Return the groups that ``row`` is a kind of, itself among them; words without a row stand alone."""
+        found: set[str] = set()
+        todo = [row.words[0]]
+        while todo:
+            word = todo.pop()
+            entry = self._entries[row.kind].get(word)
+            group = entry.group if entry else word
+            if group not in found:
+                found.add(group)
+                todo += self.rows[row.kind, group].parents if entry else ()
+        return frozenset(found)
+
+    @cached_property
+    def _bases(self) -> dict[str, dict[str, str]]:
+        """Map every inflected form to its base, by kind."""
+        nouns = {self.plural(word): word for word in self._entries[OBJECT] if not self._has(word, PLURAL)}
+        verbs = {}
+        for word, entry in self._entries[RELATION].items():
+            if entry.category == VERB:
+                verbs |= {self.inflect(word, tag): word for tag in ("VBZ", "VBG", "VBD", "VBN")}
+        return {OBJECT: nouns, RELATION: verbs, ATTRIBUTE: {}}
+
+    def find(self, text: str, kind: str | None = None) -> Entry | None:
+        """Return what the lexicon has for ``text``, in any case, number or tense; of a kind, or the first.
+
+        Kinds are asked in the order object, attribute, relation, whole words before inflected ones.
+        """
+        text = " ".join(text.lower().split())
+        kinds = (kind,) if kind else (OBJECT, ATTRIBUTE, RELATION)
+        for one in kinds:
+            if entry := self._entries[one].get(text):
+                return entry
+        for one in kinds:
+            if base := self._bases[one].get(text):
+                return self._entries[one][base]
+        return None
+
+    def row(self, entry: Entry) -> Row:
+        """Return the row of an entry."""
+        return self.rows[entry.kind, entry.group]
+
+    def _has(self, word: str, mark: str) -> bool:
+        entry = self._entries[OBJECT].get(word)
+        return entry is not None and mark in self.row(entry).marks
+
+    def is_mass(self, word: str) -> bool:
+        """Tell whether a noun takes neither "a" nor a plural: "snow"."""
+        return self._has(word.lower(), MASS)
+
+    def siblings(self, entry: Entry) -> tuple[str, ...]:
+        """Return what may stand in its place: plausible, and never the same, a wider or a narrower thing."""
+        if entry not in self._siblings:
+            row = self.row(entry)
+            if row.instead:
+                found = row.instead
+            elif entry.kind == RELATION or entry.category == ABSTRACT:
+                found = ()
+            else:
+                others = self._by_category[entry.kind, entry.category]
+                found = tuple(other.words[0] for other in others if RARE not in other.marks)
+            self._siblings[entry] = tuple(word for word in found if not self._overlap(entry, word))
+        return self._siblings[entry]
+
+    def _overlap(self, entry: Entry, word: str) -> bool:
+        other = self._entries[entry.kind].get(word)
+        wider = self._wider[entry.kind, entry.group]
+        return word in wider or (other is not None and entry.group in self._wider[other.kind, other.group])
+
+    def opposite(self, word: str) -> str | None:
+        """Return the opposite of a relation, size or other word on a scale; None where there is none."""
+        for kind in (RELATION, ATTRIBUTE):
+            entry = self.find(word, kind)
+            if entry and OPPOSITE in (row := self.row(entry)).marks:
+                return row.instead[0]
+        return None
+
+    def are_synonyms(self, first: str, second: str) -> bool:
+        """Tell whether two words, in any number, are equal or of one synonym set."""
+        if first.lower() == second.lower():
+            return True
+        return any(
+            (a := self.find(first, kind)) and (b := self.find(second, kind)) and a.group == b.group
+            for kind in CONCEPT_KINDS
+        )
+
+    def is_kind_of(self, narrow: str, wide: str) -> bool:
+        """Tell whether the first is the second or a kind of it: a puppy is a dog is an animal."""
+        if self.are_synonyms(narrow, wide):
+            return True
+        for kind in CONCEPT_KINDS:
+            if entry := self.find(narrow, kind):
+                other = self.find(wide, kind)
+                if (other.group if other else wide.lower()) in self._wider[kind, entry.group]:
+                    return True
+        return False
+
+    def is_symmetric(self, word: str) -> bool:
+        """Tell whether a relation reads the same from both sides: "next to", "with"."""
+        entry = self.find(word, RELATION)
+        return entry is not None and SYMMETRIC in self.row(entry).marks
+
+    def fits(self, word: str, kind: str, owner: str) -> bool:
+        """Tell whether an attribute can describe ``owner``, or a relation have it on its right side.
+
+        A word without such a list fits all, but an object that the lexicon does not know fits only those.
+        """
+        entry = self.find(word, kind)
+        wanted = self.row(entry).fits if entry else ()
+        if not wanted:
+            return True
+        noun = self.find(owner, OBJECT)
+        return noun is not None and (
+            noun.category in wanted or not self._wider[OBJECT, noun.group].isdisjoint(wanted)
+        )
+
+    def words(self, kind: str, category: str) -> tuple[str, ...]:
+        """Return the words of a category that may be brought in."""
+        rows = self._by_category.get((kind, category), [])
+        return tuple(row.words[0] for row in rows if RARE not in row.marks)
+
+    def categories(self, kind: str) -> tuple[str, ...]:
+        """Return the categories of a kind."""
+        return tuple(category for one, category in self._by_category if one == kind)
+
+    def plural(self, word: str) -> str:
+        """Return the plural of a noun in its base form; of several words that of the last."""
+        if word in self.forms.plural:
+            return self.forms.plural[word]
+        if self._has(word, PLURAL) or self._has(word, MASS):
+            return word
+        front, space, last = word.rpartition(" ")
+        if last in self.forms.plural:
+            return front + space + self.forms.plural[last]
+        if last.endswith("man") and len(last) > 3 and last != "human":
+            return front + space + last[:-3] + "men"
+        return front + space + _add_s(last)
+
+    def singular(self, word: str) -> str:
+        """Return the base form of a noun in the plural; the word itself where it is none."""
+        word = word.lower()
+        entry = self.find(word, OBJECT)
+        if entry:
+            return entry.word
+        front, space, last = word.rpartition(" ")
+        entry = self.find(last, OBJECT) if front else None
+        if entry:
+            return front + space + entry.word
+        return front + space + _drop_s(last)
+
+    def is_plural(self, text: str) -> bool:
+        """Tell whether a noun has the form of a plural; "sheep" has not."""
+        text = text.lower()
+        entry = self.find(text, OBJECT) or self.find(text.rpartition(" ")[2], OBJECT)
+        if entry is None:
+            return _drop_s(text) != text
+        return PLURAL in self.row(entry).marks or not (text == entry.word or text.endswith(" " + entry.word))
+
+    def inflect(self, verb: str, tag: str) -> str:
+        """Return a verb in the form of a Penn tag: VB, VBP, VBZ, VBG, VBD or VBN."""
+        first, space, rest = verb.partition(" ")
+        if tag == "VBZ":
+            form = "has" if first == "have" else _add_s(first)
+        elif tag == "VBG":
+            form = self._stem(first) + "ing"
+        elif tag in ("VBD", "VBN"):
+            irregular = self.forms.past if tag == "VBD" else self.forms.participle
+            form = irregular.get(first) or self._regular_past(first)
+        else:
+            form = first
+        return form + space + rest
+
+    def _stem(self, verb: str) -> str:
+        if verb in self.forms.double:
+            return verb + verb[-1]
+        if verb.endswith("ie"):
+            return verb[:-2] + "y"
+        return verb[:-1] if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")) else verb
+
+    def _regular_past(self, verb: str) -> str:
+        if verb.endswith("e"):
+            return verb + "d"
+        if verb.endswith("y") and verb[-2] not in "aeiou":
+            return verb[:-1] + "ied"
+        return self._stem(verb) + "ed"
+
+
+def choose_article(following: str) -> str:
+    """Return "a" or "an" for the words that follow it, by their sound."""
+    word = following.lower()
+    if word.startswith(VOWEL_SOUNDS):
+        return "an"
+    if word.startswith(UN_PREFIX):
+        return "an"
+    return "an" if word[:1] in tuple("aeiou") and not word.startswith(CONSONANT_SOUNDS) else "a"
+
+
+def _add_s(word: str) -> str:
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    if word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
+        return word[:-1] + "ies"
+    return word + ("es" if word in ("go", "do", "echo", "veto") else "s")
+
+
+def _drop_s(word: str) -> str:
+    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies"):
+        return word[:-3] + "y"
+    if word.endswith(("sses", "xes", "zzes", "ches", "shes")):
+        return word[:-2]
+    return word[:-1]
