@@ -6,9 +6,9 @@ The commands as functions; nothing heavy is imported before one is called.
 from collections.abc import Mapping
 from typing import Any
 
-from raycomp.config import CurateConfig, override, override_all
+from raycomp.config import CurateConfig, NegativesConfig, override, override_all
 
-__all__ = ["CurateConfig", "curate", "override", "override_all", "select"]
+__all__ = ["CurateConfig", "NegativesConfig", "curate", "negatives", "override", "override_all", "select"]
 
 
 def curate(config: CurateConfig, out: str) -> dict[str, Any]:
@@ -17,6 +17,16 @@ def curate(config: CurateConfig, out: str) -> dict[str, Any]:
     Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
     """
     from raycomp.cluster.curate import curate as run
+
+    return run(config, out)
+
+
+def negatives(config: NegativesConfig, out: str) -> dict[str, Any]:
+    """Write hard negatives of ``config.input`` into ``out``, as ``raycomp negatives`` does.
+
+    Returns what run.json holds. Raises ValueError for what the caller can mend.
+    """
+    from raycomp.cluster.negatives import negatives as run
 
     return run(config, out)
 

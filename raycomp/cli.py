@@ -9,10 +9,11 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from raycomp.config import CurateConfig, LeaseLost, TooMuchBadData, override_all
+from raycomp.config import CurateConfig, LeaseLost, NegativesConfig, TooMuchBadData, override_all
 
+Config = TypeVar("Config")
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
 
@@ -58,6 +59,10 @@ def _build_parser() -> argparse.ArgumentParser:
     select.add_argument("source", metavar="DIR", help="a folder that raycomp curate wrote")
     _add_settings(select)
     _add_out(select)
+    negatives = _add(commands, "negatives", _negatives, "write hard negatives of captions")
+    negatives.add_argument("job", nargs="?", help="jobs/FILE.py[:VARIANT]")
+    _add_settings(negatives)
+    _add_out(negatives)
     show = _add(commands, "show", _show, "print the funnel of a run")
     show.add_argument("source", metavar="DIR")
     explain = _add(commands, "explain", _explain, "print every score and gate of one sample")
@@ -94,10 +99,10 @@ def _read_settings(pairs: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _read_config(args: argparse.Namespace) -> CurateConfig:
-    config = load_job(args.job) if args.job else CurateConfig()
-    if not isinstance(config, CurateConfig):
-        raise ValueError(f"{args.job}: returned {type(config).__name__}, must return a CurateConfig")
+def _read_config(args: argparse.Namespace, kind: type[Config]) -> Config:
+    config = load_job(args.job) if args.job else kind()
+    if not isinstance(config, kind):
+        raise ValueError(f"{args.job}: returned {type(config).__name__}, must return a {kind.__name__}")
     return override_all(config, _read_settings(args.settings))
 
 
@@ -122,7 +127,7 @@ def load_job(name: str) -> Any:
 def _curate(args: argparse.Namespace) -> None:
     from raycomp.cluster.curate import curate
 
-    curate(_read_config(args), args.out)
+    curate(_read_config(args, CurateConfig), args.out)
 
 
 def _select(args: argparse.Namespace) -> None:
@@ -134,7 +139,13 @@ def _select(args: argparse.Namespace) -> None:
 def _plan(args: argparse.Namespace) -> None:
     from raycomp.loops.plan import plan
 
-    print(plan(_read_config(args)))
+    print(plan(_read_config(args, CurateConfig)))
+
+
+def _negatives(args: argparse.Namespace) -> None:
+    from raycomp.cluster.negatives import negatives
+
+    negatives(_read_config(args, NegativesConfig), args.out)
 
 
 def _show(args: argparse.Namespace) -> None:

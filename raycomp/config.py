@@ -247,6 +247,8 @@ class WritingConfig:
     and keeps the order of proposal."""
     add_similarity: float | None = None
     """Least cos(g(base), g(augmented)) of an ADD, -1 to 1; none = reported, not enforced."""
+    materialize: bool = False
+    """Write the curation's shards once more, each sample's json with its negatives."""
     export: tuple[str, ...] = ()
     """More files: negclip (a TSV for NegCLIP's trainer), calls (sets that compare numbers of calls)."""
     seed: int = 0
@@ -265,6 +267,8 @@ class WritingConfig:
             least is None or self.rank, "negatives.add_similarity", least, "none with negatives.rank=false"
         )
         _check(set(self.export) <= {"negclip", "calls"}, "negatives.export", self.export, "negclip or calls")
+        if "calls" in self.export:
+            _check(self.calls >= 2, "negatives.calls", self.calls, "at least 2 with negatives.export=calls")
 
 
 @dataclass(frozen=True)

@@ -206,8 +206,24 @@ NEGATIVE_TYPE = pa.struct(
     ]
 )
 NEGATIVES = "negatives"
+# Three ways to spend the same two operations on a caption: the hardest text of each (two texts), one after
+# the other (one text), and the two edits of that text, each made alone (two texts).
+COMPARISON = "comparison"
+COMPARISON_TYPE = pa.struct(
+    [
+        ("op", pa.string()),
+        ("one_call", pa.list_(pa.string())),
+        ("two_calls", pa.list_(pa.string())),
+        ("independent", pa.list_(pa.string())),
+    ]
+)
 NEGATIVES_SCHEMA = pa.schema(
-    [(UID, pa.string()), (CAPTION, pa.string()), (NEGATIVES, pa.list_(NEGATIVE_TYPE)), (STATUS, pa.string())]
+    [
+        (UID, pa.string()),
+        (CAPTION, pa.string()),
+        (NEGATIVES, pa.list_(NEGATIVE_TYPE)),
+        (STATUS, pa.string()),
+    ]
 )
 
 KEPT_SCHEMA = pa.schema(

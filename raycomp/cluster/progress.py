@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
-ON_SCORERS = ("image", "text", "attribute")
+ON_SCORERS = ("image", "text", "attribute", "rank")
 """Stages that take turns on the scorers; all others take turns on the CPUs that scorers leave."""
 DEVICE = "device"
 """Stands where a stage does, and is none: seconds that the scorers' GPUs computed."""

@@ -4,7 +4,6 @@ A gate is global, so each phase runs over all shards before the next begins. Wha
 function or callable of ``loops/``; here it is laid over shards and committed.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +18,14 @@ from raycomp.cluster.dedupe import mark_duplicates
 from raycomp.cluster.merge import merge_aligned, merge_scores
 from raycomp.cluster.progress import DEVICE, ON_SCORERS
 from raycomp.cluster.session import Session
-from raycomp.cluster.source import ItemSource
+from raycomp.cluster.source import ItemSource, read_timed
 from raycomp.cluster.waves import Phase, Stats, stage_part
 from raycomp.config import CurateConfig, TooMuchBadData
 from raycomp.loops.align import Align
 from raycomp.loops.attribute import Attribute, parse
 from raycomp.loops.prepare import prepare
 from raycomp.loops.select import Gates, corpus_columns, judge, pool_config
-from raycomp.loops.tables import add_columns, add_seconds
+from raycomp.loops.tables import add_columns
 from raycomp.models.clip import ScorerSpec
 from raycomp.schema import (
     ALIGNED_STATUSES,
@@ -159,7 +158,7 @@ def align_all(job: Job) -> Stats:
 
 def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
     config, rows = job.config, job.session.block_rows
-    read = partial(_read_timed, partial(read_shard, block_rows=rows))
+    read = partial(read_timed, partial(read_shard, block_rows=rows))
     prepare_block = partial(
         prepare,
         scorer=config.scorer,
@@ -188,17 +187,6 @@ def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
     )
 
 
-def _read_timed(read: Callable[[Any], Iterator[pa.Table]], item: Any) -> Iterator[pa.Table]:
-    """Yield the tables of ``read(item)``, each with the seconds that reading it took."""
-    tables = read(item)
-    while True:
-        started = time.perf_counter()
-        table = next(tables, None)
-        if table is None:
-            return
-        yield add_seconds(table, "read", time.perf_counter() - started)
-
-
 def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
     phase = Phase(
@@ -218,7 +206,7 @@ def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: st
     config = job.config
     items = [(ordinal, job.aligned_uri(ordinal)) for ordinal in ordinals]
     load = partial(_load_pool, config=pool_config(config), gates=pool, block_rows=job.session.block_rows)
-    source = ItemSource(items, partial(_read_timed, load))
+    source = ItemSource(items, partial(read_timed, load))
     parse_block = partial(
         parse,
         parser=config.parser,

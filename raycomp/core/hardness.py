@@ -1,8 +1,10 @@
-"""Which of a caption's valid negatives are kept: the hardest, operations taking turns."""
+"""Which of a caption's valid negatives are kept: the hardest, operations taking turns; fair comparisons."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
+
+from raycomp.schema import ADD
 
 
 class Candidate(NamedTuple):
@@ -27,25 +29,58 @@ def choose_hardest(candidates: Sequence[Candidate], per_calls: int) -> list[Cand
     """
     seen: set[str] = set()
     chosen = []
-    by_calls = sorted(candidates, key=lambda c: c.calls)
-    for _, group in groupby(by_calls, key=lambda c: c.calls):
-        new = [candidate for candidate in _once(group) if candidate.text not in seen]
-        seen.update(candidate.text for candidate in new)
-        chosen += _take_turns(new)[:per_calls]
+    by_calls = sorted(candidates, key=lambda candidate: candidate.calls)
+    for _, group in groupby(by_calls, key=lambda candidate: candidate.calls):
+        new: dict[str, Candidate] = {}
+        for candidate in group:
+            if candidate.text not in seen:
+                new.setdefault(candidate.text, candidate)
+        seen.update(new)
+        chosen += _take_turns(list(new.values()))[:per_calls]
     return chosen
-
-
-def _once(candidates: Iterable[Candidate]) -> list[Candidate]:
-    return list({candidate.text: candidate for candidate in reversed(list(candidates))}.values())[::-1]
 
 
 def _take_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Order candidates so that every op's hardest come before any op's second."""
-    hardness = {candidate: -(candidate.similarity or 0.0) for candidate in candidates}
     by_op: dict[str, list[Candidate]] = {}
-    for candidate in sorted(candidates, key=hardness.get):
+    for candidate in sorted(candidates, key=_by_hardness):
         by_op.setdefault(candidate.op, []).append(candidate)
-    turns = [
-        (turn, hardness[c], i, c) for i, group in enumerate(by_op.values()) for turn, c in enumerate(group)
-    ]
-    return [candidate for *_, candidate in sorted(turns, key=lambda entry: entry[:3])]
+    turns = [(turn, _by_hardness(c), c) for group in by_op.values() for turn, c in enumerate(group)]
+    return [candidate for *_, candidate in sorted(turns, key=lambda entry: entry[:2])]
+
+
+class Comparison(NamedTuple):
+    """Three ways to spend the same two operations on one caption: see ``schema.COMPARISON_TYPE``."""
+
+    op: str
+    one_call: tuple[str, str]
+    two_calls: tuple[str]
+    independent: tuple[str, str]
+
+
+def compare_calls(candidates: Sequence[Candidate]) -> Comparison | None:
+    """Return the comparison of the hardest two-call candidate that allows one, None where none does.
+
+    It needs both of that candidate's edits as valid candidates of one call, and two texts of one call of the
+    same two operations.
+    """
+    singles = [candidate for candidate in candidates if candidate.calls == 1]
+    alone = {(single.op, single.concepts): single.text for single in reversed(singles)}
+    ranked = sorted(singles, key=_by_hardness)
+    for double in sorted((c for c in candidates if c.calls == 2), key=_by_hardness):
+        first, second = double.op.split("+")
+        # Only ADD names one concept; SWAP and REPLACE name two.
+        cut = 1 if first == ADD else 2
+        parts = (first, double.concepts[:cut]), (second, double.concepts[cut:])
+        if not all(part in alone for part in parts):
+            continue
+        hardest = [next((c.text for c in ranked if c.op == first), "")]
+        hardest += [c.text for c in ranked if c.op == second and c.text != hardest[0]][:1]
+        if len(hardest) == 2:
+            independent = tuple(alone[part] for part in parts)
+            return Comparison(double.op, tuple(hardest), (double.text,), independent)
+    return None
+
+
+def _by_hardness(candidate: Candidate) -> float:
+    return -(candidate.similarity or 0.0)

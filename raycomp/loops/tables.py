@@ -11,6 +11,7 @@ from raycomp.models.parser import MAX_CHARACTERS
 TOKENS = "tokens"
 COUNTERFACTUALS = "counterfactuals"
 FAULTS = "faults"
+OTHERS = "others"
 SHUFFLED_ALIGNMENT = "shuffled_alignment"
 SECONDS = "seconds_"
 

@@ -1,7 +1,7 @@
 """The report: one HTML page that holds everything it shows and asks nobody for anything."""
 
 import importlib.resources
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from raycomp.config import exact_share
@@ -57,8 +57,25 @@ def render(
         record.draw_statuses(summary),
         *record.draw_run(run),
     ]
-    return (
-        f"<!doctype html>\n{tag('html', _draw_head(summary), tag('body', tag('main', *body)), lang='en')}\n"
+    return frame(f"raycomp: kept {number(summary.reasons[KEPT])} of {number(summary.rows)}", body)
+
+
+def frame(title: str, body: Iterable[object]) -> str:
+    """Return a whole page, as text to be written as UTF-8, around its sections."""
+    html = tag("html", _draw_head(title), tag("body", tag("main", *body)), lang="en")
+    return f"<!doctype html>\n{html}\n"
+
+
+def _draw_head(title: str) -> Html:
+    style = (importlib.resources.files("raycomp.report") / "data" / "style.css").read_text("utf-8")
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(style)),
     )
 
 
@@ -95,19 +112,6 @@ def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
     if rule == "full":
         return summary.num_aligned
     return None if keep is None else exact_share(keep, summary.num_aligned)
-
-
-def _draw_head(summary: Summary) -> Html:
-    style = (importlib.resources.files("raycomp.report") / "data" / "style.css").read_text("utf-8")
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"raycomp: kept {number(summary.reasons[KEPT])} of {number(summary.rows)}"),
-        tag("style", Html(style)),
-    )
 
 
 def _draw_header(summary: Summary, config: Mapping[str, Any]) -> Html:

@@ -60,3 +60,9 @@ def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
             raise ValueError(f"{uri}: has no column {', '.join(sorted(missing))}")
         table = file.read(columns=None if columns is None else list(columns))
     return table if columns is None else table.select(list(columns))
+
+
+def read_matching(uri: str, columns: Sequence[str], column: str, value: str) -> pa.Table:
+    """Return the rows whose ``column`` is ``value``; row groups without it are not read."""
+    filesystem, path = resolve(uri)
+    return pq.read_table(path, list(columns), filesystem=filesystem, filters=[(column, "==", value)])

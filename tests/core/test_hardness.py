@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from raycomp.core.hardness import Candidate, choose_hardest
+from raycomp.core.hardness import Candidate, choose_hardest, compare_calls
 
 
 def candidate(text: str, op: str, similarity: float | None = None) -> Candidate:
@@ -49,3 +49,26 @@ def test_a_large_pool_agrees_with_sorting_each_operation():
     for op in ops:
         best = sorted((c for c in pool if c.op == op), key=lambda c: -c.similarity)[:10]
         assert [c for c in chosen if c.op == op] == best
+
+
+def test_a_comparison_spends_the_same_operations_three_ways():
+    pool = [
+        Candidate("far", "SWAP", "object", 1, ("dog", "cat"), 0.2),
+        Candidate("near", "SWAP", "object", 1, ("dog", "man"), 0.8),
+        Candidate("added", "ADD", "object", 1, ("car",), 0.5),
+        Candidate("both, but its ADD is not valid alone", "SWAP+ADD", "x", 2, ("dog", "cat", "bus"), 0.9),
+        Candidate("both", "SWAP+ADD", "x", 2, ("dog", "cat", "car"), 0.3),
+    ]
+    found = compare_calls(pool)
+    assert found == ("SWAP+ADD", ("near", "added"), ("both",), ("far", "added"))
+    assert compare_calls(pool[:4]) is None
+
+
+def test_a_comparison_of_one_operation_twice_needs_two_texts_of_it():
+    pool = [
+        Candidate("a", "ADD", "object", 1, ("car",), 0.5),
+        Candidate("ab", "ADD+ADD", "x", 2, ("car", "car"), 0.9),
+    ]
+    assert compare_calls(pool) is None
+    pool.append(Candidate("b", "ADD", "object", 1, ("bus",), 0.4))
+    assert compare_calls(pool).one_call == ("a", "b")

@@ -1,0 +1,117 @@
+"""The captions that negatives are written for: rows of a curation's subset, or of plain Parquet files."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raycomp.loops.inspect import list_scores
+from raycomp.loops.tables import OTHERS
+from raycomp.schema import CAPTION, IMAGE_SHA256, POSITION, SHARD, SHARD_ORDINAL, UID
+from raycomp.shards.paths import expand_input, join_uri, resolve
+from raycomp.shards.scores import read_columns, read_matching
+
+# A caption is compared with so many others of its image.
+_MOST_OTHERS = 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of captions; ``kept`` names the subset where only its rows count."""
+
+    ordinal: int
+    uri: str
+    kept: str | None = None
+
+
+def list_curated(run: dict, source: str) -> list[Source]:
+    """Return the scores files of a curation or selection in ``source``, of which its subset's rows count."""
+    kept = join_uri(source, "subset", "kept.parquet")
+    return [Source(ordinal, uri, kept) for ordinal, uri in enumerate(list_scores(run, source))]
+
+
+def list_parquet(spec: str) -> list[Source]:
+    """Return the Parquet files that ``spec`` names, sorted by name.
+
+    Raises ValueError where there is none, or one is no Parquet file with uid and caption as text.
+    """
+    shards = expand_input(spec)
+    for shard in shards:
+        if shard.format != "parquet":
+            raise ValueError(f"input={shard.uri!r}: must be a Parquet file or a folder that curate wrote")
+        _check_columns(shard.uri)
+    return [Source(shard.ordinal, shard.uri) for shard in shards]
+
+
+def _check_columns(uri: str) -> None:
+    filesystem, path = resolve(uri)
+    try:
+        schema = pq.read_schema(filesystem.open_input_file(path))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"input={uri!r}: is no Parquet file") from error
+    texts = {
+        field.name
+        for field in schema
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    }
+    for name in (UID, CAPTION):
+        if name not in texts:
+            here = ", ".join(schema.names)
+            raise ValueError(f"input={uri!r}: must have a column {name!r} of text; it has {here}")
+
+
+def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of one file in blocks, each with the other captions of its image."""
+    table = _read(source)
+    others = _find_others(table)
+    if source.kept is not None:
+        kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
+        stays = pc.is_in(table[UID], kept.combine_chunks())
+        table, others = table.filter(stays), others.filter(stays)
+    rows = pa.table(
+        {
+            SHARD_ORDINAL: pa.array([source.ordinal] * len(table), pa.int32()),
+            POSITION: pa.array(range(len(table)), pa.int32()),
+            UID: table[UID].cast(pa.string()),
+            CAPTION: table[CAPTION].cast(pa.string()),
+            OTHERS: others,
+        }
+    )
+    for start in range(0, len(rows), block_rows):
+        yield rows.slice(start, block_rows)
+
+
+def count_captions(source: Source) -> int:
+    """Return how many rows ``load_captions`` yields."""
+    if source.kept is None:
+        filesystem, path = resolve(source.uri)
+        return pq.read_metadata(filesystem.open_input_file(path)).num_rows
+    shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
+    return len(read_matching(source.kept, [UID], SHARD, shard))
+
+
+def _read(source: Source) -> pa.Table:
+    """Read the columns that matter of those that the file has."""
+    filesystem, path = resolve(source.uri)
+    names = pq.read_schema(filesystem.open_input_file(path)).names
+    return read_columns(source.uri, [name for name in (UID, CAPTION, IMAGE_SHA256, SHARD) if name in names])
+
+
+def _find_others(table: pa.Table) -> pa.Array:
+    """Return for each row the other captions of its image, in order, by the hash of the image."""
+    captions = table[CAPTION].to_pylist()
+    if IMAGE_SHA256 not in table.column_names:
+        return pa.array([[] for _ in captions], pa.list_(pa.string()))
+    images = table[IMAGE_SHA256].to_pylist()
+    by_image = defaultdict(dict)
+    for image, caption in zip(images, captions, strict=True):
+        if image is not None and caption:
+            by_image[image].setdefault(caption)
+    found = [
+        [text for text in by_image.get(image, ()) if text != caption][:_MOST_OTHERS]
+        for image, caption in zip(images, captions, strict=True)
+    ]
+    return pa.array(found, pa.list_(pa.string()))
