@@ -1,0 +1,268 @@
+"""Is one call of an operator on a caption a valid hard negative? A reason where it is not.
+
+Each call is judged against its own input: SWAP keeps the words and changes their order, REPLACE changes one
+concept, ADD keeps the input and brings in one concept. Against the caption that the image came with, and its
+other captions, the text must differ in meaning, and what it brings in must be said by none of them. All this
+is on words: that the text is false for the image is likely, not certain.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from raycomp.core.concepts import Concept, Parsed
+from raycomp.core.grammar import CUT_OFF, FAULTS, count_faults
+from raycomp.core.lexicon import Lexicon
+from raycomp.core.paraphrase import find_readings, stem
+from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+
+EMPTY, TOO_LONG, MARKUP, PROSE, LANGUAGE = "empty", "too_long", "markup", "prose", "language"
+UNCHANGED, RESTORED, COPY = "unchanged", "restored", "copy"
+NOT_SWAP, NOT_REPLACE, NOT_ADD = "not_swap", "not_replace", "not_add"
+PARAPHRASE, KIND_OF, IN_ORIGINAL, IN_OTHER = "paraphrase", "kind_of", "in_original", "in_other"
+REASONS: dict[str, str] = {
+    EMPTY: "it has no word",
+    TOO_LONG: "it has too many characters or words, or many more than its input",
+    MARKUP: "it holds markup, code, an address or control characters that its input does not",
+    PROSE: "it speaks about a caption instead of being one",
+    LANGUAGE: "it is in another language",
+    UNCHANGED: "it equals its input",
+    RESTORED: "it equals the original caption, which an earlier call had changed",
+    COPY: "it equals another caption of the image",
+    NOT_SWAP: "SWAP lost or gained a word, or left the order as it was",
+    NOT_REPLACE: "REPLACE changed no concept, several, or one for another of a different class",
+    NOT_ADD: "ADD changed its input, or brought in no concept or several",
+    PARAPHRASE: "it says what the original, its input or another caption says",
+    KIND_OF: "the new concept is a kind of the old one or a wider word for it, so both may be true",
+    IN_ORIGINAL: "ADD brings in what the original caption already says",
+    IN_OTHER: "the new concept is said by another caption of the image",
+    **FAULTS,
+}
+
+MAX_CHARACTERS, MAX_WORDS = 300, 60
+MAX_TOKENS = 75
+"""CLIP reads 77, two of them marks; a word is taken for one token and one more per eight letters."""
+MAX_GROWTH, GROWTH_SLACK = 1.5, 6
+"""Words of a text: at most so many times those of its input, and so many more."""
+
+WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
+CODE = re.compile(r"[<>{}\[\]|\\`^*_#=~\x00-\x1f\x7f]|&\w+;|https?:|www\.")
+SPEECH = re.compile(r"[\":\u201c\u201d()]")
+SPEAKING = {
+    *"i i'm i've caption captions sentence swapped replaced modified sure sorry certainly okay".split(),
+    *"answer output json negative operation here's".split(),
+}
+FOREIGN = {
+    *"un una el los las del con y en su sobre por para junto dos uma na com uno della che di per il".split(),
+    *"le les des et dans sur avec une est sont sous deux het een op van ett och".split(),
+    *"der das ein eine einen einem und auf mit im ist von unter neben zwei".split(),
+}
+LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+# Words that a swap may lose or gain with the number of its nouns, and a replacement with its noun.
+LOOSE = {"a", "the", "some", "is", "was"}
+FREE = {*LOOSE, "and", "who", "that", "which", "there", "of", "its", "his", "her", "their", "has"}
+# First letters of tags: nouns, verbs, prepositions, to, conjunctions.
+SORTS = {"NN", "VB", "IN", "TO", "CC"}
+NEW_KINDS = ((ATTRIBUTE,), (OBJECT,), (RELATION,), (OBJECT, RELATION), (OBJECT, RELATION, RELATION))
+
+
+class Word(NamedTuple):
+    """A word of a text, characters [start, end), without what agreement does to it."""
+
+    stem: str
+    start: int
+    end: int
+
+
+def judge(
+    op: str, before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed], lexicon: Lexicon
+) -> str | None:
+    """Return why ``op`` from ``before`` to ``after`` is no valid negative; None where it is.
+
+    ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
+    form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
+    """
+    reason = _judge_text(before, after, original, others)
+    if reason:
+        return reason
+    fault = _find_fault(before, after, original, lexicon)
+    if fault == CUT_OFF:
+        return fault
+    old_words, new_words = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
+    if op == SWAP:
+        reason = _judge_swap(before, old_words, new_words)
+    elif op == REPLACE:
+        reason = _judge_replace(before, after, old_words, new_words, others, lexicon)
+    else:
+        assert op == ADD, op
+        reason = _judge_add(before, after, old_words, new_words, (original, others), lexicon)
+    if reason or fault:
+        return reason or fault
+    _, readings = find_readings(after.tokens, lexicon)
+    same = any(find_readings(text.tokens, lexicon)[0] in readings for text in (before, original, *others))
+    return PARAPHRASE if same else None
+
+
+def _judge_text(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
+    """Judge the text by its letters alone."""
+    if not WORD.search(after.text):
+        return EMPTY
+    if len(after.text) > MAX_CHARACTERS:
+        return TOO_LONG
+    plain = _strip(after.text)
+    for reason, texts in ((UNCHANGED, [before]), (RESTORED, [original]), (COPY, others)):
+        if any(plain == _strip(text.text) for text in texts):
+            return reason
+    if {*CODE.findall(after.text)} - {*CODE.findall(before.text)}:
+        return MARKUP
+    words, known = WORD.findall(plain), WORD.findall(before.text.casefold())
+    new = {*words} - {*known}
+    if {*SPEECH.findall(after.text)} - {*SPEECH.findall(before.text)} or new & SPEAKING:
+        return PROSE
+    if len(new & FOREIGN) > 1 or _share_of_latin(after.text) < min(0.8, _share_of_latin(before.text)):
+        return LANGUAGE
+    tokens = sum(1 + (len(word) - 1) // 8 for word in words) + sum(after.text.count(mark) for mark in ".,-'")
+    is_long = len(words) > min(MAX_WORDS, MAX_GROWTH * len(known) + GROWTH_SLACK) or tokens > MAX_TOKENS
+    return TOO_LONG if is_long else None
+
+
+def _strip(text: str) -> str:
+    """Return the text without case, needless white space and final stop."""
+    return " ".join(text.casefold().split()).rstrip(" .!")
+
+
+def _share_of_latin(text: str) -> float:
+    letters = [letter for letter in text if letter.isalpha()]
+    return sum(LATIN.match(letter) is not None for letter in letters) / max(1, len(letters))
+
+
+def _read_words(text: str, lexicon: Lexicon) -> list[Word]:
+    return [Word(stem(one.group(), lexicon), *one.span()) for one in WORD.finditer(text)]
+
+
+def _judge_swap(before: Parsed, old: Sequence[Word], new: Sequence[Word]) -> str | None:
+    """Judge that all content words are kept and change places with words of their own kind.
+
+    So the sequence of nouns, verbs, prepositions and conjunctions, by their tags in the input, stays; nouns
+    side by side count as one, and attributes go where their nouns go.
+    """
+    old_stems, new_stems = ([word.stem for word in words if word.stem not in LOOSE] for words in (old, new))
+    if old_stems == new_stems or sorted(old_stems) != sorted(new_stems):
+        return NOT_SWAP
+    tags = {token.start: token.tag[:2] for token in before.tokens}
+    sorts = {word.stem: tags.get(word.start, "") for word in old}
+    old_sorts, new_sorts = (
+        [sort for sort, _ in groupby(sorts[one] for one in stems) if sort in SORTS]
+        for stems in (old_stems, new_stems)
+    )
+    return None if old_sorts == new_sorts else NOT_SWAP
+
+
+def _judge_replace(
+    before: Parsed,
+    after: Parsed,
+    old: Sequence[Word],
+    new: Sequence[Word],
+    others: Sequence[Parsed],
+    lexicon: Lexicon,
+) -> str | None:
+    """Judge that one concept gave way to another of its class, which is not true as well."""
+    old_changed, new_changed = _cut_same_ends(old, new)
+    gone, come = _find_concepts(before, old_changed), _find_concepts(after, new_changed)
+    if len(gone) != 1 or len(come) != 1 or not _are_of_one_class(gone[0], come[0], lexicon):
+        return NOT_REPLACE
+    if lexicon.are_synonyms(gone[0].word, come[0].word):
+        return PARAPHRASE
+    if any(lexicon.is_kind_of(*pair) for pair in pairwise((gone[0].word, come[0].word, gone[0].word))):
+        return KIND_OF
+    return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+
+
+def _judge_add(
+    before: Parsed,
+    after: Parsed,
+    old: Sequence[Word],
+    new: Sequence[Word],
+    known: tuple[Parsed, Sequence[Parsed]],
+    lexicon: Lexicon,
+) -> str | None:
+    """Judge that one run of words came in, with one concept that no text of the image has."""
+    lost, gained = _cut_same_ends(old, new)
+    come = sorted(_find_concepts(after, gained), key=lambda concept: concept.kind)
+    if lost or tuple(concept.kind for concept in come) not in NEW_KINDS:
+        return NOT_ADD
+    original, others = known
+    if _says(before, come[0], lexicon) or _says(original, come[0], lexicon):
+        return IN_ORIGINAL
+    return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+
+
+def _cut_same_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
+    """Return what is left of both where the words that they begin and end with alike are cut off."""
+    limit = min(len(old), len(new))
+    front = 0
+    while front < limit and old[front].stem == new[front].stem:
+        front += 1
+    back = 0
+    while back < limit - front and old[-1 - back].stem == new[-1 - back].stem:
+        back += 1
+    return old[front : len(old) - back], new[front : len(new) - back]
+
+
+def _find_concepts(parsed: Parsed, words: Sequence[Word]) -> list[Concept]:
+    """Return the concepts that ``words`` touch; those that the parse does not know are told by their tags.
+
+    Nouns side by side, known or not, are one concept.
+    """
+    tags = {token.start: token.tag for token in parsed.tokens}
+    found: list[Concept] = []
+    last_end = -1
+    for word in words:
+        known = next((one for one in parsed.concepts if one.start < word.end and word.start < one.end), None)
+        if known is None and word.stem in FREE:
+            continue
+        text = parsed.text[word.start : word.end].lower()
+        kind = _kind_of_tag(tags.get(word.start, ""))
+        concept = known or Concept(word.start, word.end, kind, text, "", False, None, None)
+        is_joined = last_end + 1 == word.start and found and found[-1].kind == concept.kind == OBJECT
+        if is_joined and not (found[-1].category and concept.category):
+            found.pop()
+        if concept not in found:
+            found.append(concept)
+        last_end = word.end
+    return found
+
+
+def _kind_of_tag(tag: str) -> str:
+    if tag.startswith(("NN", "PRP")):
+        return OBJECT
+    return RELATION if tag.startswith(("VB", "IN", "TO", "RP")) else ATTRIBUTE
+
+
+def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
+    """Tell whether the new concept excludes the old one by its class: kinds, and categories of attributes."""
+    if old.kind != new.kind and not lexicon.find(new.word, old.kind):
+        return False
+    if old.kind != ATTRIBUTE or not old.category or not new.category or old.category == new.category:
+        return True
+    entry = lexicon.find(old.word, ATTRIBUTE)
+    return entry is not None and new.word in lexicon.siblings(entry)
+
+
+def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
+    """Tell whether a text has the concept, a synonym or a kind of it."""
+    if any(lexicon.is_kind_of(one.word, concept.word) for one in parsed.concepts):
+        return True
+    wanted = [stem(word, lexicon) for word in concept.word.split()]
+    said = [word.stem for word in _read_words(parsed.text, lexicon)]
+    return any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1))
+
+
+def _find_fault(before: Parsed, after: Parsed, original: Parsed, lexicon: Lexicon) -> str | None:
+    """Return the first fault that neither the input nor the original has as often."""
+    faults = count_faults(after.tokens, lexicon)
+    if not +faults:
+        return None
+    excused = count_faults(before.tokens, lexicon) | count_faults(original.tokens, lexicon)
+    return next((fault for fault in FAULTS if faults[fault] > excused[fault]), None)
