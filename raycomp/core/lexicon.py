@@ -16,10 +16,11 @@ ABSTRACT = "abstract"
 VERB = "verb"
 """Category of relations that inflect."""
 NUMBER = "number"
-RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE = "rare", "mass", "plural", "symmetric", "opposite"
-MARKS = (RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE)
+RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST = "rare", "mass", "plural", "symmetric", "opposite", "guest"
+MARKS = (RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST)
 """rare: known, but never brought in; mass: no plural and no "a"; plural: no singular ("jeans"); symmetric:
-a relation that reads the same from both sides; opposite: the first of ``instead`` is the opposite."""
+a relation that reads the same from both sides; opposite: the first of ``instead`` is the opposite; guest:
+may be added to nearly any picture."""
 VOWEL_SOUNDS = ("hour", "honest", "heir", "x-ray", "mp3", "suv", "atv", "lp")
 CONSONANT_SOUNDS = ("uni", "use", "usu", "util", "euro", "eu", "one", "once", "ukulele", "ufo")
 UN_PREFIX = ("unin", "unim", "unid")
@@ -206,9 +207,9 @@ class Lexicon:
         rows = self._by_category.get((kind, category), [])
         return tuple(row.words[0] for row in rows if RARE not in row.marks)
 
-    def categories(self, kind: str) -> tuple[str, ...]:
-        """Return the categories of a kind."""
-        return tuple(category for one, category in self._by_category if one == kind)
+    def marked(self, mark: str) -> tuple[str, ...]:
+        """Return the objects that bear a mark, each by the first word of its set."""
+        return tuple(row.words[0] for row in self.rows.values() if row.kind == OBJECT and mark in row.marks)
 
     def plural(self, word: str) -> str:
         """Return the plural of a noun in its base form; of several words that of the last."""

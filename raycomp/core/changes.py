@@ -1,0 +1,79 @@
+"""What the rules of SWAP, REPLACE and ADD share: a caption under edit, its state, and a possible change."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from raycomp.core.concepts import Concept, Parsed
+from raycomp.core.lexicon import Lexicon
+from raycomp.core.wording import Piece, Wording
+
+CHOICES = 3
+"""Different words that one concept is replaced by, and phrases that are added at one place."""
+# Realms of objects. Their nouns take a sibling beside them: "a hat and a scarf", not "a hill and a valley".
+LISTED = tuple(
+    "animal,person,vehicle,furniture,food,clothing,instrument,sports gear,ball,toy,tool,tableware,container,"
+    "appliance,device,household,shape".split(",")
+)
+LIVING = frozenset(["animal", "person"])
+
+
+class Change(NamedTuple):
+    """A possible edit, in the coordinates of the original caption."""
+
+    kind: str
+    concepts: tuple[str, ...]
+    used: frozenset[int]
+    pieces: tuple[Piece, ...]
+    tier: int = 0
+    """How odd it reads: 0 is taken before 1."""
+
+
+class State(NamedTuple):
+    """What earlier calls did: their pieces, the concepts they used and the words they brought in."""
+
+    pieces: tuple[Piece, ...] = ()
+    used: frozenset[int] = frozenset()
+    brought: tuple[str, ...] = ()
+
+
+class Case:
+    """One caption with what the rules ask about it."""
+
+    def __init__(self, parsed: Parsed, lexicon: Lexicon, seed: int, key: str):
+        self.parsed, self.lexicon, self.salt = parsed, lexicon, f"{seed}\0{key}\0"
+        self.words = Wording(parsed, lexicon)
+        self.concepts = parsed.concepts
+
+    def hash(self, *parts: object) -> bytes:
+        """Return the rank of a choice: the same for the same key and seed, everywhere."""
+        return blake2b((self.salt + "\0".join(map(str, parts))).encode(), digest_size=8).digest()
+
+    def pick(self, words: Sequence[str], *parts: object) -> list[str]:
+        """Return up to ``CHOICES`` of ``words``, by hash."""
+        return sorted(words, key=lambda word: self.hash(*parts, word))[:CHOICES]
+
+    def free(self, kind: str, state: State) -> list[int]:
+        """Return the concepts of a kind that no call has used."""
+        return [i for i, one in enumerate(self.concepts) if one.kind == kind and i not in state.used]
+
+    def carries(self, word: str, state: State) -> bool:
+        """Tell whether the caption, or an earlier call, already says a word or one close in meaning."""
+        said = [*(one.word for one in self.concepts), *state.brought]
+        return any(self.lexicon.is_kind_of(word, one) or self.lexicon.is_kind_of(one, word) for one in said)
+
+    def are_alike(self, first: int, second: int) -> bool:
+        """Tell whether two concepts are the same, synonyms, or one a kind of the other."""
+        one, two = self.concepts[first].word, self.concepts[second].word
+        return self.lexicon.is_kind_of(one, two) or self.lexicon.is_kind_of(two, one)
+
+    def is_person(self, noun: Concept) -> bool:
+        """Tell whether an object is a person: colours of persons are left alone."""
+        return self.lexicon.is_kind_of(noun.word, "person")
+
+    def realm(self, noun: Concept) -> set[str]:
+        """Return the realms of an object; persons and animals are one."""
+        realms = {
+            name for name in LISTED if self.lexicon.is_kind_of(noun.word, name) or noun.category == name
+        }
+        return realms - LIVING | {"living"} if realms & LIVING else realms

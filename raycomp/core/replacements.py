@@ -1,0 +1,74 @@
+"""REPLACE: one concept gives way to another of its class, plausible but false.
+
+The lexicon's siblings exclude synonyms, wider and narrower words. Opposites come first, where there are some.
+"""
+
+from collections.abc import Iterator
+
+from raycomp.core.changes import CHOICES, Case, Change, State
+from raycomp.core.lexicon import VERB
+from raycomp.core.wording import Piece
+from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
+
+HIS, HER = frozenset("he his him himself".split()), frozenset("she her hers herself".split())
+
+
+def replace_objects(case: Case, state: State) -> Iterator[Change]:
+    """Put another noun of its category in place of one; "his" and "her" of the caption stay right."""
+    said = {token.text.lower() for token in case.parsed.tokens}
+    barred = [sex for sex, words in (("female", HIS), ("male", HER)) if said & words]
+    for place in case.free(OBJECT, state):
+        old = case.concepts[place]
+        entry = case.lexicon.find(old.word, OBJECT)
+        if entry is None or not old.category:
+            continue
+        words = case.pick(case.lexicon.siblings(entry), OBJECT, old.start)
+        words = [
+            word
+            for word in words
+            if case.words.accepts(place, word)
+            and not case.carries(word, state)
+            and not any(case.lexicon.is_kind_of(word, sex) for sex in barred)
+        ]
+        for word in words:
+            new = case.words.matching(old.start, old.end, case.words.inflect(place, word))
+            yield _replace(case, place, word, new)
+
+
+def replace_attributes(case: Case, state: State) -> Iterator[Change]:
+    """Put another attribute of its category in place of one, fitting its noun where the old one did."""
+    for place in case.free(ATTRIBUTE, state):
+        old = case.concepts[place]
+        entry = case.lexicon.find(old.word, ATTRIBUTE)
+        owner = case.concepts[old.owner] if old.owner is not None else None
+        if entry is None or (owner and old.category == "colour" and case.is_person(owner)):
+            continue
+        siblings = [word for word in case.lexicon.siblings(entry) if not case.carries(word, state)]
+        if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
+            siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]
+        opposite = case.lexicon.opposite(old.word)
+        for word in case.pick(siblings, ATTRIBUTE, old.start):
+            new = case.words.matching(old.start, old.end, word)
+            yield _replace(case, place, word, new, tier=int(opposite is not None and word != opposite))
+
+
+def replace_relations(case: Case, state: State) -> Iterator[Change]:
+    """Put the opposite in place of a preposition, or another deed in place of a verb."""
+    for place in case.free(RELATION, state):
+        old = case.concepts[place]
+        entry = case.lexicon.find(old.word, RELATION)
+        if entry is None or (old.sides and all(side in state.used for side in old.sides)):
+            continue
+        right = case.concepts[old.sides[1]].word if old.sides else ""
+        if not case.lexicon.fits(old.word, RELATION, right):
+            continue
+        words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
+        tag = case.parsed.tokens[case.words.first(place)].tag
+        for tier, word in enumerate(words[:CHOICES]):
+            form = case.lexicon.inflect(word, tag) if entry.category == VERB else word
+            yield _replace(case, place, word, case.words.matching(old.start, old.end, form), tier)
+
+
+def _replace(case: Case, place: int, word: str, new: str, tier: int = 0) -> Change:
+    old = case.concepts[place]
+    return Change(old.kind, (old.word, word), frozenset({place}), (Piece(old.start, old.end, new),), tier)

@@ -1,0 +1,139 @@
+"""SWAP: two concepts of one kind change places.
+
+Refused is what says the same again: reordered conjuncts, the sides of a symmetric relation, synonyms, and
+what would undo an earlier call.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from raycomp.core.changes import Case, Change, State
+from raycomp.core.lexicon import NUMBER
+from raycomp.core.wording import Piece
+from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
+
+POSSESSIVES = frozenset("his her its their my your our 's".split())
+
+
+def _is_symmetric(case: Case, first: int, second: int) -> bool:
+    """Tell whether the caption says the same of two objects: conjuncts, "next to"."""
+    if case.words.coordination(first) == case.words.coordination(second):
+        return True
+    return any(
+        one.sides is not None and {*one.sides} == {first, second} and case.lexicon.is_symmetric(one.word)
+        for one in case.concepts
+    )
+
+
+def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
+    """Tell whether an earlier call acted on both objects, their attributes, or how they relate."""
+    sides = {first, second}
+    if any(one.sides and {*one.sides} == sides and i in state.used for i, one in enumerate(case.concepts)):
+        return True
+    return all(
+        place in state.used or any(one in state.used for one in case.words.attributes(place))
+        for place in sides
+    )
+
+
+def _said_of(case: Case, place: int, leave: int | None = None) -> list[str]:
+    return sorted(case.concepts[i].word for i in case.words.attributes(place) if i != leave)
+
+
+def _distance(case: Case, first: int, second: int) -> int:
+    """Return how far apart two objects are in kind: 0 the same category, 3 unknown."""
+    one, two = case.concepts[first], case.concepts[second]
+    if not (one.category and two.category):
+        return 3
+    if one.category == two.category:
+        return 0
+    return 1 if case.realm(one) & case.realm(two) else 2
+
+
+def swap_objects(case: Case, state: State) -> Iterator[Change]:
+    """Exchange the nouns of two noun phrases; number, articles and attributes stay in place."""
+    for i, j in combinations(case.free(OBJECT, state), 2):
+        if case.are_alike(i, j) or _was_swapped(case, i, j, state):
+            continue
+        if _is_symmetric(case, i, j) and _said_of(case, i) == _said_of(case, j):
+            continue
+        one, two = case.words.base(i), case.words.base(j)
+        if not (
+            case.words.accepts(i, case.concepts[j].word) and case.words.accepts(j, case.concepts[i].word)
+        ):
+            continue
+        pieces = (_noun(case, i, two), _noun(case, j, one))
+        words = case.concepts[i].word, case.concepts[j].word
+        yield Change(OBJECT, words, frozenset({i, j}), pieces, _distance(case, i, j))
+
+
+def _noun(case: Case, place: int, base: str) -> Piece:
+    slot = case.concepts[place]
+    return Piece(slot.start, slot.end, case.words.inflect(place, base))
+
+
+def swap_attributes(case: Case, state: State) -> Iterator[Change]:
+    """Exchange attributes of two nouns."""
+    for i, j in combinations(case.free(ATTRIBUTE, state), 2):
+        one, two = case.concepts[i], case.concepts[j]
+        if one.owner is None or two.owner is None or one.owner == two.owner or case.are_alike(i, j):
+            continue
+        if _was_swapped(case, one.owner, two.owner, state) or not _may_exchange(case, i, j):
+            continue
+        said = _said_of(case, one.owner, i), _said_of(case, two.owner, j)
+        if two.word in said[0] or one.word in said[1]:
+            continue
+        alike = case.are_alike(one.owner, two.owner)
+        if alike and said[0] == said[1] and _is_symmetric(case, one.owner, two.owner):
+            continue
+        pieces = (
+            Piece(one.start, one.end, case.words.plain(two.start, two.end)),
+            Piece(two.start, two.end, case.words.plain(one.start, one.end)),
+        )
+        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, 0)
+
+
+def _may_exchange(case: Case, first: int, second: int) -> bool:
+    """Tell whether each of two attributes may describe the other's noun."""
+    one, two = case.concepts[first], case.concepts[second]
+    if not one.category or one.category != two.category or one.owner is None or two.owner is None:
+        return False
+    nouns = case.concepts[one.owner], case.concepts[two.owner]
+    if one.category == NUMBER:
+        return nouns[0].is_plural and nouns[1].is_plural
+    return one.category != "colour" or not any(case.is_person(noun) for noun in nouns)
+
+
+def swap_sides(case: Case, state: State) -> Iterator[Change]:
+    """Exchange the whole noun phrases on the two sides of a relation."""
+    finite = any(token.tag in ("VBZ", "VBP") for token in case.parsed.tokens)
+    for place in case.free(RELATION, state):
+        relation = case.concepts[place]
+        if relation.sides is None or _was_swapped(case, *relation.sides, state):
+            continue
+        i, j = relation.sides
+        inside = {place, i, j, *case.words.attributes(i), *case.words.attributes(j)}
+        if inside & state.used or _is_symmetric(case, i, j) or case.are_alike(i, j):
+            continue
+        if finite and case.concepts[i].is_plural != case.concepts[j].is_plural:
+            continue
+        if any(_in_list(case, side) or case.words.determiner(side) in POSSESSIVES for side in (i, j)):
+            continue
+        spans = [_phrase(case, side) for side in (i, j)]
+        if spans[0][1] > spans[1][0]:
+            continue
+        texts = [case.words.plain(*span) for span in spans]
+        pieces = (Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0]))
+        words = case.concepts[i].word, case.concepts[j].word
+        yield Change(RELATION, words, frozenset(inside), pieces, _distance(case, i, j))
+
+
+def _in_list(case: Case, place: int) -> bool:
+    mine = case.words.coordination(place)
+    others = (i for i, one in enumerate(case.concepts) if one.kind == OBJECT and i != place)
+    return any(case.words.coordination(i) == mine for i in others)
+
+
+def _phrase(case: Case, place: int) -> tuple[int, int]:
+    first = case.parsed.tokens[case.words.phrase_starts[place]]
+    return first.start, case.concepts[place].end
