@@ -4,34 +4,49 @@ What is added has many alternatives, so that it is rarely true by chance: never 
 every second would be.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from raycomp.core.changes import CHOICES, LISTED, Case, Change, State
+from raycomp.core.changes import CHOICES, Case, Change, State
 from raycomp.core.lexicon import GUEST, choose_article
 from raycomp.core.wording import Piece
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
-CATEGORIES = ("colour", "material", "pattern", "hair", "look", "coat")
+# Categories that are added, each with those that stand between it and the noun.
+AFTER = {
+    "colour": ("pattern", "material"),
+    "pattern": ("material",),
+    "material": (),
+    **dict.fromkeys(("hair", "look", "coat"), ("", "colour", "pattern", "material")),
+}
+CATEGORIES = tuple(AFTER)
 PHRASES = ("next to", "in front of", "behind")
 CARRIED = ("umbrella", "basket", "balloon", "bucket", "suitcase", "skateboard", "lamp", "ladder", "guitar")
 
 
 def add_attributes(case: Case, state: State) -> Iterator[Change]:
-    """Put an attribute before a noun that has none of its category."""
+    """Put an attribute before a noun that has none of its category: "small [furry] brown [spotted] dog"."""
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
         mine = [case.concepts[i] for i in case.words.attributes(place)]
-        before = next((one.start for one in mine if one.category == "material"), noun.start)
-        categories = [name for name in CATEGORIES if name not in {one.category for one in mine}]
+        if not noun.category or any(one.start > noun.start for one in mine):
+            continue
         words = [
             word
-            for name in categories
+            for name in CATEGORIES
+            if name not in {one.category for one in mine}
             for word in case.lexicon.words(ATTRIBUTE, name)
-            if noun.category and case.lexicon.fits(word, ATTRIBUTE, noun.word)
         ]
-        for word in case.pick([word for word in words if not case.carries(word, state)], ATTRIBUTE, place):
-            at = before if case.lexicon.find(word, ATTRIBUTE).category == "colour" else noun.start
-            new = case.words.matching(noun.start, noun.end, word) + " "
+        fitting = (
+            word
+            for word in case.draw(words, ATTRIBUTE, place)
+            if case.lexicon.fits(word, ATTRIBUTE, noun.word) and not case.carries(word, state)
+        )
+        for word in islice(fitting, CHOICES):
+            entry = case.lexicon.find(word, ATTRIBUTE)
+            later = AFTER[entry.category] if entry else ()
+            at = min([noun.start, *(one.start for one in mine if one.category in later)])
+            new = case.words.matching(at, noun.end, word) + " "
             yield Change(ATTRIBUTE, (word,), frozenset({place}), (Piece(at, at, new),))
 
 
@@ -41,31 +56,27 @@ def add_objects(case: Case, state: State) -> Iterator[Change]:
         noun = case.concepts[place]
         if not case.words.can_follow(place) or _is_listed(case, place):
             continue
+        entry = case.lexicon.find(noun.word, OBJECT)
         if case.words.agrees(place):
-            word_tier = [
-                (f"with {{}} {word}", word, 1) for word in _pick_new(case, CARRIED, state, "with", place)
-            ]
-        elif any(case.lexicon.is_kind_of(noun.word, name) or noun.category == name for name in LISTED):
-            entry = case.lexicon.find(noun.word, OBJECT)
-            siblings = [word for word in case.lexicon.siblings(entry) if _is_single(case, word)]
-            word_tier = [
-                (f"and {{}} {word}", word, 0) for word in _pick_new(case, siblings, state, "and", place)
-            ]
+            joint, words = "with", CARRIED
+        elif entry and case.realm(noun):
+            joint, words = "and", case.lexicon.siblings(entry)
         else:
             continue
-        for phrase, word, tier in word_tier:
-            yield _add_behind(case, place, OBJECT, (word,), phrase.format(choose_article(word)), tier)
+        for word in _pick_new(case, words, state, joint, place):
+            phrase = f"{joint} {choose_article(word)} {word}"
+            yield _add_behind(case, place, OBJECT, (word,), phrase, tier=int(joint == "with"))
 
 
 def add_relations(case: Case, state: State) -> Iterator[Change]:
     """Put "next to a ..." behind a noun."""
-    guests = [word for word in case.lexicon.marked(GUEST) if _is_single(case, word)]
+    guests = case.lexicon.marked(GUEST)
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
         if not noun.category or not case.words.can_follow(place) or _is_listed(case, place):
             continue
         for number, word in enumerate(_pick_new(case, guests, state, RELATION, place)):
-            relation = case.pick(PHRASES, RELATION, place, number)[0]
+            relation = next(case.draw(PHRASES, RELATION, place, number))
             tier = 0 if case.words.ends(place) else 1
             phrase = f"{relation} {choose_article(word)} {word}"
             yield _add_behind(case, place, RELATION, (relation, word), phrase, tier)
@@ -76,15 +87,12 @@ def _add_behind(case: Case, place: int, kind: str, words: tuple[str, ...], phras
     return Change(kind, words, frozenset({place}), (Piece(end, end, " " + phrase),), tier)
 
 
-def _pick_new(case: Case, words: tuple[str, ...] | list[str], state: State, *parts: object) -> list[str]:
-    ranked = sorted(words, key=lambda word: case.hash(*parts, word))
-    found = []
-    for word in ranked:
-        if not case.carries(word, state):
-            found.append(word)
-            if len(found) == CHOICES:
-                break
-    return found
+def _pick_new(case: Case, words: Iterable[str], state: State, *parts: object) -> Iterator[str]:
+    """Yield a few single things that the caption does not carry."""
+    new = (
+        word for word in case.draw(words, *parts) if _is_single(case, word) and not case.carries(word, state)
+    )
+    return islice(new, CHOICES)
 
 
 def _is_single(case: Case, word: str) -> bool:

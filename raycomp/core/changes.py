@@ -1,12 +1,13 @@
 """What the rules of SWAP, REPLACE and ADD share: a caption under edit, its state, and a possible change."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 from raycomp.core.concepts import Concept, Parsed
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.wording import Piece, Wording
+from raycomp.schema import OBJECT
 
 CHOICES = 3
 """Different words that one concept is replaced by, and phrases that are added at one place."""
@@ -44,18 +45,38 @@ class Case:
         self.parsed, self.lexicon, self.salt = parsed, lexicon, f"{seed}\0{key}\0"
         self.words = Wording(parsed, lexicon)
         self.concepts = parsed.concepts
+        nouns = (i for i, one in enumerate(self.concepts) if one.kind == OBJECT)
+        self.denied = {i for i in nouns if self._is_denied(i)}
 
     def hash(self, *parts: object) -> bytes:
         """Return the rank of a choice: the same for the same key and seed, everywhere."""
         return blake2b((self.salt + "\0".join(map(str, parts))).encode(), digest_size=8).digest()
 
-    def pick(self, words: Sequence[str], *parts: object) -> list[str]:
-        """Return up to ``CHOICES`` of ``words``, by hash."""
-        return sorted(words, key=lambda word: self.hash(*parts, word))[:CHOICES]
+    def draw(self, words: Iterable[str], *parts: object) -> Iterator[str]:
+        """Yield ``words`` in an order by hash: nothing is drawn that is not asked for."""
+        left = list(words)
+        rank = int.from_bytes(self.hash(*parts), "big")
+        while left:
+            rank, place = divmod(rank * 6364136223846793005 + 1442695040888963407, len(left))
+            rank %= 1 << 64
+            yield left.pop(place)
 
     def free(self, kind: str, state: State) -> list[int]:
-        """Return the concepts of a kind that no call has used."""
-        return [i for i, one in enumerate(self.concepts) if one.kind == kind and i not in state.used]
+        """Return the concepts of a kind that no call has used; what is denied cannot be made false."""
+        return [
+            i
+            for i, one in enumerate(self.concepts)
+            if one.kind == kind
+            and i not in state.used
+            and not self.denied & {i, one.owner, *(one.sides or ())}
+        ]
+
+    def _is_denied(self, place: int) -> bool:
+        """Tell whether the caption says that an object is not there: "no hat", "without a hat"."""
+        if self.words.determiner(place) == "no":
+            return True
+        before = self.words.phrase_starts[place] - 1
+        return before >= 0 and self.parsed.tokens[before].text.lower() in ("without", "no", "not")
 
     def carries(self, word: str, state: State) -> bool:
         """Tell whether the caption, or an earlier call, already says a word or one close in meaning."""

@@ -169,11 +169,24 @@ class _Reader:
         return self._object(first, target, self.lexicon.singular(self.words[target]), "")
 
     def _object(self, first: int, last: int, word: str, category: str) -> _Found:
-        tag = self.tokens[last].tag
-        text = self._text(first, last)
-        is_plural = self.lexicon.is_plural(text) if category else tag in ("NNS", "NNPS")
-        is_plural = is_plural or (tag in ("NNS", "NNPS") and self.lexicon.plural(word) == word)
+        while (
+            first and self.words[first - 1] == "-" and self.tokens[first - 1].end == self.tokens[first].start
+        ):
+            first -= 2 if first > 1 else 1
+        is_tagged = self.tokens[last].tag in ("NNS", "NNPS")
+        if not category:
+            is_plural = is_tagged
+        elif self.lexicon.plural(word) == word and not self.lexicon.is_plural(word):
+            is_plural = is_tagged and not self._is_counted_once(first)
+        else:
+            is_plural = self.lexicon.is_plural(self._text(first, last))
         return _Found(first, last, OBJECT, word, category, is_plural)
+
+    def _is_counted_once(self, first: int) -> bool:
+        """Tell whether "a" leads to a noun, over modifiers: "a blue fish"."""
+        while first and self.tokens[first - 1].tag in MODIFIERS[:-1]:
+            first -= 1
+        return first > 0 and self.words[first - 1] in ("a", "an", "one")
 
     def _first_of_compound(self, target: int) -> int:
         """Walk left over nouns that name the kind of the noun at ``target``; materials and colours do not."""

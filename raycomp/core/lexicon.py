@@ -6,7 +6,7 @@ a row of the same category with the parent "dog").
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from raycomp.schema import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
@@ -72,6 +72,10 @@ class Lexicon:
             self._add(row)
         self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
         self._siblings: dict[Entry, tuple[str, ...]] = {}
+        self._groups = lru_cache(1 << 16)(self._find_groups)
+        self._marked = {
+            mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
+        }
 
     def _add(self, row: Row) -> None:
         key = row.kind, row.words[0]
@@ -163,25 +167,22 @@ class Lexicon:
                 return row.instead[0]
         return None
 
+    def _find_groups(self, word: str) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
+        """Return the groups that a word is in, by kind, and those with all wider ones. No row: itself."""
+        entries = [entry for kind in CONCEPT_KINDS if (entry := self.find(word, kind))]
+        kinds = {entry.kind for entry in entries}
+        alone = {(kind, word.lower()) for kind in CONCEPT_KINDS if kind not in kinds}
+        own = {(entry.kind, entry.group) for entry in entries}
+        wider = {(kind, wide) for kind, group in own for wide in self._wider[kind, group]}
+        return frozenset(own | alone), frozenset(wider | alone)
+
     def are_synonyms(self, first: str, second: str) -> bool:
         """Tell whether two words, in any number, are equal or of one synonym set."""
-        if first.lower() == second.lower():
-            return True
-        return any(
-            (a := self.find(first, kind)) and (b := self.find(second, kind)) and a.group == b.group
-            for kind in CONCEPT_KINDS
-        )
+        return not self._groups(first)[0].isdisjoint(self._groups(second)[0])
 
     def is_kind_of(self, narrow: str, wide: str) -> bool:
         """Tell whether the first is the second or a kind of it: a puppy is a dog is an animal."""
-        if self.are_synonyms(narrow, wide):
-            return True
-        for kind in CONCEPT_KINDS:
-            if entry := self.find(narrow, kind):
-                other = self.find(wide, kind)
-                if (other.group if other else wide.lower()) in self._wider[kind, entry.group]:
-                    return True
-        return False
+        return not self._groups(narrow)[1].isdisjoint(self._groups(wide)[0])
 
     def is_symmetric(self, word: str) -> bool:
         """Tell whether a relation reads the same from both sides: "next to", "with"."""
@@ -208,8 +209,8 @@ class Lexicon:
         return tuple(row.words[0] for row in rows if RARE not in row.marks)
 
     def marked(self, mark: str) -> tuple[str, ...]:
-        """Return the objects that bear a mark, each by the first word of its set."""
-        return tuple(row.words[0] for row in self.rows.values() if row.kind == OBJECT and mark in row.marks)
+        """Return the words that bear a mark, each the first of its set."""
+        return self._marked[mark]
 
     def plural(self, word: str) -> str:
         """Return the plural of a noun in its base form; of several words that of the last."""

@@ -4,6 +4,7 @@ The lexicon's siblings exclude synonyms, wider and narrower words. Opposites com
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from raycomp.core.changes import CHOICES, Case, Change, State
 from raycomp.core.lexicon import VERB
@@ -22,15 +23,14 @@ def replace_objects(case: Case, state: State) -> Iterator[Change]:
         entry = case.lexicon.find(old.word, OBJECT)
         if entry is None or not old.category:
             continue
-        words = case.pick(case.lexicon.siblings(entry), OBJECT, old.start)
-        words = [
+        words = (
             word
-            for word in words
+            for word in case.draw(case.lexicon.siblings(entry), OBJECT, old.start)
             if case.words.accepts(place, word)
             and not case.carries(word, state)
             and not any(case.lexicon.is_kind_of(word, sex) for sex in barred)
-        ]
-        for word in words:
+        )
+        for word in islice(words, CHOICES):
             new = case.words.matching(old.start, old.end, case.words.inflect(place, word))
             yield _replace(case, place, word, new)
 
@@ -47,7 +47,8 @@ def replace_attributes(case: Case, state: State) -> Iterator[Change]:
         if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
             siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]
         opposite = case.lexicon.opposite(old.word)
-        for word in case.pick(siblings, ATTRIBUTE, old.start):
+        ranked = sorted(case.draw(siblings, ATTRIBUTE, old.start), key=lambda word: word != opposite)
+        for word in ranked[:CHOICES]:
             new = case.words.matching(old.start, old.end, word)
             yield _replace(case, place, word, new, tier=int(opposite is not None and word != opposite))
 

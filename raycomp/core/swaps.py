@@ -12,6 +12,8 @@ from raycomp.core.lexicon import NUMBER
 from raycomp.core.wording import Piece
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
+MIXED = frozenset(["colour", "material", "pattern", "size", "age"])
+"""Categories whose attributes also change places with those of another one."""
 POSSESSIVES = frozenset("his her its their my your our 's".split())
 
 
@@ -90,18 +92,33 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
             Piece(one.start, one.end, case.words.plain(two.start, two.end)),
             Piece(two.start, two.end, case.words.plain(one.start, one.end)),
         )
-        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, 0)
+        tier = int(one.category != two.category)
+        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier)
 
 
 def _may_exchange(case: Case, first: int, second: int) -> bool:
     """Tell whether each of two attributes may describe the other's noun."""
     one, two = case.concepts[first], case.concepts[second]
-    if not one.category or one.category != two.category or one.owner is None or two.owner is None:
+    if not (one.category and two.category) or one.owner is None or two.owner is None:
         return False
     nouns = case.concepts[one.owner], case.concepts[two.owner]
-    if one.category == NUMBER:
-        return nouns[0].is_plural and nouns[1].is_plural
-    return one.category != "colour" or not any(case.is_person(noun) for noun in nouns)
+    if NUMBER in (one.category, two.category):
+        return one.category == two.category and nouns[0].is_plural and nouns[1].is_plural
+    if "colour" in (one.category, two.category) and any(case.is_person(noun) for noun in nouns):
+        return False
+    if one.category == two.category:
+        return True
+    return (
+        {one.category, two.category} <= MIXED
+        and case.lexicon.fits(one.word, ATTRIBUTE, nouns[1].word)
+        and case.lexicon.fits(two.word, ATTRIBUTE, nouns[0].word)
+        and two.category not in _categories(case, one.owner)
+        and one.category not in _categories(case, two.owner)
+    )
+
+
+def _categories(case: Case, place: int) -> set[str]:
+    return {case.concepts[i].category for i in case.words.attributes(place)}
 
 
 def swap_sides(case: Case, state: State) -> Iterator[Change]:
