@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlsplit
 
 from raycomp.schema import OPERATIONS
 
@@ -287,12 +288,24 @@ class LlmConfig:
     """How often a prompt is asked before its row counts as failed, 1 or more."""
     engines: int = 1
     """vLLM engines side by side, or requests to a server at a time times 16."""
+    timeout_s: float = 120.0
+    """http: how long one request may take."""
+    patience_s: float = 60.0
+    """http: how long a request is repeated, with growing pauses, while the server is busy or away."""
 
     def __post_init__(self) -> None:
         _check(self.temperature >= 0, "llm.temperature", self.temperature, "at least 0")
         _check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
         _check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
         _check(self.engines >= 1, "llm.engines", self.engines, "at least 1")
+        _check(self.timeout_s > 0, "llm.timeout_s", self.timeout_s, "above 0")
+        _check(self.patience_s >= 0, "llm.patience_s", self.patience_s, "at least 0")
+        parts = urlsplit(self.url or "http://none")
+        # It stands in run.json and in messages, so it may hold no secret.
+        if "@" in parts.netloc or parts.query:
+            raise ValueError("llm.url: must hold no password and no query; a key goes into OPENAI_API_KEY")
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _check(is_server, "llm.url", self.url, "like http://host:8000/v1")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,265 @@
+"""Asking language models: a server that misbehaves in every way, and vLLM itself on the CPU."""
+
+import asyncio
+import json
+import pickle
+import re
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from raycomp.cluster.ask import KEY_VARIABLE, Asked, ask, sampling
+from raycomp.cluster.chat import ChatServer, Secret
+from raycomp.cluster.session import connect
+from raycomp.config import ClusterConfig, LlmConfig
+from raycomp.core.prompts import INVALID_JSON, NO_REPLY, REPLY_SCHEMA, Reply, read_reply
+from raycomp.loops.replies import KEY, MESSAGES, read_replies, write_replies
+from tests.cluster.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model
+
+SECRET = "sk-never-to-be-seen-4711"
+QUICK = {"timeout_s": 2.0, "patience_s": 2.0}
+
+
+def answers(server: ChatServer, url: str, captions: list[str]) -> list[dict]:
+    """Do with a session what Ray's stage does with it."""
+    prompts = make_prompts(captions).to_pylist()
+    bodies = [json.dumps({"messages": json.loads(row[MESSAGES])}) for row in prompts]
+
+    async def exchange() -> list[dict]:
+        async with server() as session:
+            requests = [session.post(f"{url}/chat/completions", {}, json.dumps(body)) for body in bodies]
+            rows = []
+            for request in requests:
+                async with await request as response:
+                    assert response.status == 200
+                    rows.append(await response.json())
+            return rows
+
+    return asyncio.run(exchange())
+
+
+def make_server(at_once: int = 16) -> ChatServer:
+    """Return what asks, pickled as it comes to an actor."""
+    return pickle.loads(pickle.dumps(ChatServer(Secret(SECRET), at_once, **QUICK)))
+
+
+@pytest.mark.parametrize("caption", ["good", "busy", "shaky"])
+def test_what_passes_is_repeated_until_it_is_answered(caption):
+    with fake_server() as server:
+        started = time.monotonic()
+        [row] = answers(make_server(), server.url, [caption])
+        assert row == {"reply": GOOD_REPLY, "error": None, "away": False}
+        assert server.asked[caption] == (1 if caption == "good" else 2)
+        assert server.keys == {f"Bearer {SECRET}"}
+        if caption == "busy":
+            assert time.monotonic() - started >= 1.0, "Retry-After was not respected"
+
+
+@pytest.mark.parametrize(
+    ("caption", "said", "away"),
+    [
+        ("closed", "status 429: .*tomorrow", True),
+        ("broken", r"status 500: oops, as ever, for Bearer \*\*\*", False),
+        ("refusing", "status 400: .*maximum context", False),
+        ("locked", r"status 401: .*Incorrect API key provided: Bearer \*\*\*", True),
+        ("garbage", "no chat completion: <html>", False),
+        ("empty", "no chat completion: nothing", False),
+        ("huge", "longer than 1,048,576 bytes", False),
+        ("reset", "Error", False),
+        ("dropped", "ClientPayloadError", False),
+        ("hanging", "no answer within 2 s", False),
+    ],
+)
+def test_a_fault_is_an_error_of_one_line_that_holds_no_secret(caption, said, away):
+    with fake_server() as server:
+        started = time.monotonic()
+        bad, good = answers(make_server(), server.url, [caption, "good"])
+        assert time.monotonic() - started < 6, "Retry-After of a day was waited for"
+        assert good["reply"] == GOOD_REPLY
+        assert bad["reply"] is None and bad["away"] is away
+        assert re.search(said, bad["error"])
+        assert "\n" not in bad["error"] and len(bad["error"]) <= 300
+        assert SECRET not in repr(bad)
+
+
+@pytest.mark.parametrize(
+    ("caption", "reason"), [("silent", NO_REPLY), ("prose", INVALID_JSON), ("invalid", INVALID_JSON)]
+)
+def test_a_senseless_reply_is_a_reply_for_others_to_judge(caption, reason):
+    with fake_server() as server:
+        [row] = answers(make_server(), server.url, [caption])
+        assert row["error"] is None and read_reply(row["reply"]) == reason
+        assert len(row["reply"]) < 2500
+
+
+def test_a_server_that_says_the_key_or_half_a_letter_harms_nothing():
+    with fake_server() as server:
+        [row] = answers(make_server(), server.url, ["echo"])
+        assert row["reply"] == "Bearer *** ?"
+        assert SECRET not in repr(make_server()) and SECRET not in repr(Secret(SECRET))
+
+
+def test_requests_are_open_side_by_side_up_to_the_limit():
+    with fake_server() as server:
+        rows = answers(make_server(at_once=4), server.url, [f"good {i}" for i in range(40)])
+        assert [row["reply"] for row in rows] == [GOOD_REPLY] * 40
+        assert server.most_open == 4
+
+
+def test_a_server_that_is_down_is_given_up_soon():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
+    started = time.monotonic()
+    rows = answers(make_server(), url, [f"good {i}" for i in range(400)])
+    assert time.monotonic() - started < 5
+    assert all(row["away"] and "onnect" in row["error"] for row in rows)
+    assert sum("not asked" in row["error"] for row in rows) == 400 - 16
+
+
+def test_replies_are_found_again_and_errors_are_not(tmp_path):
+    table = pa.table(
+        {
+            "key": ["a", "b", "c"],
+            "reply": ["one", None, ""],
+            "error": [None, "lost", None],
+            "away": [False, True, False],
+            "shard_ordinal": pa.array([3, 3, 4], pa.int32()),
+        }
+    )
+    for _ in range(2):  # a block that is asked again writes over itself
+        receipts = write_replies(table, str(tmp_path)).to_pylist()
+        assert len(list(tmp_path.rglob("*.parquet"))) == 2
+    assert receipts == [
+        {"answered": 1, "failed": 1, "away": 1, "error": "lost"},
+        {"answered": 1, "failed": 0, "away": 0, "error": None},
+    ]
+    again = table.slice(1, 1)
+    write_replies(again.set_column(1, "reply", pa.array(["two"])), str(tmp_path))
+    assert read_replies(str(tmp_path), 3) == {"a": "one", "b": "two"}
+    assert read_replies(str(tmp_path), 4) == {"c": ""}
+    assert read_replies(str(tmp_path), 5) == {}
+
+
+def test_each_prompt_has_its_own_seed():
+    config, keys = LlmConfig(), make_prompts([f"caption {i}" for i in range(200)])["key"].to_pylist()
+    seeds = {sampling(config, key)["seed"] for key in keys}
+    assert len(seeds) == 200
+    assert not seeds & {sampling(LlmConfig(seed=1), key)["seed"] for key in keys[:1]}
+
+
+@pytest.mark.parametrize("url", ["http://me:word@host/v1", "https://host/v1?key=word"])
+def test_a_url_with_a_secret_is_refused_without_showing_it(url):
+    with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
+        LlmConfig(url=url)
+    assert "word" not in str(caught.value).replace("password", "")
+
+
+class Asking:
+    """Prompts of which those that are answered are left out, as a run's are."""
+
+    def __init__(self, tables: list[pa.Table], folder: Path, config: LlmConfig, engine: str):
+        self.tables, self.uri, self.config, self.engine = tables, str(folder / "replies"), config, engine
+        self.started = threading.Event()
+
+    @property
+    def open(self) -> list[pa.Table]:
+        """The prompts without a reply."""
+        left = []
+        for ordinal, table in enumerate(self.tables):
+            replies = read_replies(self.uri, ordinal)
+            left.append(table.filter(pa.array([key not in replies for key in table[KEY].to_pylist()])))
+        return [table for table in left if len(table)]
+
+    def make(self) -> ray.data.Dataset:
+        self.started.set()
+        return ray.data.from_arrow(self.open)
+
+    def run(self) -> Asked:
+        with connect(ClusterConfig()) as session:
+            count = sum(map(len, self.open))
+            return ask(self.make, count, self.config, self.engine, self.uri, session)
+
+    @property
+    def replies(self) -> dict[str, str]:
+        """All replies."""
+        return {k: v for i in range(len(self.tables)) for k, v in read_replies(self.uri, i).items()}
+
+
+@pytest.mark.ray
+def test_a_server_with_every_fault_loses_no_prompt(ray_cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    kinds = "good busy shaky closed broken refusing garbage empty reset hanging echo prose".split()
+    with fake_server() as server:
+        captions = [f"{kinds[i % 12]} {i}" for i in range(96)]
+        tables = [make_prompts(captions[:60], 0), make_prompts(captions[60:], 1)]
+        config = LlmConfig(url=server.url + "/", seed=3, engines=4, **QUICK)
+        asking = Asking(tables, tmp_path, config, "http")
+        assert asking.run() == Asked(answered=40, failed=56)
+        assert sum(map(len, asking.open)) == 56
+        served = sum(server.asked.values())
+        body = server.bodies[0]
+        assert body["response_format"]["json_schema"]["schema"] == REPLY_SCHEMA
+        assert body["model"] == config.model and body["max_tokens"] == 160
+        # Once more: what was answered is not asked again, and prompts that fail by themselves stop nothing.
+        closed = [
+            table.filter(pa.array(["closed" not in m for m in table[MESSAGES].to_pylist()]))
+            for table in tables
+        ]
+        asking.tables = closed
+        assert asking.run() == Asked(answered=0, failed=48)
+        assert all(server.asked[c] == 1 for c in captions if c.startswith(("good", "echo", "prose")))
+        assert sum(server.asked.values()) > served
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*.parquet"))
+    rows = pa.concat_tables(pq.read_table(path) for path in tmp_path.rglob("*.parquet"))
+    assert SECRET.encode() not in stored and SECRET not in str(rows.to_pylist())
+    logs = Path(ray._private.worker.global_worker.node.get_logs_dir_path())
+    found = subprocess.run(["grep", "-rl", SECRET, str(logs)], capture_output=True, text=True)
+    assert found.stdout == ""
+
+
+@pytest.mark.ray
+def test_a_server_that_is_down_stops_the_run_in_one_line(ray_cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    with fake_server() as server:
+        url = server.url
+    prompts = [make_prompts([f"good {i}" for i in range(100)])]
+    asking = Asking(prompts, tmp_path, LlmConfig(url=url, **QUICK), "http")
+    with pytest.raises(OSError, match=r"answered none of 100 prompts: .*onnect") as caught:
+        asking.run()
+    assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
+    assert url in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory) -> str:
+    pytest.importorskip("vllm")
+    return write_tiny_model(tmp_path_factory.mktemp("tiny-llm"))
+
+
+@pytest.mark.ray
+def test_vllm_answers_in_the_schema_and_nothing_is_asked_twice(ray_cluster, tmp_path, tiny_model):
+    captions = [f"A dog number {i} on a red car." for i in range(23)]
+    tables = [make_prompts(captions, 0), make_prompts(["word " * 8000], 1)]
+    # Random letters: only the schema ends a reply.
+    config = LlmConfig(model=tiny_model, temperature=1.0, max_tokens=1024)
+    asking = Asking(tables, tmp_path, config, "vllm")
+    assert asking.run() == Asked(answered=23, failed=1)
+    replies = asking.replies
+    for text in replies.values():
+        jsonschema.validate(json.loads(text), REPLY_SCHEMA)
+        assert isinstance(read_reply(text), Reply) or read_reply(text) == "wrong_fields"
+    assert len(set(replies.values())) == 23
+    # The caption that is too long for the model is a row's error.
+    files = list((tmp_path / "replies" / "00001").iterdir())
+    [row] = pq.read_table(files[0]).to_pylist()
+    assert row["reply"] is None and "4096" in row["error"]
+    assert asking.open == [tables[1]]
