@@ -208,10 +208,8 @@ def held_out_r2(
     scores = []
     for ridge in RIDGES:
         error_RM = rest_RM - kernel_RF @ (turned_FM / (np.maximum(value, 0) + ridge)[:, None])
-        shares = [
-            (error_RM[at_R] ** 2).sum() / (rest_RM[at_R] ** 2).sum() for at_R in (~is_test_R, is_test_R)
-        ]
-        scores.append(shares)
+        parts = [(error_RM[at_R], rest_RM[at_R]) for at_R in (~is_test_R, is_test_R)]
+        scores.append([(error**2).sum() / (rest**2).sum() for error, rest in parts])
     return float(1 - min(scores)[1])
 
 

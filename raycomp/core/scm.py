@@ -88,7 +88,7 @@ class World:
 
     support_S5: np.ndarray
     meaning_2VZ: np.ndarray
-    """What a concept adds to z_inv before and after the relation."""
+    """What a concept adds to z_inv before and after the relation: half of it that it is there at all."""
     concept_VC: np.ndarray
     dependent_ZP: np.ndarray
     token_map: Mixing
@@ -118,10 +118,12 @@ def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World
     support_S5 = _draw_support(num_scenes, rng)
     twin_M5 = support_S5[: round(mirrored * num_scenes)][:, [3, 1, 2, 0, 4]]
     concept_VC = rng.standard_normal((NUM_CONCEPTS, _CONCEPT))
-    spread = (2 / _BASE_LENGTH / _INVARIANT) ** 0.5  # so that |z_inv|^2 is about 2
+    spread = (1 / _BASE_LENGTH / _INVARIANT) ** 0.5  # so that |z_inv|^2 is about 2
+    presence_VZ = rng.standard_normal((NUM_CONCEPTS, _INVARIANT))
+    side_2VZ = rng.standard_normal((2, NUM_CONCEPTS, _INVARIANT))
     return World(
         support_S5=np.concatenate([support_S5, twin_M5]),
-        meaning_2VZ=rng.standard_normal((2, NUM_CONCEPTS, _INVARIANT)) * spread,
+        meaning_2VZ=(presence_VZ + side_2VZ) * spread,
         concept_VC=concept_VC / np.linalg.norm(concept_VC, axis=1, keepdims=True),
         dependent_ZP=rng.standard_normal((_INVARIANT, _DEPENDENT)),
         token_map=Mixing.draw(_CONCEPT + _STYLE, rng),
@@ -130,10 +132,11 @@ def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World
 
 
 def _draw_support(num_scenes: int, rng: np.random.Generator) -> np.ndarray:
-    """Keep random scenes none of whose ten triples of concepts is taken."""
+    """Keep random scenes none of whose ten triples of concepts is taken, until 1000 in a row are refused."""
     taken: set[tuple[int, ...]] = set()
     scenes: list[np.ndarray] = []
-    for _ in range(100 * num_scenes):
+    num_refused = 0
+    while len(scenes) < num_scenes:
         attributes = rng.choice(NUM_ATTRIBUTES, 2, replace=False)
         objects = NUM_ATTRIBUTES + rng.choice(NUM_OBJECTS, 2, replace=False)
         relation = NUM_ATTRIBUTES + NUM_OBJECTS + rng.integers(NUM_RELATIONS)
@@ -142,9 +145,10 @@ def _draw_support(num_scenes: int, rng: np.random.Generator) -> np.ndarray:
         if taken.isdisjoint(triples):
             taken |= triples
             scenes.append(scene)
-            if len(scenes) == num_scenes:
-                return np.stack(scenes)
-    raise ValueError(f"num_scenes={num_scenes}: there is room for about {len(scenes)}")
+            num_refused = 0
+        elif (num_refused := num_refused + 1) == 1000:
+            raise ValueError(f"num_scenes={num_scenes}: there is room for about {len(scenes)}")
+    return np.stack(scenes)
 
 
 def draw_sample(world: World, num: int, rng: np.random.Generator) -> Sample:

@@ -1,0 +1,180 @@
+"""Measures of the composition probe against known distributions, slow loops and limits."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from raycomp.core import probe
+
+
+def a_distance(first: np.ndarray, second: np.ndarray, group: np.ndarray | None = None) -> probe.ADistance:
+    group = np.arange(len(first)) if group is None else group
+    return probe.proxy_a_distance(first, second, group, np.random.default_rng(7), num_draws=100)
+
+
+@pytest.mark.parametrize("gap", (0.5, 1.0, 2.0))
+def test_gaussians_of_known_separation(gap):
+    """The best classifier of N(0, 1) and N(gap, 1) errs with probability Phi(-gap / 2)."""
+    rng = np.random.default_rng(0)
+    first, second = rng.standard_normal((2, 4000, 6))
+    second[:, 0] += gap
+    want = 2 * math.erf(gap / 2 / math.sqrt(2))
+    got = a_distance(first, second)
+    assert got.value == pytest.approx(want, abs=0.07)
+    assert got.low < got.value < got.high
+    assert got.high - got.low < 0.15
+    assert got.null_high < 0.15 < got.low
+
+
+def test_one_distribution_is_within_its_null_and_far_ones_are_at_2():
+    rng = np.random.default_rng(1)
+    first, second = rng.standard_normal((2, 1000, 8))
+    same = a_distance(first, second)
+    assert same.value <= 0.25
+    assert 0 <= same.null_low <= same.null_mean <= same.null_high < 0.3
+    assert a_distance(first, second + 20).value == 2
+    assert a_distance(first, first).value == 0
+
+
+def test_a_direction_of_little_variance_is_found():
+    """A step of 4 standard deviations in one of 64 directions, 10 times as narrow as the others."""
+    rng = np.random.default_rng(2)
+    first, second = rng.standard_normal((2, 600, 64))
+    first[:, 0], second[:, 0] = first[:, 0] / 10, second[:, 0] / 10 + 0.4
+    assert a_distance(first, second).value > 1
+
+
+def test_folds_keep_groups_whole_and_even():
+    group_N = np.random.default_rng(3).integers(0, 53, 400)
+    fold_N = probe.draw_folds(group_N, 5, np.random.default_rng(4))
+    folds = [set(group_N[fold_N == fold]) for fold in range(5)]
+    assert sum(len(fold) for fold in folds) == len(set(group_N)) == len(set.union(*folds))
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
+
+
+def test_a_torn_group_would_leak():
+    """Each group has a random direction of its own that tells its two sets apart and nothing of others'."""
+    rng = np.random.default_rng(5)
+    group_N = np.repeat(np.arange(60), 6)
+    step_ND = rng.standard_normal((60, 200))[group_N]
+    noise = 0.1 * rng.standard_normal((2, 360, 200))
+    assert a_distance(noise[0] - step_ND, noise[1] + step_ND, group_N).value < 0.4
+    assert a_distance(noise[0] - step_ND, noise[1] + step_ND, np.arange(360)).value > 1.9
+
+
+def test_a_perfect_encoder_where_swapping_is_closed():
+    """All ordered pairs of 12 words, one-hot by place: every caption's swap is another's caption."""
+    pairs = np.array(list(permutations(range(12), 2)))
+    first = np.concatenate([np.eye(12)[pairs[:, 0]], np.eye(12)[pairs[:, 1]]], axis=1)
+    second = np.concatenate([first[:, 12:], first[:, :12]], axis=1)
+    got = a_distance(first, second)
+    assert got.value <= got.null_high
+    assert got.value < 0.1
+    np.testing.assert_allclose(probe.pair_distance(first, second), 2)
+    np.testing.assert_array_equal(probe.two_way_choice(first, first, second), 1)
+
+
+def test_a_distance_without_enough_groups_is_none():
+    x = np.zeros((8, 2))
+    assert all(map(math.isnan, a_distance(x, x, np.array([0, 0, 1, 1, 2, 2, 3, 3]))))
+    with pytest.raises(ValueError, match="as many rows"):
+        a_distance(x, x[1:])
+    with pytest.raises(ValueError, match="as many rows"):
+        a_distance(x, x, np.arange(7))
+
+
+def test_held_out_errors_equal_a_slow_ridge():
+    rng = np.random.default_rng(6)
+    first, second = rng.standard_normal((2, 30, 4))
+    second += 0.7
+    fold_N = np.arange(30) % 3
+    got = probe._held_out_errors(first, second, fold_N, np.ones((30, 1)))[:, 0]
+    for fold in range(3):
+        train, test = fold_N != fold, fold_N == fold
+        x = np.concatenate([first[train], second[train]])
+        y = np.repeat([1.0, -1.0], train.sum())
+        mean, scatter = x.mean(axis=0), np.cov(x.T, bias=True) * len(x)
+        weight = np.linalg.inv(scatter + probe.RIDGE * np.trace(scatter) / 4 * np.eye(4)) @ (x - mean).T @ y
+        wrong = ((first[test] - mean) @ weight < 0) / 2 + ((second[test] - mean) @ weight > 0) / 2
+        np.testing.assert_array_equal(got[test], wrong)
+
+
+def test_two_way_choice_counts_ties_as_half():
+    image, right, wrong = np.array([[1.0, 0]] * 4), np.array([[0.5, 0]] * 4), np.zeros((4, 2))
+    wrong[:, 0] = [0.4, 0.6, 0.5, 0.5 + 1e-7]
+    np.testing.assert_array_equal(probe.two_way_choice(image, right, wrong), [1, 0, 0.5, 0.5])
+
+
+def test_pair_distance_and_similarity():
+    one, two = np.array([[1.0, 0], [0, 1], [1, 0]]), np.array([[0.0, 1], [0, 1 + 1e-8], [-1, 0]])
+    np.testing.assert_allclose(probe.pair_distance(one, two), [math.sqrt(2), 0, 2])
+    assert probe.pair_distance(one, two)[1] == 0
+    np.testing.assert_allclose(probe.pair_similarity(one, two), [0, 1, -1])
+
+
+def test_bootstrap_covers_the_truth_95_times_of_100():
+    """Means of groups of three equal values: intervals that tore groups would be sqrt(3) too narrow.
+
+    With 40 groups a percentile interval covers about 0.94; 5 standard errors of 400 trials are 0.055.
+    """
+    rng = np.random.default_rng(8)
+    group_N, hits = np.repeat(np.arange(40), 3), 0
+    for _ in range(400):
+        value_N = rng.standard_normal(40)[group_N] + 5
+        interval = probe.bootstrap_ratio(value_N, np.ones(120), group_N, rng)
+        assert interval.value == pytest.approx(value_N.mean())
+        hits += interval.low <= 5 <= interval.high
+    assert abs(hits / 400 - 0.94) < 0.055
+
+
+def test_bootstrap_limits():
+    rng = np.random.default_rng(9)
+    for above, below, want in (([2, 4, 6], [1, 2, 3], 2), ([1, 1, 1], [1, 1, 1], 1), ([3], [2], 1.5)):
+        got = probe.bootstrap_ratio(np.array(above), np.array(below), np.arange(len(above)), rng)
+        assert got.value == want
+        assert math.isnan(got.low) and math.isnan(got.high)
+    for empty in (np.zeros(0), np.zeros(3)):
+        got = probe.bootstrap_ratio(empty, empty, np.arange(len(empty)), rng)
+        assert all(map(math.isnan, got))
+    half_empty = probe.bootstrap_ratio(np.array([1.0, 2]), np.array([1.0, 0]), np.arange(2), rng)
+    assert half_empty.value == 3
+    assert 1 <= half_empty.low <= half_empty.high <= 3
+
+
+@pytest.mark.parametrize("share", (0.25, 0.5, 0.75, 1.0))
+def test_shuffling_moves_its_share_of_the_words(share):
+    words = [f"w{i}" for i in range(20)]
+    moved = probe.shuffle_words(" ".join(words), share, np.random.default_rng(0)).split()
+    assert sorted(moved) == sorted(words)
+    assert sum(a != b for a, b in zip(words, moved, strict=True)) == 20 * share
+
+
+def test_shuffling_limits():
+    rng = np.random.default_rng(0)
+    assert probe.shuffle_words("two words", 0.01, rng) == "words two"
+    assert probe.shuffle_words("a  b c", 0, rng) == "a  b c"
+    for text in ("", "one"):
+        assert probe.shuffle_words(text, 1, rng) == text
+    with pytest.raises(ValueError, match=r"share=1\.5"):
+        probe.shuffle_words("a b", 1.5, rng)
+
+
+def test_r2_of_a_determined_and_of_a_foreign_latent():
+    rng = np.random.default_rng(10)
+    latent = rng.uniform(-1, 1, (600, 2))
+    embedding = np.stack([latent[:, 0], latent[:, 1] ** 3, latent[:, 0] * latent[:, 1]], axis=1)
+    assert probe.held_out_r2(embedding, latent, np.arange(600), rng) > 0.95
+    assert abs(probe.held_out_r2(embedding, rng.standard_normal((600, 3)), np.arange(600), rng)) < 0.05
+    half = np.concatenate([latent[:, :1], rng.uniform(-1, 1, (600, 1))], axis=1)
+    assert probe.held_out_r2(embedding[:, :1], half, np.arange(600), rng) == pytest.approx(0.5, abs=0.1)
+
+
+def test_r2_is_of_groups_not_seen():
+    """A latent that is a lookup of the group: known to whoever saw the group, nothing to say of others."""
+    rng = np.random.default_rng(11)
+    group_N = np.repeat(np.arange(60), 10)
+    embedding, latent = rng.standard_normal((60, 5))[group_N], rng.standard_normal((60, 2))[group_N]
+    assert probe.held_out_r2(embedding, latent, group_N, rng) < 0.15
+    assert probe.held_out_r2(embedding, latent, np.arange(600), rng) > 0.9

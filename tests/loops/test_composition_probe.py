@@ -1,0 +1,176 @@
+"""The composition probe on encoders whose answers are known."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from raycomp.loops.probe import ANY, PARAPHRASE, SHARES, ProbeResult, format_probe, probe_composition
+
+WORDS = "ant bee cat dog eel fox".split()
+PLACES = 6
+
+
+class Encoder:
+    """One-hot words, by place or as a bag; keeps what it was asked."""
+
+    def __init__(self, is_ordered: bool):
+        self.is_ordered = is_ordered
+        self.asked: list[list[str]] = []
+        self.known = {word: i for i, word in enumerate([*WORDS, "on", "red", "likes"])}
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        self.asked.append(texts)
+        out = np.zeros((len(texts), PLACES, len(self.known)), np.float32)
+        for i, text in enumerate(texts):
+            for place, word in enumerate(text.split()):
+                out[i, place if self.is_ordered else 0, self.known[word]] += 1
+        return out.reshape(len(texts), -1)
+
+
+def negative(text: str, op: str, calls: int = 1) -> dict:
+    return {"text": text, "op": op, "calls": calls, "kind": "object", "similarity": None}
+
+
+def make_rows() -> list[dict]:
+    """Every ordered pair of words; the paraphrase replaces the verb, two in three rows have one."""
+    rows = []
+    for i, (one, two) in enumerate(permutations(WORDS, 2)):
+        third = next(word for word in WORDS if word not in (one, two))
+        negatives = [
+            negative(f"{two} on {one}", "SWAP"),
+            negative(f"{one} on {third}", "REPLACE"),
+            negative(f"red {one} on {two}", "ADD"),
+            negative(f"{third} on {one}", "SWAP+REPLACE", 2),
+        ]
+        paraphrase = f"{one} likes {two}" if i % 3 else None
+        rows.append({"uid": f"{i:032x}", "caption": f"{one} on {two}", "negatives": negatives})
+        rows[-1]["paraphrase"] = paraphrase
+    return rows
+
+
+def probe(is_ordered: bool) -> tuple[ProbeResult, dict[tuple[str, int], dict]]:
+    rows, encode = make_rows(), Encoder(is_ordered)
+    result = probe_composition(encode, rows, Encoder(is_ordered)([row["caption"] for row in rows]), seed=1)
+    return result, {(line["op"], line["calls"]): line for line in result.operations}
+
+
+def test_lines_stand_in_order_and_count_their_pairs():
+    result, lines = probe(True)
+    assert list(lines) == [
+        (PARAPHRASE, 0),
+        ("SWAP", 1),
+        ("REPLACE", 1),
+        ("ADD", 1),
+        ("SWAP+REPLACE", 2),
+        (ANY, 1),
+        (ANY, 2),
+    ]
+    assert [line["num_pairs"] for line in lines.values()] == [20, 30, 30, 30, 30, 90, 30]
+    assert [line["num_uids"] for line in lines.values()] == [20, 30, 30, 30, 30, 30, 30]
+    assert (result.num_uids, result.num_paraphrased) == (30, 20)
+
+
+def test_an_encoder_that_sees_order():
+    """Swapping moves 2 of 3 words: cosine 1/3, distance sqrt(4/3); a paraphrase or replacement 1 of 3."""
+    _, lines = probe(True)
+    swap, replace, same = lines["SWAP", 1], lines["REPLACE", 1], lines[PARAPHRASE, 0]
+    assert swap["distance"] == pytest.approx(math.sqrt(4 / 3), abs=1e-5)
+    assert [swap["text_drop"], swap["image_drop"]] == pytest.approx([2 / 3, 2 / 3], abs=1e-5)
+    assert swap["relative"] == pytest.approx(math.sqrt(2), abs=1e-5)
+    assert same["relative"] == 1
+    assert replace["relative"] == pytest.approx(1, abs=1e-5)
+    assert swap["accuracy"] == replace["accuracy"] == 1
+    assert swap["a_distance"] <= swap["a_null_high"], "the set of captions is closed under swapping"
+    assert lines["ADD", 1]["a_distance"] == 2
+    assert same["a_distance"] == 2, "the verb tells"
+
+
+def test_an_encoder_that_does_not():
+    result, lines = probe(False)
+    swap = lines["SWAP", 1]
+    for name in ("a_distance", "distance", "relative", "text_drop", "image_drop"):
+        assert swap[name] == pytest.approx(0, abs=1e-6), name
+    assert swap["accuracy"] == 0.5
+    assert lines["REPLACE", 1]["accuracy"] == 1
+    mixed = lines[ANY, 1]
+    assert mixed["accuracy"] == pytest.approx((0.5 + 1 + 1) / 3)
+    assert [row["cosine"] for row in result.permutation] == pytest.approx([1] * len(SHARES), abs=1e-6)
+
+
+def test_the_curve_falls_for_an_encoder_that_sees_order():
+    """Three words: shares up to 3/4 move two of them, all words move three."""
+    result, _ = probe(True)
+    cosines = {row["share"]: row["cosine"] for row in result.permutation}
+    assert cosines == pytest.approx({0: 1, 0.25: 1 / 3, 0.5: 1 / 3, 0.75: 1 / 3, 1: 0}, abs=1e-6)
+    assert all(row["num"] == 30 for row in result.permutation)
+
+
+def test_every_text_is_embedded_once_and_the_seed_decides():
+    encode = Encoder(True)
+    first = probe_composition(encode, make_rows(), seed=3)
+    (asked,) = encode.asked
+    assert len(set(asked)) == len(asked)
+    assert {row["caption"] for row in make_rows()} <= set(asked)
+    again, other = (probe_composition(Encoder(True), make_rows(), seed=seed) for seed in (3, 4))
+    assert format_probe(again) == format_probe(first) != format_probe(other)
+
+
+def test_rows_of_one_uid_are_one_unit():
+    """Rows doubled under their uids: as many pairs, no narrower interval of the distance."""
+    rows = make_rows()
+    for row in rows[::2]:
+        row["negatives"][1] = negative("red red red", "REPLACE")
+    once = probe_composition(Encoder(True), rows)
+    twice = probe_composition(Encoder(True), rows + rows)
+    (one,), (two,) = ([x for x in some.operations if x["op"] == "REPLACE"] for some in (once, twice))
+    assert (two["num_pairs"], two["num_uids"]) == (60, 30)
+    assert two["distance"] == pytest.approx(one["distance"])
+    assert two["distance_high"] - two["distance_low"] == pytest.approx(
+        one["distance_high"] - one["distance_low"], rel=0.3
+    )
+
+
+def test_without_images_paraphrases_or_many_rows():
+    rows = [{**row, "paraphrase": row["caption"]} for row in make_rows()[:3]]
+    rows.append({"uid": "x", "caption": "cat", "negatives": None})
+    result = probe_composition(Encoder(True), rows)
+    line = {line["op"]: line for line in result.operations}
+    assert line[PARAPHRASE]["num_pairs"] == 0, "a copy is no paraphrase"
+    assert math.isnan(line["SWAP"]["accuracy"]) and math.isnan(line["SWAP"]["relative"])
+    assert math.isnan(line["SWAP"]["a_distance"]), "three uids make no five folds"
+    assert {row["num"] for row in result.permutation} == {3}, "one word cannot be shuffled"
+    text = format_probe(result)
+    assert "none were given" in text
+    assert "nan" not in text
+
+
+def test_the_text_says_every_number():
+    result, lines = probe(True)
+    text = format_probe(result)
+    for op, _ in lines:
+        assert text.count(f"\n{op} ") == 2 * sum(name == op for name, _ in lines)
+    assert "30 uids, 20 with a paraphrase" in text
+    assert "near 0 even for a perfect encoder" in text
+    assert "none were given" not in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    ("encode", "images", "message"),
+    [
+        (lambda texts: np.zeros((1, 4)), None, r"texts: must be \["),
+        (lambda texts: np.full((len(texts), 4), np.nan), None, "must be finite"),
+        (lambda texts: np.ones((len(texts), 4)), np.ones((2, 4)), r"30 images: must be \[30, dims\]"),
+        (lambda texts: np.ones((len(texts), 4)), np.ones((30, 5)), "5 dims and texts 4"),
+    ],
+)
+def test_embeddings_that_do_not_fit(encode, images, message):
+    with pytest.raises(ValueError, match=message):
+        probe_composition(encode, make_rows(), images)
+
+
+def test_no_rows_is_an_error():
+    with pytest.raises(ValueError, match="rows: must be at least 1"):
+        probe_composition(Encoder(True), [])
