@@ -4,6 +4,8 @@ from fractions import Fraction
 
 import pytest
 
+from raycomp import config as config_module
+from raycomp import schema
 from raycomp.config import (
     AlignConfig,
     AttributeConfig,
@@ -109,3 +111,7 @@ def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
 def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth(settings):
     with pytest.raises(ValueError, match="datacomp_compat"):
         override_all(CurateConfig(), {"select.datacomp_compat": True, **settings})
+
+
+def test_operations_are_those_of_the_schema():
+    assert config_module.OPERATIONS == schema.OPERATIONS

@@ -65,4 +65,4 @@ def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
 def read_matching(uri: str, columns: Sequence[str], column: str, value: str) -> pa.Table:
     """Return the rows whose ``column`` is ``value``; row groups without it are not read."""
     filesystem, path = resolve(uri)
-    return pq.read_table(path, list(columns), filesystem=filesystem, filters=[(column, "==", value)])
+    return pq.read_table(path, columns=list(columns), filesystem=filesystem, filters=[(column, "==", value)])

@@ -1,0 +1,174 @@
+"""``negatives`` through a real Ray cluster: from a curation, from Parquet, in waves, exported."""
+
+import ast
+import csv
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.config import (
+    ClusterConfig,
+    CurateConfig,
+    NegativesConfig,
+    ScorerConfig,
+    WavesConfig,
+    WritingConfig,
+)
+from raycomp.loops.inspect import show
+from raycomp.schema import NEGATIVES_SCHEMA
+from tests.cluster.corpus import write_world_shards
+
+pytestmark = pytest.mark.ray
+NUM, PER_SHARD = 60, 20
+
+
+@pytest.fixture(scope="module")
+def curated(tiny_scorer, tmp_path_factory, ray_cluster) -> Path:
+    folder = tmp_path_factory.mktemp("curated")
+    config = CurateConfig(input=write_world_shards(folder / "in", NUM, PER_SHARD), scorer=tiny_scorer)
+    raycomp.curate(config, str(folder / "out"))
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def written(curated, tmp_path_factory) -> tuple[Path, dict]:
+    out = tmp_path_factory.mktemp("negatives") / "out"
+    writing = WritingConfig(calls=2, materialize=True, export=("negclip", "calls"))
+    return out, raycomp.negatives(NegativesConfig(input=str(curated), negatives=writing), str(out))
+
+
+def read_negatives(out: Path) -> list[dict]:
+    return [row for path in sorted((out / "negatives").iterdir()) for row in pq.read_table(path).to_pylist()]
+
+
+def digests(out: Path) -> dict[str, str]:
+    files = sorted(path for path in (out / "negatives").iterdir())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_every_kept_caption_has_a_row_and_the_funnel_closes(curated, written):
+    out, run = written
+    kept = pq.read_table(curated / "subset" / "kept.parquet")["uid"].to_pylist()
+    rows = read_negatives(out)
+    assert [row["uid"] for row in rows] == kept
+    assert pq.read_schema(out / "negatives" / "00000.parquet").equals(NEGATIVES_SCHEMA)
+    funnel = run["funnel"]
+    assert funnel["read"] == len(kept) == funnel["kept"] + sum(funnel["dropped"].values())
+    assert run["written"] == sum(len(row["negatives"]) for row in rows) == sum(run["negatives"].values())
+    assert f"{len(kept)}  read" in show(str(out))
+    assert not (out / "work").exists() and (out / "report.html").exists()
+
+
+def test_negatives_are_ranked_within_each_number_of_calls(written):
+    out, _ = written
+    for row in read_negatives(out):
+        for calls in (1, 2):
+            several = [negative for negative in row["negatives"] if negative["calls"] == calls]
+            assert len(several) <= 3
+            for op in {negative["op"] for negative in several}:
+                similarity = [negative["similarity"] for negative in several if negative["op"] == op]
+                assert similarity == sorted(similarity, reverse=True) and all(
+                    -1 <= s <= 1 for s in similarity
+                )
+
+
+def test_shards_carry_their_negatives(curated, written):
+    out, _ = written
+    by_uid = {row["uid"]: row for row in read_negatives(out)}
+    with (
+        tarfile.open(out / "shards" / "00000000.tar") as tar,
+        tarfile.open(curated / "shards" / "00000000.tar") as before,
+    ):
+        assert tar.getnames() == before.getnames()
+        for name in tar.getnames():
+            data = tar.extractfile(name).read()
+            if name.endswith(".json"):
+                fields = json.loads(data)
+                assert fields["negatives"] == by_uid[fields["uid"]]["negatives"]
+            else:
+                assert data == before.extractfile(name).read()
+
+
+def test_negclip_reads_the_tsv(written):
+    out, _ = written
+    with open(out / "exports" / "negclip.tsv", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    with_negatives = [row for row in read_negatives(out) if row["negatives"]]
+    assert [row["title"] for row in rows] == [row["caption"] for row in with_negatives]
+    for i, row in enumerate(rows):
+        assert ast.literal_eval(row["neg_caption"]) == [n["text"] for n in with_negatives[i]["negatives"]]
+        near = ast.literal_eval(row["neg_image"])
+        assert len(set(near)) == 3 and i not in near and all(0 <= n < len(rows) for n in near)
+
+
+def test_comparisons_spend_the_same_operations(written):
+    out, _ = written
+    rows = [
+        row
+        for path in sorted((out / "exports" / "calls").iterdir())
+        for row in pq.read_table(path).to_pylist()
+    ]
+    assert rows
+    for row in rows:
+        assert [len(row[name]) for name in ("one_call", "two_calls", "independent")] == [2, 1, 2]
+        assert row["caption"] not in {*row["one_call"], *row["two_calls"], *row["independent"]}
+
+
+def test_other_sizes_of_the_work_give_the_same_bytes(curated, written, tmp_path):
+    out, _ = written
+    config = NegativesConfig(
+        input=str(curated),
+        negatives=WritingConfig(calls=2),
+        waves=WavesConfig(shards_per_wave=1),
+        cluster=ClusterConfig(block_rows=7),
+    )
+    raycomp.negatives(config, str(tmp_path / "out"))
+    assert digests(tmp_path / "out") == digests(out)
+
+
+def test_parquet_of_captions_needs_no_model(tmp_path, ray_cluster):
+    captions = ["A red cube is left of a blue ball.", "", None, "two dogs and a cat on a sofa"]
+    table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
+    pq.write_table(table, tmp_path / "captions.parquet")
+    config = NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=WritingConfig(rank=False))
+    run = raycomp.negatives(config, str(tmp_path / "out"))
+    rows = read_negatives(tmp_path / "out")
+    assert [row["status"] for row in rows] == ["ok", "empty_caption", "no_caption", "ok"]
+    assert all(negative["similarity"] is None for row in rows for negative in row["negatives"])
+    assert run["funnel"]["dropped"] == {"empty_caption": 1, "no_caption": 1}
+    assert raycomp.negatives(config, str(tmp_path / "out"))["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("table", "dials", "told"),
+    [
+        ({"id": ["a"], "caption": ["b"]}, {}, "must have a column 'uid' of text"),
+        ({"uid": ["a"], "caption": [1]}, {}, "must have a column 'caption' of text"),
+        ({"uid": ["a"], "caption": ["b"]}, {"export": ("negclip",)}, "need a folder that curate wrote"),
+    ],
+)
+def test_bad_input_is_one_line(table, dials, told, tmp_path, ray_cluster):
+    pq.write_table(pa.table(table), tmp_path / "captions.parquet")
+    writing = WritingConfig(rank=False, **dials)
+    with pytest.raises(ValueError, match=told) as error:
+        raycomp.negatives(
+            NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=writing),
+            str(tmp_path / "out"),
+        )
+    assert "\n" not in str(error.value)
+
+
+def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path, ray_cluster):
+    table = pa.table({"uid": ["0" * 32], "caption": ["A red cube is left of a blue ball."]})
+    pq.write_table(table, tmp_path / "captions.parquet")
+    config = NegativesConfig(input=str(tmp_path / "captions.parquet"), scorer=tiny_scorer)
+    assert config.scorer != ScorerConfig()
+    raycomp.negatives(config, str(tmp_path / "out"))
+    (row,) = read_negatives(tmp_path / "out")
+    assert row["negatives"] and all(-1 <= negative["similarity"] <= 1 for negative in row["negatives"])
