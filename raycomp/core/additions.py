@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from raycomp.core.changes import CHOICES, Case, Change, State
-from raycomp.core.lexicon import GUEST, choose_article
+from raycomp.core.inflection import choose_article
+from raycomp.core.lexicon import GUEST
 from raycomp.core.wording import Piece
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
@@ -21,7 +22,8 @@ AFTER = {
 }
 CATEGORIES = tuple(AFTER)
 PHRASES = ("next to", "in front of", "behind")
-CARRIED = ("umbrella", "basket", "balloon", "bucket", "suitcase", "skateboard", "lamp", "ladder", "guitar")
+CARRIED = ("umbrella", "basket", "balloon", "bucket", "suitcase", "skateboard", "ladder", "guitar", "flag")
+HAD_BY_ANIMALS = ("tennis ball", "stick", "frisbee", "ribbon", "balloon", "shoe", "glove")
 
 
 def add_attributes(case: Case, state: State) -> Iterator[Change]:
@@ -58,7 +60,7 @@ def add_objects(case: Case, state: State) -> Iterator[Change]:
             continue
         entry = case.lexicon.find(noun.word, OBJECT)
         if case.words.agrees(place):
-            joint, words = "with", CARRIED
+            joint, words = "with", HAD_BY_ANIMALS if case.lexicon.is_kind_of(noun.word, "animal") else CARRIED
         elif entry and case.realm(noun):
             joint, words = "and", case.lexicon.siblings(entry)
         else:

@@ -16,6 +16,7 @@ LISTED = tuple(
     "animal,person,vehicle,furniture,food,clothing,instrument,sports gear,ball,toy,tool,tableware,container,"
     "appliance,device,household,shape".split(",")
 )
+HIS, HER = frozenset("he his him himself".split()), frozenset("she her hers herself".split())
 LIVING = frozenset(["animal", "person"])
 
 
@@ -45,6 +46,8 @@ class Case:
         self.parsed, self.lexicon, self.salt = parsed, lexicon, f"{seed}\0{key}\0"
         self.words = Wording(parsed, lexicon)
         self.concepts = parsed.concepts
+        said = {token.text.lower() for token in parsed.tokens}
+        self.barred = [sex for sex, words in (("female", HIS), ("male", HER)) if said & words]
         nouns = (i for i, one in enumerate(self.concepts) if one.kind == OBJECT)
         self.denied = {i for i in nouns if self._is_denied(i)}
 
@@ -55,10 +58,10 @@ class Case:
     def draw(self, words: Iterable[str], *parts: object) -> Iterator[str]:
         """Yield ``words`` in an order by hash: nothing is drawn that is not asked for."""
         left = list(words)
-        rank = int.from_bytes(self.hash(*parts), "big")
+        rank = 0
         while left:
-            rank, place = divmod(rank * 6364136223846793005 + 1442695040888963407, len(left))
-            rank %= 1 << 64
+            rank = rank or int.from_bytes(self.hash(len(left), *parts), "big")
+            rank, place = divmod(rank, len(left))
             yield left.pop(place)
 
     def free(self, kind: str, state: State) -> list[int]:
@@ -86,11 +89,17 @@ class Case:
     def are_alike(self, first: int, second: int) -> bool:
         """Tell whether two concepts are the same, synonyms, or one a kind of the other."""
         one, two = self.concepts[first].word, self.concepts[second].word
+        if one.endswith(two) or two.endswith(one):
+            return True
         return self.lexicon.is_kind_of(one, two) or self.lexicon.is_kind_of(two, one)
 
     def is_person(self, noun: Concept) -> bool:
         """Tell whether an object is a person: colours of persons are left alone."""
         return self.lexicon.is_kind_of(noun.word, "person")
+
+    def is_barred(self, word: str) -> bool:
+        """Tell whether a noun would be at odds with the caption's "his" or "her"."""
+        return any(self.lexicon.is_kind_of(word, sex) for sex in self.barred)
 
     def realm(self, noun: Concept) -> set[str]:
         """Return the realms of an object; persons and animals are one."""

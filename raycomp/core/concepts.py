@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from raycomp.core.lexicon import ABSTRACT, VERB, Entry, Lexicon
+from raycomp.core.lexicon import ABSTRACT, CROWD, VERB, Entry, Lexicon
 from raycomp.core.phrases import NOUN_TAGS, Labels, Token, find_labels, find_phrases
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
@@ -204,8 +204,9 @@ class _Reader:
         return not self.lexicon.find(self.words[place], ATTRIBUTE) and self.words[place] not in SHADES
 
     def _is_object(self, noun: _Found) -> bool:
+        behind = self.words[noun.last + 1 : noun.last + 2]
         if noun.category:
-            return noun.category != ABSTRACT
+            return noun.category != ABSTRACT and not (noun.category == CROWD and behind == ["of"])
         return not self.lexicon.find(self.words[noun.last], ATTRIBUTE)
 
     def _modifiers(self) -> Iterator[_Found]:

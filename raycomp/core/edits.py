@@ -88,14 +88,14 @@ def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> li
 
 
 def _in_turns(case: Case, op: str, changes: list[Change], turn: int) -> list[Change]:
-    """Let the kinds take turns in an order by hash; within one by tier, then hash."""
+    """Let the kinds take turns, the plausible first in each, else by hash."""
     rows = []
     for kind in CONCEPT_KINDS:
         ours = [change for change in changes if change.kind == kind]
         ranked = sorted(ours, key=lambda one: (one.tier, case.hash(op, turn, *one.concepts, *one.pieces)))
         first = case.hash(op, turn, kind)
-        rows += [(place, first, change) for place, change in enumerate(ranked)]
-    return [change for _, _, change in sorted(rows, key=lambda row: row[:2])]
+        rows += [(place, change.tier, first, change) for place, change in enumerate(ranked)]
+    return [row[-1] for row in sorted(rows, key=lambda row: row[:3])]
 
 
 def _apply(case: Case, op: str, change: Change, state: State) -> tuple[Edit, State]:

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from raycomp.core.inflection import add_ing, add_s, drop_s, regular_past
 from raycomp.schema import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
 
 ABSTRACT = "abstract"
 """Category of nouns that no operator acts on: "day", "group", "front"."""
+CROWD = "crowd"
+"""Category of nouns that show nothing of their own before "of": "a team of dogs"."""
 VERB = "verb"
 """Category of relations that inflect."""
 NUMBER = "number"
@@ -21,9 +24,6 @@ MARKS = (RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST)
 """rare: known, but never brought in; mass: no plural and no "a"; plural: no singular ("jeans"); symmetric:
 a relation that reads the same from both sides; opposite: the first of ``instead`` is the opposite; guest:
 may be added to nearly any picture."""
-VOWEL_SOUNDS = ("hour", "honest", "heir", "x-ray", "mp3", "suv", "atv", "lp")
-CONSONANT_SOUNDS = ("uni", "use", "usu", "util", "euro", "eu", "one", "once", "ukulele", "ufo")
-UN_PREFIX = ("unin", "unim", "unid")
 
 
 class Row(NamedTuple):
@@ -223,7 +223,7 @@ class Lexicon:
             return front + space + self.forms.plural[last]
         if last.endswith("man") and len(last) > 3 and last != "human":
             return front + space + last[:-3] + "men"
-        return front + space + _add_s(last)
+        return front + space + add_s(last)
 
     def singular(self, word: str) -> str:
         """Return the base form of a noun in the plural; the word itself where it is none."""
@@ -235,68 +235,26 @@ class Lexicon:
         entry = self.find(last, OBJECT) if front else None
         if entry:
             return front + space + entry.word
-        return front + space + _drop_s(last)
+        return front + space + drop_s(last)
 
     def is_plural(self, text: str) -> bool:
         """Tell whether a noun has the form of a plural; "sheep" has not."""
         text = text.lower()
         entry = self.find(text, OBJECT) or self.find(text.rpartition(" ")[2], OBJECT)
         if entry is None:
-            return _drop_s(text) != text
+            return drop_s(text) != text
         return PLURAL in self.row(entry).marks or not (text == entry.word or text.endswith(" " + entry.word))
 
     def inflect(self, verb: str, tag: str) -> str:
         """Return a verb in the form of a Penn tag: VB, VBP, VBZ, VBG, VBD or VBN."""
         first, space, rest = verb.partition(" ")
         if tag == "VBZ":
-            form = "has" if first == "have" else _add_s(first)
+            form = "has" if first == "have" else add_s(first)
         elif tag == "VBG":
-            form = self._stem(first) + "ing"
+            form = add_ing(first, first in self.forms.double)
         elif tag in ("VBD", "VBN"):
             irregular = self.forms.past if tag == "VBD" else self.forms.participle
-            form = irregular.get(first) or self._regular_past(first)
+            form = irregular.get(first) or regular_past(first, first in self.forms.double)
         else:
             form = first
         return form + space + rest
-
-    def _stem(self, verb: str) -> str:
-        if verb in self.forms.double:
-            return verb + verb[-1]
-        if verb.endswith("ie"):
-            return verb[:-2] + "y"
-        return verb[:-1] if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")) else verb
-
-    def _regular_past(self, verb: str) -> str:
-        if verb.endswith("e"):
-            return verb + "d"
-        if verb.endswith("y") and verb[-2] not in "aeiou":
-            return verb[:-1] + "ied"
-        return self._stem(verb) + "ed"
-
-
-def choose_article(following: str) -> str:
-    """Return "a" or "an" for the words that follow it, by their sound."""
-    word = following.lower()
-    if word.startswith(VOWEL_SOUNDS):
-        return "an"
-    if word.startswith(UN_PREFIX):
-        return "an"
-    return "an" if word[:1] in tuple("aeiou") and not word.startswith(CONSONANT_SOUNDS) else "a"
-
-
-def _add_s(word: str) -> str:
-    if word.endswith(("s", "x", "z", "ch", "sh")):
-        return word + "es"
-    if word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
-        return word[:-1] + "ies"
-    return word + ("es" if word in ("go", "do", "echo", "veto") else "s")
-
-
-def _drop_s(word: str) -> str:
-    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    if word.endswith(("sses", "xes", "zzes", "ches", "shes")):
-        return word[:-2]
-    return word[:-1]

@@ -11,13 +11,9 @@ from raycomp.core.lexicon import VERB
 from raycomp.core.wording import Piece
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
-HIS, HER = frozenset("he his him himself".split()), frozenset("she her hers herself".split())
-
 
 def replace_objects(case: Case, state: State) -> Iterator[Change]:
     """Put another noun of its category in place of one; "his" and "her" of the caption stay right."""
-    said = {token.text.lower() for token in case.parsed.tokens}
-    barred = [sex for sex, words in (("female", HIS), ("male", HER)) if said & words]
     for place in case.free(OBJECT, state):
         old = case.concepts[place]
         entry = case.lexicon.find(old.word, OBJECT)
@@ -26,9 +22,7 @@ def replace_objects(case: Case, state: State) -> Iterator[Change]:
         words = (
             word
             for word in case.draw(case.lexicon.siblings(entry), OBJECT, old.start)
-            if case.words.accepts(place, word)
-            and not case.carries(word, state)
-            and not any(case.lexicon.is_kind_of(word, sex) for sex in barred)
+            if case.words.accepts(place, word) and not case.carries(word, state) and not case.is_barred(word)
         )
         for word in islice(words, CHOICES):
             new = case.words.matching(old.start, old.end, case.words.inflect(place, word))

@@ -59,19 +59,26 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
             continue
         if _is_symmetric(case, i, j) and _said_of(case, i) == _said_of(case, j):
             continue
-        one, two = case.words.base(i), case.words.base(j)
-        if not (
-            case.words.accepts(i, case.concepts[j].word) and case.words.accepts(j, case.concepts[i].word)
+        one, two = case.concepts[i], case.concepts[j]
+        if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
+            continue
+        if (
+            case.is_barred(one.word) != case.is_barred(two.word)
+            and case.is_person(one)
+            and case.is_person(two)
         ):
             continue
-        pieces = (_noun(case, i, two), _noun(case, j, one))
+        pieces = (_noun(case, i, j), _noun(case, j, i))
         words = case.concepts[i].word, case.concepts[j].word
         yield Change(OBJECT, words, frozenset({i, j}), pieces, _distance(case, i, j))
 
 
-def _noun(case: Case, place: int, base: str) -> Piece:
-    slot = case.concepts[place]
-    return Piece(slot.start, slot.end, case.words.inflect(place, base))
+def _noun(case: Case, place: int, other: int) -> Piece:
+    """Return the words of object ``other`` in the number of object ``place``."""
+    slot, new = case.concepts[place], case.concepts[other]
+    if slot.is_plural == new.is_plural:
+        return Piece(slot.start, slot.end, case.words.plain(new.start, new.end))
+    return Piece(slot.start, slot.end, case.words.inflect(place, case.words.base(other)))
 
 
 def swap_attributes(case: Case, state: State) -> Iterator[Change]:
@@ -135,6 +142,8 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         if finite and case.concepts[i].is_plural != case.concepts[j].is_plural:
             continue
         if any(_in_list(case, side) or case.words.determiner(side) in POSSESSIVES for side in (i, j)):
+            continue
+        if any(case.words.is_followed_by(side, "of") for side in (i, j)):
             continue
         spans = [_phrase(case, side) for side in (i, j)]
         if spans[0][1] > spans[1][0]:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from raycomp.core.concepts import Concept, Parsed
-from raycomp.core.lexicon import Lexicon, choose_article
+from raycomp.core.concepts import Parsed
+from raycomp.core.inflection import choose_article
+from raycomp.core.lexicon import Lexicon
 from raycomp.schema import ATTRIBUTE, OBJECT
 
 SINGULAR_DETERMINERS = frozenset("a an another each every one this that".split())
@@ -145,6 +146,11 @@ class Wording:
             return True
         return token.tag[:2] in ("VB", "IN", "MD") and token.text.lower() not in ("of", "that", "than")
 
+    def is_followed_by(self, place: int, word: str) -> bool:
+        """Tell whether ``word`` stands right behind object ``place``."""
+        after = self.last(place) + 1
+        return after < len(self.tokens) and self.tokens[after].text.lower() == word
+
     def ends(self, place: int) -> bool:
         """Tell whether object ``place`` is the last word of its sentence."""
         after = self.last(place) + 1
@@ -209,8 +215,3 @@ class Wording:
     def _capital(self, piece: Piece) -> str:
         begins = self._begins(piece.start) and self.text[piece.start : piece.start + 1].isupper()
         return piece.text[:1].upper() + piece.text[1:] if begins else piece.text
-
-
-def concept_text(parsed: Parsed, concept: Concept) -> str:
-    """Return the words of a concept as the caption has them."""
-    return parsed.text[concept.start : concept.end]
