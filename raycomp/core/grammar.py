@@ -6,10 +6,12 @@ and the parser errs, so counts mean something only against those of the text tha
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
-from raycomp.core.lexicon import Lexicon, choose_article
+from raycomp.core.inflection import choose_article
+from raycomp.core.lexicon import Lexicon
 from raycomp.core.phrases import Token
-from raycomp.schema import RELATION
+from raycomp.schema import OBJECT, RELATION
 
 CUT_OFF, DOUBLED_WORD, WRONG_ARTICLE = "cut_off", "doubled_word", "wrong_article"
 NO_NOUN, NO_OBJECT, DISAGREEMENT, NO_SENTENCE = "no_noun", "no_object", "disagreement", "no_sentence"
@@ -40,6 +42,8 @@ PREPOSITIONS = {
     *"in on at under with of near behind over above below beside by for from into onto through".split(),
     *"between among against across along toward towards without beneath underneath upon atop".split(),
 }
+# A small parser takes "a boy [hands] out" and "a dog [chases] the ball" for nouns.
+BEHIND_VERB = NEED_NOUN | {*"out up down off away him her them it".split()}
 FINITE = {"VBZ", "VBP", "VBD", "MD"}
 STOPS = {"IN", "TO", "VBZ", "VBP", "MD", "DT", "PRP", "PRP$", "WDT", "WP", "EX", "."}
 INSIDE = {"JJ", "JJR", "JJS", "RB", "RBR", "RBS", "CD", "VBG", "VBN", "VBD", "HYPH", "FW"}
@@ -47,7 +51,8 @@ NOMINAL = {"ROOT", "nsubj", "nsubj:pass", "nsubjpass", "obj", "dobj", "pobj", "o
 SUBJECTS = {"nsubj", "nsubj:pass", "nsubjpass"}
 
 
-def count_faults(tokens: Sequence[Token], lexicon: Lexicon) -> Counter[str]:
+@lru_cache(maxsize=64)
+def count_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter[str]:
     """Count the faults of a text, by kind."""
     words = [token.text.lower() for token in tokens]
     faults = Counter({NO_SENTENCE: _count_breaks(tokens), CUT_OFF: _is_cut_off(tokens, words)})
@@ -57,7 +62,7 @@ def count_faults(tokens: Sequence[Token], lexicon: Lexicon) -> Counter[str]:
             faults[DOUBLED_WORD] += 1
         if word in ("a", "an") and behind is not None and _is_wrong_article(word, behind):
             faults[WRONG_ARTICLE] += 1
-        if word in NEED_NOUN and token.tag != "NNP" and not _reaches_noun(tokens, place):
+        if word in NEED_NOUN and token.tag != "NNP" and not _reaches_noun(tokens, place, lexicon):
             faults[NO_NOUN] += 1
         if word in PREPOSITIONS and _ends_phrase(behind):
             faults[NO_OBJECT] += 1
@@ -84,13 +89,17 @@ def _is_wrong_article(word: str, behind: Token) -> bool:
     return text.isalpha() and len(text) > 1 and not text.isupper() and choose_article(text) != word
 
 
-def _reaches_noun(tokens: Sequence[Token], place: int) -> bool:
+def _reaches_noun(tokens: Sequence[Token], place: int, lexicon: Lexicon) -> bool:
     """Tell whether a noun, or a word used as one, comes before the phrase of the determiner must end."""
     for step in range(place + 1, len(tokens)):
         token = tokens[step]
+        if token.text == "-" and step > place + 1:
+            return True
+        if step + 1 < len(tokens) and tokens[step + 1].text == "-":
+            continue
         if token.tag in STOPS or (step == place + 1 and not token.text[0].isalnum()):
             return False
-        if token.tag.startswith("NN") or token.tag == "FW":
+        if token.tag.startswith("NN") or token.tag == "FW" or lexicon.find(token.text, OBJECT):
             return True
         if token.tag in ("JJ", "CD", "VBG", "VBN") and token.dep in NOMINAL and tokens[place].head == step:
             return True
@@ -110,7 +119,7 @@ def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexico
         token = tokens[step]
         if token.tag in ("NN", "NNS"):
             nouns.append(step)
-        elif token.tag not in INSIDE and not (token.tag == "CC" and not nouns):
+        elif nouns or token.tag not in INSIDE | {"CC"}:
             break
         if words[step] in QUANTITIES or token.tag == "CD":
             return False
@@ -119,9 +128,13 @@ def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexico
     if words[place] in SINGULAR:
         head = next((step for step in nouns if tokens[step].dep in SUBJECTS), nouns[-1])
         is_verb = len(nouns) > 1 and lexicon.find(words[head], RELATION) is not None
+        is_verb = is_verb or (len(nouns) > 1 and tokens[head].dep == "ROOT")
+        is_verb = is_verb or (head + 1 < len(words) and words[head + 1] in BEHIND_VERB)
         return tokens[head].tag == "NNS" and lexicon.is_plural(words[head]) and not is_verb
-    is_after_article = place > 0 and words[place - 1] in NEED_NOUN | {"one", "-"}
-    if is_after_article or words[place + 1] in UNITS | {"-"}:
+    first = place
+    while first and tokens[first - 1].tag in INSIDE:
+        first -= 1
+    if (first and words[first - 1] in NEED_NOUN | {"one", "number"}) or words[place + 1] in UNITS | {"-"}:
         return False
     return not any(_may_be_many(words[step], tokens[step].tag, lexicon) for step in nouns)
 

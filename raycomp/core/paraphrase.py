@@ -7,6 +7,7 @@ makes it a paraphrase wins: a lost negative costs less than a true caption used 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from raycomp.core.lexicon import Lexicon
@@ -49,6 +50,7 @@ class Part(NamedTuple):
     clothes: bool = False
 
 
+@lru_cache(maxsize=1 << 16)
 def stem(word: str, lexicon: Lexicon) -> str:
     """Return a word without what agreement does to it: number, third person, a or an."""
     word = word.lower()
@@ -58,7 +60,8 @@ def stem(word: str, lexicon: Lexicon) -> str:
     return verb.word if verb and verb.category == "verb" else lexicon.singular(word)
 
 
-def find_readings(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[Value, set[Value]]:
+@lru_cache(maxsize=64)
+def find_readings(tokens: tuple[Token, ...], lexicon: Lexicon) -> tuple[Value, set[Value]]:
     """Return the reading of a text, and all readings of texts that say the same, its own among them."""
     parts = _join_lists(_find_things(tokens, lexicon))
     own = _read(parts, lexicon, None)

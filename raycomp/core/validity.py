@@ -7,7 +7,9 @@ is on words: that the text is false for the image is likely, not certain.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ from raycomp.core.concepts import Concept, Parsed
 from raycomp.core.grammar import CUT_OFF, FAULTS, count_faults
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.paraphrase import find_readings, stem
+from raycomp.core.phrases import Token
 from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 EMPTY, TOO_LONG, MARKUP, PROSE, LANGUAGE = "empty", "too_long", "markup", "prose", "language"
@@ -62,8 +65,8 @@ LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 # Words that a swap may lose or gain with the number of its nouns, and a replacement with its noun.
 LOOSE = {"a", "the", "some", "is", "was"}
 FREE = {*LOOSE, "and", "who", "that", "which", "there", "of", "its", "his", "her", "their", "has"}
-# First letters of tags: nouns, verbs, prepositions, to, conjunctions.
-SORTS = {"NN", "VB", "IN", "TO", "CC"}
+# First letters of tags: nouns, verbs, prepositions, to.
+SORTS = {"NN", "VB", "IN", "TO"}
 NEW_KINDS = ((ATTRIBUTE,), (OBJECT,), (RELATION,), (OBJECT, RELATION), (OBJECT, RELATION, RELATION))
 
 
@@ -83,9 +86,9 @@ def judge(
     ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
     form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
     """
-    reason = _judge_text(before, after, original, others)
-    if reason:
+    if reason := _judge_text(before, after, original, others):
         return reason
+    after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
     fault = _find_fault(before, after, original, lexicon)
     if fault == CUT_OFF:
         return fault
@@ -96,11 +99,12 @@ def judge(
         reason = _judge_replace(before, after, old_words, new_words, others, lexicon)
     else:
         assert op == ADD, op
-        reason = _judge_add(before, after, old_words, new_words, (original, others), lexicon)
+        reason = _judge_add(before, after, old_words, new_words, original, others, lexicon)
     if reason or fault:
         return reason or fault
     _, readings = find_readings(after.tokens, lexicon)
-    same = any(find_readings(text.tokens, lexicon)[0] in readings for text in (before, original, *others))
+    known = (before, original, *others)
+    same = any(find_readings(tuple(text.tokens), lexicon)[0] in readings for text in known)
     return PARAPHRASE if same else None
 
 
@@ -137,26 +141,41 @@ def _share_of_latin(text: str) -> float:
     return sum(LATIN.match(letter) is not None for letter in letters) / max(1, len(letters))
 
 
+@lru_cache(maxsize=256)
 def _read_words(text: str, lexicon: Lexicon) -> list[Word]:
     return [Word(stem(one.group(), lexicon), *one.span()) for one in WORD.finditer(text)]
+
+
+def _keep_tags(old: Sequence[Token], new: Sequence[Token]) -> tuple[Token, ...]:
+    """Give words that the input has once their tags and labels there: small parsers waver over an edit."""
+    counts = Counter(token.text.lower() for token in old)
+    known = {token.text.lower(): token for token in old if counts[token.text.lower()] == 1}
+    pairs = [(token, known.get(token.text.lower(), token)) for token in new]
+    return tuple(token._replace(tag=kept.tag, dep=kept.dep) for token, kept in pairs)
 
 
 def _judge_swap(before: Parsed, old: Sequence[Word], new: Sequence[Word]) -> str | None:
     """Judge that all content words are kept and change places with words of their own kind.
 
-    So the sequence of nouns, verbs, prepositions and conjunctions, by their tags in the input, stays; nouns
-    side by side count as one, and attributes go where their nouns go.
+    So the sequence of nouns, verbs and prepositions, by their tags in the input, stays; nouns side by side
+    count as one, and attributes go where their nouns go.
     """
     old_stems, new_stems = ([word.stem for word in words if word.stem not in LOOSE] for words in (old, new))
     if old_stems == new_stems or sorted(old_stems) != sorted(new_stems):
         return NOT_SWAP
-    tags = {token.start: token.tag[:2] for token in before.tokens}
+    tags = {token.start: token.tag[:2] for token in before.tokens if not _modifies(before, token)}
     sorts = {word.stem: tags.get(word.start, "") for word in old}
     old_sorts, new_sorts = (
         [sort for sort, _ in groupby(sorts[one] for one in stems) if sort in SORTS]
         for stems in (old_stems, new_stems)
     )
     return None if old_sorts == new_sorts else NOT_SWAP
+
+
+def _modifies(parsed: Parsed, token: Token) -> bool:
+    """Tell whether a token, whatever its tag, describes a noun: "a [parked] car", "[khaki] shorts"."""
+    is_known = any(one.start <= token.start < one.end for one in parsed.concepts if one.kind == ATTRIBUTE)
+    return is_known or (token.tag in ("VBN", "VBG") and token.dep == "amod")
 
 
 def _judge_replace(
@@ -169,7 +188,8 @@ def _judge_replace(
 ) -> str | None:
     """Judge that one concept gave way to another of its class, which is not true as well."""
     old_changed, new_changed = _cut_same_ends(old, new)
-    gone, come = _find_concepts(before, old_changed), _find_concepts(after, new_changed)
+    gone = _find_concepts(before, old_changed, lexicon)
+    come = _find_concepts(after, new_changed, lexicon)
     if len(gone) != 1 or len(come) != 1 or not _are_of_one_class(gone[0], come[0], lexicon):
         return NOT_REPLACE
     if lexicon.are_synonyms(gone[0].word, come[0].word):
@@ -184,18 +204,23 @@ def _judge_add(
     after: Parsed,
     old: Sequence[Word],
     new: Sequence[Word],
-    known: tuple[Parsed, Sequence[Parsed]],
+    original: Parsed,
+    others: Sequence[Parsed],
     lexicon: Lexicon,
 ) -> str | None:
-    """Judge that one run of words came in, with one concept that no text of the image has."""
+    """Judge that one run of words came in, with one concept that no text of the image has.
+
+    Where the run has two places, as in "a ball and a [red ball and a] car", either will do.
+    """
     lost, gained = _cut_same_ends(old, new)
-    come = sorted(_find_concepts(after, gained), key=lambda concept: concept.kind)
-    if lost or tuple(concept.kind for concept in come) not in NEW_KINDS:
-        return NOT_ADD
-    original, others = known
-    if _says(before, come[0], lexicon) or _says(original, come[0], lexicon):
-        return IN_ORIGINAL
-    return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+    _, backward = _cut_same_ends(old[::-1], new[::-1])
+    for run in () if lost else (gained, backward[::-1]):
+        come = sorted(_find_concepts(after, run, lexicon), key=lambda concept: concept.kind)
+        if tuple(concept.kind for concept in come) in NEW_KINDS:
+            if any(_says(text, come[0], lexicon) for text in (before, original)):
+                return IN_ORIGINAL
+            return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+    return NOT_ADD
 
 
 def _cut_same_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
@@ -210,28 +235,41 @@ def _cut_same_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[W
     return old[front : len(old) - back], new[front : len(new) - back]
 
 
-def _find_concepts(parsed: Parsed, words: Sequence[Word]) -> list[Concept]:
+def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
     """Return the concepts that ``words`` touch; those that the parse does not know are told by their tags.
 
-    Nouns side by side, known or not, are one concept.
+    So are those of an object that the parse joins with words outside, as in "a robot [stands on a box]".
+    Nouns side by side, one of them unknown, are one concept.
     """
     tags = {token.start: token.tag for token in parsed.tokens}
+    named = [word for word in words if word.stem not in LOOSE]
+    if len(named) > 1 and lexicon.find(parsed.text[named[0].start : named[-1].end], OBJECT):
+        return [_make_concept(parsed.text, named[0].start, named[-1].end, "NN", lexicon)]
     found: list[Concept] = []
-    last_end = -1
     for word in words:
         known = next((one for one in parsed.concepts if one.start < word.end and word.start < one.end), None)
+        if known and known.kind == OBJECT and not words[0].start <= known.start < known.end <= words[-1].end:
+            known = None
         if known is None and word.stem in FREE:
             continue
-        text = parsed.text[word.start : word.end].lower()
-        kind = _kind_of_tag(tags.get(word.start, ""))
-        concept = known or Concept(word.start, word.end, kind, text, "", False, None, None)
-        is_joined = last_end + 1 == word.start and found and found[-1].kind == concept.kind == OBJECT
-        if is_joined and not (found[-1].category and concept.category):
-            found.pop()
+        concept = known or _make_concept(parsed.text, word.start, word.end, tags.get(word.start, ""), lexicon)
+        if found and found[-1].end + 1 == word.start and found[-1].kind == concept.kind == OBJECT:
+            whole = _make_concept(parsed.text, found[-1].start, word.end, "NN", lexicon)
+            if whole.category or not (found[-1].category and concept.category):
+                found.pop()
+                concept = whole
         if concept not in found:
             found.append(concept)
-        last_end = word.end
     return found
+
+
+def _make_concept(text: str, start: int, end: int, tag: str, lexicon: Lexicon) -> Concept:
+    word = text[start:end].lower()
+    entry = lexicon.find(word)
+    kind = entry.kind if entry else _kind_of_tag(tag)
+    return Concept(
+        start, end, kind, entry.word if entry else word, entry.category if entry else "", False, None, None
+    )
 
 
 def _kind_of_tag(tag: str) -> str:
@@ -264,5 +302,5 @@ def _find_fault(before: Parsed, after: Parsed, original: Parsed, lexicon: Lexico
     faults = count_faults(after.tokens, lexicon)
     if not +faults:
         return None
-    excused = count_faults(before.tokens, lexicon) | count_faults(original.tokens, lexicon)
+    excused = count_faults(tuple(before.tokens), lexicon) | count_faults(tuple(original.tokens), lexicon)
     return next((fault for fault in FAULTS if faults[fault] > excused[fault]), None)
