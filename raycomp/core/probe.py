@@ -83,7 +83,7 @@ def proxy_a_distance(
     error_NR = _held_out_errors(np.float64(first_ND), np.float64(second_ND), fold_N, label_NR)
     null_R = _to_distance(error_NR[:, 1:].mean(axis=0))
     interval = bootstrap_ratio(error_NR[:, 0], np.ones(len(error_NR)), group_N, rng, num_draws)
-    value, high, low = _to_distance(np.array(interval))
+    value, high, low = _to_distance(np.array(interval)).tolist()
     return ADistance(value, low, high, float(null_R.mean()), *_percentiles(null_R))
 
 
