@@ -24,7 +24,13 @@ from raycomp.shards.folder import Folder
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # No result depends on these.
-_FREE = ("cluster.", "waves.", "scorer.batch_size", "max_bad_fraction")
+_FREE = (
+    "cluster.",
+    "waves.",
+    "scorer.batch_size",
+    "max_bad_fraction",
+    *(f"llm.{name}" for name in ("url", "tries", "engines", "timeout_s", "patience_s")),
+)
 
 
 def now() -> str:

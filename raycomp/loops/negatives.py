@@ -92,8 +92,8 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
         NEGATIVES: _to_array(candidates, config.negatives.engine),
         STATUS: pa.array(
             [
-                _status(caption, chains, short, valid)
-                for caption, (chains, short), valid in zip(
+                _status(caption, chains, valid, config.negatives.engine)
+                for caption, (chains, _), valid in zip(
                     table[CAPTION].to_pylist(), proposed, candidates, strict=True
                 )
             ]
@@ -139,15 +139,13 @@ def _judge_chains(
     return valid, rejected
 
 
-def _status(
-    caption: str | None, chains: Sequence[Chain], short: Sequence[str], valid: Sequence[Candidate]
-) -> str:
+def _status(caption: str | None, chains: Sequence[Chain], valid: Sequence[Candidate], engine: str) -> str:
     if caption is None:
         return NO_CAPTION
     if not caption.strip():
         return EMPTY_CAPTION
     if not chains:
-        return NO_REPLY if any(fault.endswith(NO_REPLY) for fault in short) else NO_CONCEPT
+        return NO_CONCEPT if engine == "rules" else NO_REPLY
     return OK if valid else NO_NEGATIVE
 
 

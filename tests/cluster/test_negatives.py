@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
+from raycomp.cluster import negatives as cluster_negatives
 from raycomp.config import (
     ClusterConfig,
     CurateConfig,
+    LlmConfig,
     NegativesConfig,
     ScorerConfig,
     WavesConfig,
@@ -23,6 +25,7 @@ from raycomp.config import (
 from raycomp.loops.inspect import show
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.cluster.corpus import write_world_shards
+from tests.cluster.llm import fake_server
 
 pytestmark = pytest.mark.ray
 NUM, PER_SHARD = 60, 20
@@ -172,3 +175,49 @@ def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path, ray_cluster):
     raycomp.negatives(config, str(tmp_path / "out"))
     (row,) = read_negatives(tmp_path / "out")
     assert row["negatives"] and all(-1 <= negative["similarity"] <= 1 for negative in row["negatives"])
+
+
+def test_a_server_is_asked_once_even_when_the_run_is_begun_again(tmp_path, ray_cluster, monkeypatch):
+    captions = ["A dog on a red car.", "broken dog on a car", "prose of a dog on a car", ""]
+    table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
+    pq.write_table(table, tmp_path / "captions.parquet")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-testing-secret")
+    with fake_server() as server:
+        config = NegativesConfig(
+            input=str(tmp_path / "captions.parquet"),
+            negatives=WritingConfig(engine="http", rank=False),
+            llm=LlmConfig(model="tiny", url=server.url, tries=2, patience_s=1),
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster_negatives, "write_all", _lose_power)
+            with pytest.raises(OSError, match="power"):
+                raycomp.negatives(config, str(tmp_path / "out"))
+        asked = dict(server.asked)
+        assert asked["A dog on a red car."] == asked["prose of a dog on a car"] == 3
+        run = raycomp.negatives(config, str(tmp_path / "out"))
+        assert server.asked["A dog on a red car."] == server.asked["prose of a dog on a car"] == 3
+        assert server.asked["broken dog on a car"] > asked["broken dog on a car"]
+    rows = read_negatives(tmp_path / "out")
+    assert [row["status"] for row in rows] == ["ok", "no_reply", "no_reply", "empty_caption"]
+    assert [(n["text"], n["op"], n["source"]) for n in rows[0]["negatives"]] == [
+        ("A dog under a red car.", "REPLACE", "http")
+    ]
+    assert run["rejected"]["SWAP: invalid_json"] == 1
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not any(b"sk-testing-secret" in path.read_bytes() for path in files)
+
+
+def _lose_power(*_: object) -> None:
+    raise OSError("no power")
+
+
+def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path, ray_cluster):
+    pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["A dog"]}), tmp_path / "captions.parquet")
+    config = NegativesConfig(
+        input=str(tmp_path / "captions.parquet"),
+        negatives=WritingConfig(engine="http", rank=False),
+        llm=LlmConfig(url="http://127.0.0.1:9/v1", patience_s=1),
+    )
+    with pytest.raises(OSError, match="answered none of 3 prompts") as error:
+        raycomp.negatives(config, str(tmp_path / "out"))
+    assert "\n" not in str(error.value)
