@@ -11,9 +11,14 @@ Letters: N pairs of a text and its edit, row i with row i; D dims, R draws. ``gr
 as any values that compare equal; a uid may have several pairs and is never torn.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+
+from raycomp.core.phrases import Phrase
+from raycomp.schema import OBJECT
 
 # Similarities this close count as equal: adding in another order moves them by less.
 TIE = 1e-6
@@ -216,3 +221,19 @@ def held_out_r2(
 def _square_distance(a_ND: np.ndarray, b_MD: np.ndarray) -> np.ndarray:
     square_NM = (a_ND**2).sum(axis=1)[:, None] + (b_MD**2).sum(axis=1) - 2 * a_ND @ b_MD.T
     return np.maximum(square_NM, 0)
+
+
+def swap_conjuncts(text: str, phrases: Sequence[Phrase]) -> str | None:
+    """Return the text with the first two conjoined objects in the other order: it says the same.
+
+    "A dog and a cat sleep" becomes "A cat and a dog sleep". None where no two phrases stand side by side with
+    just "and" between them.
+    """
+    for first, second in pairwise(phrases):
+        if (first.kind, second.kind) != (OBJECT, OBJECT) or text[first.end : second.start] != " and ":
+            continue
+        left, right = text[first.start : first.end], text[second.start : second.end]
+        if left[:1].isupper() and first.start == 0:
+            left, right = left[0].lower() + left[1:], right[0].upper() + right[1:]
+        return f"{text[: first.start]}{right} and {left}{text[second.end :]}"
+    return None

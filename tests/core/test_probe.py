@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from raycomp.core import probe
+from raycomp.core.phrases import Phrase
+from raycomp.schema import OBJECT
 
 
 def a_distance(first: np.ndarray, second: np.ndarray, group: np.ndarray | None = None) -> probe.ADistance:
@@ -178,3 +180,16 @@ def test_r2_is_of_groups_not_seen():
     embedding, latent = rng.standard_normal((60, 5))[group_N], rng.standard_normal((60, 2))[group_N]
     assert probe.held_out_r2(embedding, latent, group_N, rng) < 0.15
     assert probe.held_out_r2(embedding, latent, np.arange(600), rng) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected"),
+    [
+        ("A dog and a cat sleep", [(0, 5), (10, 15)], "A cat and a dog sleep"),
+        ("see a dog and a cat", [(4, 9), (14, 19)], "see a cat and a dog"),
+        ("A dog near a cat", [(0, 5), (11, 16)], None),
+    ],
+)
+def test_conjuncts_change_places_and_the_meaning_stays(text, spans, expected):
+    phrases = [Phrase(start, end, OBJECT, end - 3, end, "head") for start, end in spans]
+    assert probe.swap_conjuncts(text, phrases) == expected
