@@ -3,8 +3,11 @@
 Command: OMP_NUM_THREADS=1 python bench/validity.py
 
 The edits of tests/data/labelled_negatives.jsonl were written by hand for this project and labelled before the
-rules saw them; "held_out" was labelled when the rules were final. Positive is "valid", intervals are Wilson's
-at 95 %. Each edit judged otherwise than its label says is printed. The last line is one JSON object.
+rules saw them; positive is "valid", intervals are Wilson's at 95 %. "held_out" was labelled when the rules
+were final: over its 73 edits they had precision 0.906 [0.758, 0.968] and recall 0.967 [0.833, 0.994] in the
+first run. What that run showed was then mended, so what is printed for it now is no longer held out; "fresh"
+was labelled after that, and run once. Each edit judged otherwise than its label says is printed. The last
+line is one JSON object.
 """
 
 import json
@@ -75,7 +78,7 @@ def main() -> None:
     rows = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
     verdicts, speed = judge_all(rows)
     result: dict[str, Any] = {"bench": "validity", "judgements_per_s_per_core": round(speed)}
-    for part in ("dev", "held_out"):
+    for part in ("dev", "held_out", "fresh"):
         own = [i for i, row in enumerate(rows) if row["part"] == part]
         if own:
             result[part] = score([rows[i] for i in own], [verdicts[i] for i in own])

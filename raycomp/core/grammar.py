@@ -54,7 +54,8 @@ SUBJECTS = {"nsubj", "nsubj:pass", "nsubjpass"}
 @lru_cache(maxsize=64)
 def count_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter[str]:
     """Count the faults of a text, by kind."""
-    words = [token.text.lower() for token in tokens]
+    # A tokenizer may take "a." at the end for one word.
+    words = [token.text.lower().rstrip(".") or "." for token in tokens]
     faults = Counter({NO_SENTENCE: _count_breaks(tokens), CUT_OFF: _is_cut_off(tokens, words)})
     for place, (word, token) in enumerate(zip(words, tokens, strict=True)):
         behind = tokens[place + 1] if place + 1 < len(tokens) else None

@@ -33,7 +33,7 @@ POSES = {
 }
 ARTICLES = {"a", "an", "the", "some"}
 AND = {"and", "or", ",", "&"}
-MODIFIERS = {"JJ", "JJR", "JJS", "CD", "VBN", "VBG"}
+MODIFIERS = {"JJ", "JJR", "JJS", "CD", "VBN", "VBG", "PRP$"}
 NOUNS = {"NN", "NNS", "NNP", "NNPS"}
 AGREEING = {"an": "a", "are": "is", "were": "was", "have": "has", "do": "does"}
 MAX_WORDS = 5

@@ -6,7 +6,6 @@ other captions, the text must differ in meaning, and what it brings in must be s
 is on words: that the text is false for the image is likely, not certain.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,22 +13,18 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from raycomp.core.concepts import Concept, Parsed
+from raycomp.core.form import FORM_FAULTS, WORD, find_form_fault, strip
 from raycomp.core.grammar import CUT_OFF, FAULTS, count_faults
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.paraphrase import find_readings, stem
 from raycomp.core.phrases import Token
 from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
-EMPTY, TOO_LONG, MARKUP, PROSE, LANGUAGE = "empty", "too_long", "markup", "prose", "language"
 UNCHANGED, RESTORED, COPY = "unchanged", "restored", "copy"
 NOT_SWAP, NOT_REPLACE, NOT_ADD = "not_swap", "not_replace", "not_add"
 PARAPHRASE, KIND_OF, IN_ORIGINAL, IN_OTHER = "paraphrase", "kind_of", "in_original", "in_other"
 REASONS: dict[str, str] = {
-    EMPTY: "it has no word",
-    TOO_LONG: "it has too many characters or words, or many more than its input",
-    MARKUP: "it holds markup, code, an address or control characters that its input does not",
-    PROSE: "it speaks about a caption instead of being one",
-    LANGUAGE: "it is in another language",
+    **FORM_FAULTS,
     UNCHANGED: "it equals its input",
     RESTORED: "it equals the original caption, which an earlier call had changed",
     COPY: "it equals another caption of the image",
@@ -43,25 +38,6 @@ REASONS: dict[str, str] = {
     **FAULTS,
 }
 
-MAX_CHARACTERS, MAX_WORDS = 300, 60
-MAX_TOKENS = 75
-"""CLIP reads 77, two of them marks; a word is taken for one token and one more per eight letters."""
-MAX_GROWTH, GROWTH_SLACK = 1.5, 6
-"""Words of a text: at most so many times those of its input, and so many more."""
-
-WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
-CODE = re.compile(r"[<>{}\[\]|\\`^*_#=~\x00-\x1f\x7f]|&\w+;|https?:|www\.")
-SPEECH = re.compile(r"[\":\u201c\u201d()]")
-SPEAKING = {
-    *"i i'm i've caption captions sentence swapped replaced modified sure sorry certainly okay".split(),
-    *"answer output json negative operation here's".split(),
-}
-FOREIGN = {
-    *"un una el los las del con y en su sobre por para junto dos uma na com uno della che di per il".split(),
-    *"le les des et dans sur avec une est sont sous deux het een op van ett och".split(),
-    *"der das ein eine einen einem und auf mit im ist von unter neben zwei".split(),
-}
-LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 # Words that a swap may lose or gain with the number of its nouns, and a replacement with its noun.
 LOOSE = {"a", "the", "some", "is", "was"}
 FREE = {*LOOSE, "and", "who", "that", "which", "there", "of", "its", "his", "her", "their", "has"}
@@ -86,7 +62,8 @@ def judge(
     ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
     form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
     """
-    if reason := _judge_text(before, after, original, others):
+    reason = _find_same(before, after, original, others) or find_form_fault(after.text, before.text)
+    if reason:
         return reason
     after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
     fault = _find_fault(before, after, original, lexicon)
@@ -108,37 +85,13 @@ def judge(
     return PARAPHRASE if same else None
 
 
-def _judge_text(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
-    """Judge the text by its letters alone."""
-    if not WORD.search(after.text):
-        return EMPTY
-    if len(after.text) > MAX_CHARACTERS:
-        return TOO_LONG
-    plain = _strip(after.text)
+def _find_same(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
+    """Return which known text it equals, but for case, white space and final stop."""
+    plain = strip(after.text)
     for reason, texts in ((UNCHANGED, [before]), (RESTORED, [original]), (COPY, others)):
-        if any(plain == _strip(text.text) for text in texts):
+        if any(plain == strip(text.text) for text in texts):
             return reason
-    if {*CODE.findall(after.text)} - {*CODE.findall(before.text)}:
-        return MARKUP
-    words, known = WORD.findall(plain), WORD.findall(before.text.casefold())
-    new = {*words} - {*known}
-    if {*SPEECH.findall(after.text)} - {*SPEECH.findall(before.text)} or new & SPEAKING:
-        return PROSE
-    if len(new & FOREIGN) > 1 or _share_of_latin(after.text) < min(0.8, _share_of_latin(before.text)):
-        return LANGUAGE
-    tokens = sum(1 + (len(word) - 1) // 8 for word in words) + sum(after.text.count(mark) for mark in ".,-'")
-    is_long = len(words) > min(MAX_WORDS, MAX_GROWTH * len(known) + GROWTH_SLACK) or tokens > MAX_TOKENS
-    return TOO_LONG if is_long else None
-
-
-def _strip(text: str) -> str:
-    """Return the text without case, needless white space and final stop."""
-    return " ".join(text.casefold().split()).rstrip(" .!")
-
-
-def _share_of_latin(text: str) -> float:
-    letters = [letter for letter in text if letter.isalpha()]
-    return sum(LATIN.match(letter) is not None for letter in letters) / max(1, len(letters))
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -166,16 +119,17 @@ def _judge_swap(before: Parsed, old: Sequence[Word], new: Sequence[Word]) -> str
     tags = {token.start: token.tag[:2] for token in before.tokens if not _modifies(before, token)}
     sorts = {word.stem: tags.get(word.start, "") for word in old}
     old_sorts, new_sorts = (
-        [sort for sort, _ in groupby(sorts[one] for one in stems) if sort in SORTS]
+        [sort for sort, _ in groupby(sorts[one] for one in stems if sorts[one] in SORTS)]
         for stems in (old_stems, new_stems)
     )
     return None if old_sorts == new_sorts else NOT_SWAP
 
 
 def _modifies(parsed: Parsed, token: Token) -> bool:
-    """Tell whether a token, whatever its tag, describes a noun: "a [parked] car", "[khaki] shorts"."""
+    """Tell whether a token, whatever its tag, describes a noun: "a [parked] car", "a row [of] houses"."""
     is_known = any(one.start <= token.start < one.end for one in parsed.concepts if one.kind == ATTRIBUTE)
-    return is_known or (token.tag in ("VBN", "VBG") and token.dep == "amod")
+    is_participle = token.tag in ("VBN", "VBG") and token.dep == "amod"
+    return is_known or is_participle or token.text == "of"
 
 
 def _judge_replace(
@@ -290,8 +244,11 @@ def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
 
 def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
     """Tell whether a text has the concept, a synonym or a kind of it."""
-    if any(lexicon.is_kind_of(one.word, concept.word) for one in parsed.concepts):
-        return True
+    for one in parsed.concepts:
+        # The parse may join an object with a word beside it: "a [bike stops]".
+        names = (one.word,) if one.category else (one.word, *one.word.split())
+        if any(lexicon.is_kind_of(name, concept.word) for name in names):
+            return True
     wanted = [stem(word, lexicon) for word in concept.word.split()]
     said = [word.stem for word in _read_words(parsed.text, lexicon)]
     return any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1))
