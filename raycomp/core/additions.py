@@ -86,6 +86,7 @@ def add_relations(case: Case, state: State) -> Iterator[Change]:
 
 def _add_behind(case: Case, place: int, kind: str, words: tuple[str, ...], phrase: str, tier: int) -> Change:
     end = case.concepts[place].end
+    phrase = phrase.upper() if case.parsed.text.isupper() else phrase
     return Change(kind, words, frozenset({place}), (Piece(end, end, " " + phrase),), tier)
 
 

@@ -38,6 +38,16 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
     )
 
 
+def _shares(case: Case, first: int, second: int) -> bool:
+    """Tell whether what is said of the first of two conjuncts holds for both: "a red hat and scarf"."""
+    between = case.parsed.text[case.concepts[first].end : case.concepts[second].start].strip().lower()
+    return (
+        between in ("and", "or", ",")
+        and not case.words.determiner(second)
+        and not case.words.attributes(second)
+    )
+
+
 def _said_of(case: Case, place: int, leave: int | None = None) -> list[str]:
     return sorted(case.concepts[i].word for i in case.words.attributes(place) if i != leave)
 
@@ -57,7 +67,7 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
     for i, j in combinations(case.free(OBJECT, state), 2):
         if case.are_alike(i, j) or _was_swapped(case, i, j, state):
             continue
-        if _is_symmetric(case, i, j) and _said_of(case, i) == _said_of(case, j):
+        if (_is_symmetric(case, i, j) and _said_of(case, i) == _said_of(case, j)) or _shares(case, i, j):
             continue
         one, two = case.concepts[i], case.concepts[j]
         if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
@@ -143,7 +153,7 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
             continue
         if any(_in_list(case, side) or case.words.determiner(side) in POSSESSIVES for side in (i, j)):
             continue
-        if any(case.words.is_followed_by(side, "of") for side in (i, j)):
+        if any(not case.words.stands_alone(side) for side in (i, j)):
             continue
         spans = [_phrase(case, side) for side in (i, j)]
         if spans[0][1] > spans[1][0]:

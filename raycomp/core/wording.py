@@ -13,6 +13,19 @@ from raycomp.schema import ATTRIBUTE, OBJECT
 SINGULAR_DETERMINERS = frozenset("a an another each every one this that".split())
 DETERMINERS = ("DT", "PDT", "PRP$", "POS", "WP$")
 INSIDE = ("JJ", "JJR", "JJS", "VBN", "VBG", "CD", "RB", "HYPH", "NN", "NNP")
+BEFORE_PHRASES = (
+    "IN",
+    "TO",
+    "RP",
+    "RB",
+    "CC",
+    "WDT",
+    ",",
+    ".",
+    ":",
+    "MD",
+    *(f"VB{x}" for x in ("", *"DGNPZ")),
+)
 STOPS = (".", "!", "?")
 MARK = re.compile(r"\s*([^\w\s]|$)")
 
@@ -117,11 +130,12 @@ class Wording:
     def plain(self, start: int, end: int) -> str:
         """Return characters [start, end) without the capital of a sentence's beginning."""
         said = self.text[start:end]
-        token = self.tokens[self._at[start]] if start in self._at else None
-        is_name = token is not None and token.tag.startswith("NNP") and self._at[start] > 0
-        if self._begins(start) and not is_name and not said.isupper():
-            return said[:1].lower() + said[1:]
-        return said[:1].lower() if said == "A" else said
+        if start not in self._at or not self._begins(start):
+            return said
+        token = self.tokens[self._at[start]]
+        is_name = token.tag.startswith("NNP") and self._at[start] > 0
+        is_short = token.text != "A" and token.text.isupper()
+        return said if is_name or is_short else said[:1].lower() + said[1:]
 
     def _begins(self, start: int) -> bool:
         place = self._at.get(start)
@@ -146,10 +160,12 @@ class Wording:
             return True
         return token.tag[:2] in ("VB", "IN", "MD") and token.text.lower() not in ("of", "that", "than")
 
-    def is_followed_by(self, place: int, word: str) -> bool:
-        """Tell whether ``word`` stands right behind object ``place``."""
-        after = self.last(place) + 1
-        return after < len(self.tokens) and self.tokens[after].text.lower() == word
+    def stands_alone(self, place: int) -> bool:
+        """Tell whether the noun phrase of object ``place`` is whole: no part before it, no "of" behind it."""
+        before, after = self.phrase_starts[place] - 1, self.last(place) + 1
+        if after < len(self.tokens) and self.tokens[after].text.lower() in ("of", "and", "or"):
+            return False
+        return before < 0 or self.tokens[before].tag in BEFORE_PHRASES
 
     def ends(self, place: int) -> bool:
         """Tell whether object ``place`` is the last word of its sentence."""
@@ -183,17 +199,21 @@ class Wording:
         """
         ordered = sorted(pieces, key=lambda piece: (piece.start, piece.end))
         articles = self._articles(ordered)
-        out, spans, done = [], [], 0
-        length = 0
+        starts = {piece.start for piece in ordered if piece.start < piece.end}
+        out, spans, done, length = [], [], 0, 0
         for piece in sorted([*ordered, *articles], key=lambda piece: (piece.start, piece.end)):
-            new = self._capital(piece)
+            is_first = not out or piece.start > done
+            new = self._capital(piece) if is_first else piece.text
             kept = self.text[done : piece.start]
-            start = length + len(kept)
+            start, end = length + len(kept), length + len(kept) + len(new)
+            done = piece.end
             out += [kept, new]
-            length = start + len(new)
+            if new != piece.text and piece.start == piece.end and piece.start not in starts:
+                out.append(self.plain(done, len(self.text))[0])
+                done, end = done + 1, end + 1
+            length = end
             if piece not in articles:
                 spans.append((start + len(new) - len(new.lstrip()), start + len(new.rstrip())))
-            done = piece.end
         return "".join([*out, self.text[done:]]), spans
 
     def _articles(self, ordered: Sequence[Piece]) -> list[Piece]:

@@ -55,6 +55,7 @@ def real(shared) -> list[Parsed]:
         "a red car and a red bus",
         "a red car and a red car",
         "a red car next to a blue car",
+        "boots and a red hat and scarf",
         "a dog",
         "a man with no hat",
         "",
@@ -76,6 +77,14 @@ def test_no_swap_where_it_would_say_the_same(text):
 )
 def test_swaps(text, expected):
     assert {*edits(text, SWAP)} == expected
+
+
+def test_capitals_move_with_the_beginning():
+    found = edits("Woman and man on a bench .", ADD) + edits("NASA rocket on a pad", ADD)
+    assert any(re.fullmatch(r"[A-Z][a-z-]+ woman and man on a bench \.", text) for text in found)
+    assert any(re.fullmatch(r"[A-Z][a-z-]+ NASA rocket on a pad", text) for text in found)
+    assert edits("A dog chases the cat .", SWAP) == ["A cat chases the dog .", "The cat chases a dog ."]
+    assert all(text.isupper() for op in OPERATIONS for text in edits("A DOG ON A BENCH", op))
 
 
 def test_opposites_replace_relations_first():

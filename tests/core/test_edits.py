@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raycomp.core.concepts import Parsed, parse_concepts
-from raycomp.core.edits import propose
+from raycomp.core.edits import apply_calls, propose
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.schema import ADD, ATTRIBUTE, OBJECT, OPERATIONS, RELATION, REPLACE, SWAP
@@ -167,3 +167,21 @@ def test_edits_agree_with_the_renderer(op, world, capsys):
     with capsys.disabled():
         print(f"\n{op}: {share:.2%} of {sum(counts.values())} agree; (agree, not) by kind: {kinds}")
     assert share >= 0.99 and all(good > NUM_SCENES / 2 for good, _ in kinds.values())
+
+
+def test_every_call_of_a_chain_agrees_with_the_renderer(world, capsys):
+    counts: Counter = Counter()
+    for i, (scene, parsed) in enumerate(world[::2]):
+        for ops in itertools.product(OPERATIONS, repeat=2):
+            for chain in apply_calls(parsed, ops, load_lexicon(), 0, str(i), 1):
+                texts = [parsed.text, *(edit.text for edit in chain)]
+                for (before, after), edit in zip(itertools.pairwise(texts), chain, strict=True):
+                    types = classify(read(before), read(after))
+                    agrees = holds(after, scene) is False and (edit.op, edit.kind) in types
+                    counts[agrees] += 1
+                    if not agrees:
+                        print(ops, edit.kind, holds(after, scene), types, *texts, sep="\n  ")
+    share = counts[True] / sum(counts.values())
+    with capsys.disabled():
+        print(f"\nchains of two calls: {share:.2%} of {sum(counts.values())} agree")
+    assert share >= 0.99 and sum(counts.values()) > 3 * NUM_SCENES
