@@ -161,11 +161,12 @@ def test_a_fault_of_the_input_is_excused(verdict):
     assert verdict(REPLACE, "Two dog on a sofa with", "Two dog on a bench with") is None
 
 
-@pytest.mark.parametrize("row", VALID, ids=range(len(VALID)))
-def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back(verdict, row):
-    for op in OPERATIONS:
-        assert verdict(op, row["after"], row["after"]) == "unchanged"
-        assert verdict(op, row["after"], row["before"], original=row["before"]) == "restored"
+def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back(read):
+    befores, afters = (read(*(row[key] for row in VALID)) for key in ("before", "after"))
+    for before, after in zip(befores, afters, strict=True):
+        for op in OPERATIONS:
+            assert judge(op, after, after, before, [], load_lexicon()) == "unchanged"
+            assert judge(op, after, before, before, [], load_lexicon()) == "restored"
 
 
 def test_labels_cover_all_reasons_and_all_valid_kinds():
