@@ -227,8 +227,8 @@ class Wording:
                 continue
             article = choose_article(piece.text.strip())
             if token.text.lower() != article:
-                article = article.upper() if token.text == "AN" else article
-                article = article.capitalize() if token.text[0] == "A" else article
+                article = article.upper() if token.text == "AN" or self.text.isupper() else article
+                article = article[:1].upper() + article[1:] if token.text[0] == "A" else article
                 found[token.start] = Piece(token.start, token.end, article)
         return list(found.values())
 

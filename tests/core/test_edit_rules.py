@@ -55,7 +55,7 @@ def real(shared) -> list[Parsed]:
         "a red car and a red bus",
         "a red car and a red car",
         "a red car next to a blue car",
-        "boots and a red hat and scarf",
+        "a red hat and scarf",
         "a dog",
         "a man with no hat",
         "",
