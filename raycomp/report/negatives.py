@@ -28,6 +28,8 @@ class Tally:
     """Negatives by sequence of operations."""
     captions: Counter = field(default_factory=Counter)
     """Captions that have a negative of each sequence."""
+    similarity: Counter = field(default_factory=Counter)
+    """Of each sequence, the sum of its negatives' similarities to their captions; 0 where none ranked."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     """Of each sequence, the negatives of the smallest uids: a draw, for uids are hashes."""
 
@@ -36,6 +38,7 @@ class Tally:
         self.statuses.update(other.statuses)
         self.negatives.update(other.negatives)
         self.captions.update(other.captions)
+        self.similarity.update(other.similarity)
         for op, samples in other.samples.items():
             self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
 
@@ -47,7 +50,9 @@ def tally_negatives(rows: pa.Table) -> Tally:
     columns = (rows[name].to_pylist() for name in (UID, CAPTION, NEGATIVES))
     found: dict[str, list[Sample]] = {}
     for uid, caption, negatives in zip(*columns, strict=True):
-        tally.negatives.update(negative["op"] for negative in negatives)
+        for negative in negatives:
+            tally.negatives[negative["op"]] += 1
+            tally.similarity[negative["op"]] += negative["similarity"] or 0.0
         for op, negative in {negative["op"]: negative for negative in reversed(negatives)}.items():
             tally.captions[op] += 1
             said = " \u2192 ".join(negative["concepts"])
@@ -86,13 +91,19 @@ def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
 def _tell_operations(tally: Tally) -> Table:
     total = tally.statuses.total()
     rows = [
-        (op, count, tally.captions[op], percent(tally.captions[op], total))
+        (op, count, tally.captions[op], percent(tally.captions[op], total), _mean(tally, op))
         for op, count in sorted(tally.negatives.items(), key=_by_calls)
     ]
-    note = "A sequence such as SWAP+ADD is two calls: the second acts on what the first left alone."
-    return Table(
-        "Operations", ("Operations", "negatives", "captions with one", "of all captions"), rows, note
+    note = (
+        "A sequence such as SWAP+ADD is two calls: the second acts on what the first left alone. Similarity "
+        "is the cosine of caption and negative under the scorer's text encoder."
     )
+    columns = ("Operations", "negatives", "captions with one", "of all captions", "mean similarity")
+    return Table("Operations", columns, rows, note)
+
+
+def _mean(tally: Tally, op: str) -> float | None:
+    return tally.similarity[op] / tally.negatives[op] if tally.similarity[op] else None
 
 
 def _tell_statuses(tally: Tally) -> Table:

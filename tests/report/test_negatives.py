@@ -1,0 +1,65 @@
+"""The page of negatives: counts add up over files, samples are a draw, text is never markup."""
+
+import pyarrow as pa
+from html_tree import read_html
+
+from raycomp.report.negatives import SHOWN, Tally, render_negatives, tally_negatives
+from raycomp.schema import NEGATIVES_SCHEMA
+
+
+def negative(text: str, op: str, similarity: float | None = None) -> dict:
+    return {
+        "text": text,
+        "op": op,
+        "kind": "object",
+        "calls": op.count("+") + 1,
+        "source": "rules",
+        "similarity": similarity,
+        "concepts": ["dog", "cat"],
+    }
+
+
+def make_file(start: int, count: int) -> pa.Table:
+    rows = [
+        {
+            "uid": f"{7919 * i % 1000:032x}",
+            "caption": f"<b>dog {i}</b>",
+            "negatives": [
+                negative(f"<script>alert({i})</script>", "SWAP", 0.5),
+                negative("x", "SWAP", 0.7),
+            ],
+            "status": "ok",
+        }
+        for i in range(start, start + count)
+    ]
+    rows.append({"uid": "f" * 32, "caption": None, "negatives": [], "status": "no_caption"})
+    return pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA)
+
+
+def make_run(tally: Tally) -> dict:
+    return {
+        "config": {"input": "<here>"},
+        "funnel": {"kept": tally.statuses["ok"]},
+        "rejected": {"SWAP: <reason>": 3, "ADD: other": 1},
+    }
+
+
+def test_tallies_of_parts_add_up_to_that_of_the_whole():
+    whole = tally_negatives(pa.concat_tables([make_file(0, 60), make_file(60, 60)]))
+    parts = Tally()
+    for part in (make_file(60, 60), make_file(0, 60)):
+        parts.add(tally_negatives(part))
+    assert parts.statuses == whole.statuses == {"ok": 120, "no_caption": 2}
+    assert parts.negatives == whole.negatives == {"SWAP": 240}
+    assert parts.captions == whole.captions == {"SWAP": 120}
+    assert abs(parts.similarity["SWAP"] - 144) < 1e-4
+    assert parts.samples == whole.samples and len(whole.samples["SWAP"]) == SHOWN
+
+
+def test_the_page_shows_text_as_text():
+    tally = tally_negatives(make_file(0, 5))
+    page = render_negatives(make_run(tally), tally)
+    tree = read_html(page)
+    assert not tree.all("script") and not [b for b in tree.all("b") if "dog" in b.text]
+    assert "<script>alert(0)" not in page and "&lt;script&gt;alert(0)" in page
+    assert "10 hard negatives of 5 of 6 captions" in page
