@@ -75,22 +75,24 @@ def ask(
     """
     build = {"vllm": _build_vllm, "http": _build_http}[engine]
     name = f"the engine vllm ({config.model})" if engine == "vllm" else f"the server {config.url}"
-    answered = 0
+    was_disturbed = False
     for _ in range(config.tries):
         processor = build(config, session)
         prompts = make_prompts().repartition(target_num_rows_per_block=_ROWS_PER_BLOCK)
         kept = processor(prompts).map_batches(
             partial(_keep, uri=replies_uri), batch_size=None, batch_format="pyarrow", num_cpus=1
         )
-        tally = _Tally(Progress(f"ask {engine}", count - answered, {}, "prompt"))
+        tally = _Tally(Progress(f"ask {engine}", count, {}, "prompt"))
         died = _run(kept, tally, config)
-        answered += tally.answered
         if not tally.answered and (died or tally.is_nobody_there(replies_uri)):
-            error = died or tally.last_error
-            raise OSError(f"{name} answered none of {count - answered:,} prompts: {error}")
+            raise OSError(f"{name} answered none of {count:,} prompts: {died or tally.last_error}")
         if not died:
-            return Asked(answered, tally.failed)
-    raise OSError(f"{name} died {config.tries} times, with {count - answered:,} prompts left: {died}")
+            if not was_disturbed and tally.answered + tally.failed != count:
+                raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
+            # A pass that broke off kept replies that nobody counted.
+            return Asked(count - tally.failed, tally.failed)
+        was_disturbed = True
+    raise OSError(f"{name} died {config.tries} times; what it answered is kept: {died}")
 
 
 class _Tally:

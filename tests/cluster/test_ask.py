@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import jsonschema
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -168,7 +169,6 @@ class Asking:
 
     def __init__(self, tables: list[pa.Table], folder: Path, config: LlmConfig, engine: str):
         self.tables, self.uri, self.config, self.engine = tables, str(folder / "replies"), config, engine
-        self.started = threading.Event()
 
     @property
     def open(self) -> list[pa.Table]:
@@ -180,7 +180,6 @@ class Asking:
         return [table for table in left if len(table)]
 
     def make(self) -> ray.data.Dataset:
-        self.started.set()
         return ray.data.from_arrow(self.open)
 
     def run(self) -> Asked:
@@ -263,3 +262,34 @@ def test_vllm_answers_in_the_schema_and_nothing_is_asked_twice(ray_cluster, tmp_
     [row] = pq.read_table(files[0]).to_pylist()
     assert row["reply"] is None and "4096" in row["error"]
     assert asking.open == [tables[1]]
+
+
+def kill_engine(asking: Asking) -> None:
+    """Kill the engine's process once the first replies are on disk."""
+    while not asking.replies:
+        time.sleep(0.1)
+    children = psutil.Process().children(recursive=True)
+    [engine] = [child for child in children if "EngineCor" in child.name()]
+    engine.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_engine_that_dies_is_started_again_and_nothing_is_lost(ray_cluster, tmp_path, tiny_model):
+    tables = [make_prompts([f"A dog number {i} on a red car." for i in range(800)])]
+    asking = Asking(tables, tmp_path, LlmConfig(model=tiny_model, max_tokens=16), "vllm")
+    killer = threading.Thread(target=kill_engine, args=(asking,))
+    killer.start()
+    assert asking.run() == Asked(answered=800, failed=0)
+    killer.join()
+    assert len(asking.replies) == 800
+
+
+@pytest.mark.ray
+def test_a_model_that_cannot_be_loaded_stops_the_run_in_one_line(ray_cluster, tmp_path):
+    pytest.importorskip("vllm")
+    (tmp_path / "model").mkdir()
+    config = LlmConfig(model=str(tmp_path / "model"))
+    with pytest.raises(OSError, match="answered none of 3 prompts") as caught:
+        Asking([make_prompts(["a", "b", "c"])], tmp_path, config, "vllm").run()
+    assert "\n" not in str(caught.value)
