@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from raycomp.schema import ADD
+from raycomp.schema import ADD, RELATION
 
 
 class Candidate(NamedTuple):
@@ -69,8 +69,8 @@ def compare_calls(candidates: Sequence[Candidate]) -> Comparison | None:
     ranked = sorted(singles, key=_by_hardness)
     for double in sorted((c for c in candidates if c.calls == 2), key=_by_hardness):
         first, second = double.op.split("+")
-        # Only ADD names one concept; SWAP and REPLACE name two.
-        cut = 1 if first == ADD else 2
+        # An added object or attribute is one concept; all other edits name two.
+        cut = 1 if first == ADD and not double.kind.startswith(RELATION) else 2
         parts = (first, double.concepts[:cut]), (second, double.concepts[cut:])
         if not all(part in alone for part in parts):
             continue
