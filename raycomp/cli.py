@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raycomp.config import CurateConfig, LeaseLost, NegativesConfig, TooMuchBadData, override_all
+from raycomp.config import CurateConfig, LeaseLost, NegativesConfig, ProbeConfig, TooMuchBadData, override_all
 
 Config = TypeVar("Config")
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -68,6 +68,10 @@ def _build_parser() -> argparse.ArgumentParser:
     explain = _add(commands, "explain", _explain, "print every score and gate of one sample")
     explain.add_argument("source", metavar="DIR")
     explain.add_argument("uid", metavar="UID")
+    probe = _add(commands, "probe", _probe, "measure composition: overlap, composition or theory")
+    probe.add_argument("probe", choices=("overlap", "composition", "theory"))
+    _add_settings(probe)
+    _add_out(probe)
     demo = _add(commands, "demo", _demo, "make a little world, train on it, curate it, report")
     _add_out(demo)
     return parser
@@ -158,6 +162,17 @@ def _explain(args: argparse.Namespace) -> None:
     from raycomp.loops.inspect import explain
 
     print(explain(args.source, args.uid))
+
+
+def _probe(args: argparse.Namespace) -> None:
+    from raycomp.loops import probes
+
+    run = {
+        "overlap": probes.probe_overlap,
+        "composition": probes.probe_composition_of,
+        "theory": probes.probe_theory,
+    }[args.probe]
+    print(run(override_all(ProbeConfig(), _read_settings(args.settings)), args.out))
 
 
 def _demo(args: argparse.Namespace) -> None:

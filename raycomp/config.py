@@ -328,6 +328,29 @@ class NegativesConfig:
             _check(bool(self.llm.url), "llm.url", self.llm.url, "set with negatives.engine=http")
 
 
+@dataclass(frozen=True)
+class ProbeConfig:
+    """What ``raycomp probe`` looks at."""
+
+    input: str = ""
+    """overlap: a folder with a folder for each benchmark; composition: what ``raycomp negatives`` wrote."""
+    benchmarks: tuple[str, ...] = ("sugarcrepe", "sugarcrepe_pp", "valse")
+    """overlap: folders of ``input``: these, vl_checklist or aro."""
+    sample: int | None = None
+    """Rows of each split, or captions, at most; none = all."""
+    seeds: int = 5
+    """theory: worlds that are drawn."""
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    """composition: whose text encoder. Left alone, it is the one that ranked the negatives."""
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    seed: int = 0
+    """Draws samples, folds and resamples."""
+
+    def __post_init__(self) -> None:
+        _check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")
+        _check(1 <= self.seeds <= 100, "seeds", self.seeds, "between 1 and 100")
+
+
 def exact_share(share: float, count: int) -> int:
     """Return floor(share * count) with ``share`` read as the decimal it prints as: 0.7 of 90 is 63."""
     return int(Decimal(str(share)) * count)

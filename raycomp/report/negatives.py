@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from raycomp.core.prompts import REPLY_REASONS
+from raycomp.core.validity import REASONS
 from raycomp.report import record
 from raycomp.report.markup import Html, Table, number, percent, table, tag
 from raycomp.report.page import frame
@@ -15,6 +17,7 @@ from raycomp.report.sections import draw_table, section
 from raycomp.schema import CAPTION, NEGATIVE_STATUSES, NEGATIVES, STATUS, STATUSES, UID
 
 SHOWN = 50
+_MEANINGS = {**REASONS, **REPLY_REASONS}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
 
@@ -118,7 +121,8 @@ def _tell_statuses(tally: Tally) -> Table:
 
 def _tell_rejections(rejected: Mapping[str, int]) -> Table:
     total = sum(rejected.values())
-    rows = [(*reason.split(": ", 1), count, percent(count, total)) for reason, count in rejected.items()]
+    split = ((*told.split(": ", 1), count) for told, count in rejected.items())
+    rows = [(op, _MEANINGS.get(why, why), count, percent(count, total)) for op, why, count in split]
     note = "Each call is judged against its own input, and against the caption and the others of its image."
     return Table("Candidates rejected", ("Operation", "why", "candidates", "share"), rows, note)
 
