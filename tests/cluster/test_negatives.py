@@ -5,6 +5,7 @@ import csv
 import hashlib
 import json
 import tarfile
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 
 import raycomp
 from raycomp.cluster import negatives as cluster_negatives
+from raycomp.cluster.lease import Lease
 from raycomp.config import (
     ClusterConfig,
     CurateConfig,
@@ -131,6 +133,24 @@ def test_other_sizes_of_the_work_give_the_same_bytes(curated, written, tmp_path)
         waves=WavesConfig(shards_per_wave=1),
         cluster=ClusterConfig(block_rows=7),
     )
+    raycomp.negatives(config, str(tmp_path / "out"))
+    assert digests(tmp_path / "out") == digests(out)
+
+
+def test_a_run_that_ends_after_its_first_wave_goes_on_to_the_same_bytes(
+    curated, written, tmp_path, monkeypatch
+):
+    out, _ = written
+    config = NegativesConfig(
+        input=str(curated), negatives=WritingConfig(calls=2), waves=WavesConfig(shards_per_wave=1)
+    )
+    with monkeypatch.context() as patch:
+        asked = count()
+        # It is asked when the run begins and before every commit.
+        patch.setattr(Lease, "check", lambda lease: next(asked) >= 2 and _lose_power())
+        with pytest.raises(OSError, match="power"):
+            raycomp.negatives(config, str(tmp_path / "out"))
+    assert len(list((tmp_path / "out" / "work" / "waves").iterdir())) == 1
     raycomp.negatives(config, str(tmp_path / "out"))
     assert digests(tmp_path / "out") == digests(out)
 
