@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from ray.data import Dataset
-from ray.exceptions import RayActorError, RaySystemError, UserCodeException
+from ray.exceptions import RayActorError, RayError, RaySystemError, UserCodeException
 
 from raycomp.cluster.chat import AT_ONCE_PER_ENGINE, ChatServer, Secret
 from raycomp.cluster.progress import Progress
@@ -69,8 +69,8 @@ def ask(
     """Ask ``count`` prompts once; write replies and errors under ``replies_uri`` block by block.
 
     ``make_prompts()`` is a dataset of rows of PROMPT_SCHEMA without those that are answered. It is called
-    again where the engine dies for good after some answers, ``config.tries`` times in all. ``engine`` is vllm
-    or http. Raises OSError where nobody answers or the engine keeps dying; all that was answered is kept.
+    again where the engine dies for good, ``config.tries`` times in all. ``engine`` is vllm or http. Raises
+    OSError where nobody answers or the engine keeps dying; all that was answered is kept.
     Raises ValueError for what the user can mend.
     """
     build = {"vllm": _build_vllm, "http": _build_http}[engine]
@@ -84,15 +84,17 @@ def ask(
         )
         tally = _Tally(Progress(f"ask {engine}", count, {}, "prompt"))
         died = _run(kept, tally, config)
-        if not tally.answered and (died or tally.is_nobody_there(replies_uri)):
-            raise OSError(f"{name} answered none of {count:,} prompts: {died or tally.last_error}")
-        if not died:
+        if died is None:
+            if not tally.answered and tally.is_nobody_there(replies_uri):
+                raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
             if not was_disturbed and tally.answered + tally.failed != count:
                 raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
             # A pass that broke off kept replies that nobody counted.
             return Asked(count - tally.failed, tally.failed)
+        if isinstance(died, RayActorError) and died.actor_init_failed:
+            raise OSError(f"{name} does not start: {_last_line(died)}") from died
         was_disturbed = True
-    raise OSError(f"{name} died {config.tries} times; what it answered is kept: {died}")
+    raise OSError(f"{name} kept dying; what it answered is kept: {_last_line(died)}") from died
 
 
 class _Tally:
@@ -119,14 +121,14 @@ class _Tally:
         return bool(self.failed) and (self.away > 0 or not has_replies(replies_uri))
 
 
-def _run(dataset: Dataset, tally: _Tally, config: LlmConfig) -> str | None:
+def _run(dataset: Dataset, tally: _Tally, config: LlmConfig) -> RayError | None:
     """Run a pass to its end; return what the engine died of, if it did so for good."""
     try:
         for receipts in _read_receipts(dataset):
             for receipt in receipts:
                 tally.add(receipt)
     except (RayActorError, RaySystemError) as error:
-        return _last_line(error)
+        return error
     except UserCodeException as error:
         if "ChatTemplateUDF" not in str(error):
             raise
@@ -160,6 +162,8 @@ def engine_settings(session: Session) -> dict[str, Any]:
     }
     if session.device == "cpu":
         settings |= {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, "enforce_eager": True}
+        # vLLM 0.29 takes back a seeded draw where a prompt is computed in parts, and dies of that on CPUs.
+        settings |= {"enable_chunked_prefill": False}
     return settings
 
 
