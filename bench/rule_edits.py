@@ -1,38 +1,33 @@
 """Coverage and speed of the rules' edits on the captions of both photo sets, and samples to be read.
 
-Command: OMP_NUM_THREADS=1 python bench/rule_edits.py [NUM_SAMPLES [SEED]]
+Command: OMP_NUM_THREADS=1 python -m bench.rule_edits [--samples N] [--seed N]
 RAYCOMP_SHARED names the folder of the photo sets (default ../shared). Prints the share of captions with at
 least one edit, by operator and kind; captions per second of CPU time of one core, for parse, concepts and
-each operator apart; the share of captions that bear chains of two and three calls; and NUM_SAMPLES (default
-10) edits per operator. The last line is one JSON object.
+each operator apart and for the whole of it as ``raycomp negatives`` does it, judging and parsing of all
+candidates included; the share of captions that bear chains of two and three calls; and some edits per
+operator. The last line is one JSON object.
 """
 
+import argparse
 import json
-import os
-import sys
 import time
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
+from bench.parsing import SETS, read_captions
+from raycomp.config import NegativesConfig, WritingConfig
 from raycomp.core.concepts import Edit, Parsed, parse_concepts
 from raycomp.core.edits import apply_calls, propose
+from raycomp.loops.engines import write_by_rules
+from raycomp.loops.tables import OTHERS
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.schema import CONCEPT_KINDS, OPERATIONS
+from raycomp.schema import CAPTION, CONCEPT_KINDS, OPERATIONS, UID
 
-HOME = Path(__file__).parents[1]
-SHARED = Path(os.environ.get("RAYCOMP_SHARED", HOME.parent / "shared"))
-SETS = ("flickr8k_800", "cc_web_400")
 AT_MOST = 6
-
-
-def read_captions(source: str) -> list[str]:
-    """Return all captions of a photo set."""
-    lines = (SHARED / "data" / source / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [caption for line in lines for caption in json.loads(line)["captions"]]
 
 
 def measure(work: Callable[[], list]) -> tuple[list, float]:
@@ -59,6 +54,16 @@ def share_of_chains(parsed: list[Parsed], num_calls: int) -> float:
     return sum(any(len(chain) == num_calls for chain in chains) for chains in rows) / len(rows)
 
 
+def write_all(captions: list[str], block_rows: int = 64) -> list[pa.Table]:
+    """Write negatives of all captions in blocks, as a worker does; no ranking."""
+    config = NegativesConfig(negatives=WritingConfig(rank=False))
+    uids = [f"{i:032x}" for i in range(len(captions))]
+    none = pa.array([[]] * len(captions), pa.list_(pa.string()))
+    table = pa.table({UID: uids, CAPTION: captions, OTHERS: none})
+    blocks = [table.slice(start, block_rows) for start in range(0, len(table), block_rows)]
+    return [row for block in blocks for row in [write_by_rules(block, config)] * len(block)]
+
+
 def print_samples(op: str, parsed: list[Parsed], edits: list[list[Edit]], count: int, seed: int) -> None:
     """Print a caption and one of its first edits, ``count`` times."""
     rng = np.random.default_rng(seed)
@@ -69,7 +74,10 @@ def print_samples(op: str, parsed: list[Parsed], edits: list[list[Edit]], count:
 
 def main() -> None:
     """Print coverage, speed and samples."""
-    count, seed = (int(value) for value in (*sys.argv[1:], *("10", "0")[len(sys.argv) - 1 :]))
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--samples", type=int, default=10)
+    arguments.add_argument("--seed", type=int, default=0)
+    args = arguments.parse_args()
     parser, lexicon = load_parser(), load_lexicon()
     result: dict = {"bench": "rule_edits"}
     for source in SETS:
@@ -90,7 +98,8 @@ def main() -> None:
             coverage[op] |= {
                 kind: round(sum(kind in kinds for kinds in found) / len(found), 3) for kind in CONCEPT_KINDS
             }
-            print_samples(op, parsed, edits, count, seed)
+            print_samples(op, parsed, edits, args.samples, args.seed)
+        speeds["whole"] = round(measure(lambda captions=captions: write_all(captions))[1])
         chains = {str(calls): round(share_of_chains(parsed[:400], calls), 3) for calls in (2, 3)}
         result[source] = {"captions": len(captions), "coverage": coverage, "captions_per_s_per_core": speeds}
         result[source]["chains"] = chains
