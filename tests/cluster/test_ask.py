@@ -287,6 +287,7 @@ def test_an_engine_that_dies_is_started_again_and_nothing_is_lost(ray_cluster, t
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_stops_the_run_in_one_line(ray_cluster, tmp_path):
     pytest.importorskip("vllm")
     (tmp_path / "model").mkdir()
