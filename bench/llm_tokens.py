@@ -102,7 +102,8 @@ def run_ask(prompts: pa.Table, config: LlmConfig, build: Any) -> dict[str, Any]:
 
         def build_counted(config: LlmConfig, session: Session) -> Any:
             processor = build(config, session)
-            processor.get_stage_by_name("vLLMEngineStage").fn = count_stage(folder)
+            # Assigning would run the stage's checks again, which by then ask for a GPU.
+            vars(processor.get_stage_by_name("vLLMEngineStage"))["fn"] = count_stage(folder)
             return processor
 
         asking._build_vllm = build_counted
