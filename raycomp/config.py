@@ -242,7 +242,8 @@ class WritingConfig:
     per_caption: int = 3
     """Negatives kept for each number of calls: the hardest of each operation, operations taking turns."""
     candidates: int = 4
-    """What rules propose for each sequence of operations, at most."""
+    """What rules propose for each operation, at most. Of more calls there are more sequences, and of each
+    sequence as many fewer, but at least one."""
     rank: bool = True
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""

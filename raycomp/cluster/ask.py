@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError, RayError, RaySystemError, UserCodeExce
 from raycomp.cluster.chat import AT_ONCE_PER_ENGINE, ChatServer, Secret
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.session import Session
-from raycomp.cluster.waves import _read_receipts
+from raycomp.cluster.waves import read_receipts
 from raycomp.config import LlmConfig
 from raycomp.core.prompts import MAX_REPLY, REPLY_SCHEMA
 from raycomp.loops.replies import (
@@ -124,7 +124,7 @@ class _Tally:
 def _run(dataset: Dataset, tally: _Tally, config: LlmConfig) -> RayError | None:
     """Run a pass to its end; return what the engine died of, if it did so for good."""
     try:
-        for receipts in _read_receipts(dataset):
+        for receipts in read_receipts(dataset):
             for receipt in receipts:
                 tally.add(receipt)
     except (RayActorError, RaySystemError) as error:

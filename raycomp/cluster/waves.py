@@ -153,7 +153,7 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
     return table.take(pa.array(order))
 
 
-def _read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
+def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
     """Run a dataset, yield its receipts block by block.
 
     Raises OSError where a stage's storage failed: Ray Data tells a stage's errors by their traceback alone.
@@ -249,7 +249,7 @@ class _Run:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
-            for receipts in _read_receipts(make(pending, self.parts_uri)):
+            for receipts in read_receipts(make(pending, self.parts_uri)):
                 for receipt in receipts:
                     self._take(receipt)
                 self._collect(wait=False)

@@ -39,10 +39,9 @@ def propose_by_rules(reader: Reader, config: WritingConfig) -> ProposeChains:
         chains: list[Chain] = []
         short = []
         for calls in range(1, config.calls + 1):
+            at_most = -(-config.candidates // len(config.operations) ** (calls - 1))
             for ops in product(config.operations, repeat=calls):
-                found = apply_calls(
-                    parsed, ops, reader.lexicon, seed=config.seed, key=uid, at_most=config.candidates
-                )
+                found = apply_calls(parsed, ops, reader.lexicon, seed=config.seed, key=uid, at_most=at_most)
                 whole = [chain for chain in found if len(chain) == calls]
                 chains += whole
                 if not whole:
