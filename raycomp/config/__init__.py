@@ -1,0 +1,66 @@
+"""Every dial: frozen dataclasses, checked at birth, changed in one way (``override``)."""
+
+from raycomp.config.change import (
+    changed_dials,
+    exact_share,
+    flatten,
+    from_dict,
+    override,
+    override_all,
+    to_dict,
+)
+from raycomp.config.check import LeaseLost, TooMuchBadData
+from raycomp.config.curate import (
+    AGGREGATES,
+    PRECISIONS,
+    RULES,
+    AlignConfig,
+    AttributeConfig,
+    ClusterConfig,
+    CurateConfig,
+    NonceConfig,
+    ParserConfig,
+    PrepareConfig,
+    ScorerConfig,
+    SelectConfig,
+    WavesConfig,
+)
+from raycomp.config.negatives import (
+    ENGINES,
+    OPERATIONS,
+    LlmConfig,
+    NegativesConfig,
+    ProbeConfig,
+    WritingConfig,
+)
+
+__all__ = [
+    "AGGREGATES",
+    "ENGINES",
+    "OPERATIONS",
+    "PRECISIONS",
+    "RULES",
+    "AlignConfig",
+    "AttributeConfig",
+    "ClusterConfig",
+    "CurateConfig",
+    "LeaseLost",
+    "LlmConfig",
+    "NegativesConfig",
+    "NonceConfig",
+    "ParserConfig",
+    "PrepareConfig",
+    "ProbeConfig",
+    "ScorerConfig",
+    "SelectConfig",
+    "TooMuchBadData",
+    "WavesConfig",
+    "WritingConfig",
+    "changed_dials",
+    "exact_share",
+    "flatten",
+    "from_dict",
+    "override",
+    "override_all",
+    "to_dict",
+]

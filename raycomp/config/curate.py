@@ -1,0 +1,207 @@
+"""The dials of a curation."""
+
+from dataclasses import dataclass, field
+
+from raycomp.config.check import check
+
+RULES = ("cpi", "align_only", "random", "full")
+AGGREGATES = ("mean", "min", "max", "fraction_supported")
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class ScorerConfig:
+    """The CLIP model that scores. Defaults: Go et al. (arXiv 2605.22651), section 5.2."""
+
+    model: str = "ViT-B-16"
+    """An open_clip architecture name, or a path to an open_clip model config (json)."""
+    weights: str = "openai"
+    """An open_clip tag, a checkpoint path, or ``random:SEED`` for plumbing runs."""
+    precision: str = "fp32"
+    """fp32 or bf16; normalisation and the cosine are fp32 always."""
+    batch_size: int | None = None
+    """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. No score depends
+    on it: the shape of a forward pass is fixed."""
+    embedding_dtype: str = "float32"
+    """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
+
+    def __post_init__(self) -> None:
+        check(self.precision in PRECISIONS, "scorer.precision", self.precision, f"one of {PRECISIONS}")
+        size = self.batch_size
+        check(size is None or 1 <= size <= 65536, "scorer.batch_size", size, "between 1 and 65536")
+        check(
+            self.embedding_dtype in ("float32", "float16"),
+            "scorer.embedding_dtype",
+            self.embedding_dtype,
+            "float32 or float16",
+        )
+        if self.weights.startswith("random:"):
+            check(self.weights[7:].isdigit(), "scorer.weights", self.weights, "random:WHOLE_NUMBER")
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """What the scorer sees of an image, made on CPU tasks or stored."""
+
+    max_pixels: int = 100_000_000
+    """Images of more pixels (width x height as declared) are refused before decoding."""
+    fast_decode: bool = False
+    """Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, never below the model's; scores change a little.
+    On 200 web photos 2.7 times as fast; their embeddings (ViT-B/32, random weights) keep a cosine of 0.9997
+    to the exact ones (0.996 at least), their alignments a correlation of 0.9996."""
+    stored_embeddings: str | None = None
+    """Take image embeddings that ``scorer`` made and that lie beside Parquet input; no image is read. Either
+    ``clip_retrieval`` (``metadata/metadata_I.parquet``, ``img_emb/img_emb_I.npy``), or which array of
+    ``STEM.npz`` beside ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
+
+    def __post_init__(self) -> None:
+        check(self.max_pixels >= 1, "prepare.max_pixels", self.max_pixels, "at least 1")
+        stored = self.stored_embeddings
+        check(stored != "", "prepare.stored_embeddings", stored, "clip_retrieval or an array's name")
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """Gate 1, rho_1 of the paper's Eq. 6."""
+
+    keep: float = 0.70
+    """Share of the corpus that stays: exactly floor(keep * N), read as a decimal, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.keep <= 1, "align.keep", self.keep, "between 0 and 1")
+
+
+@dataclass(frozen=True)
+class AttributeConfig:
+    """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
+
+    keep: float = 0.50
+    """Share of the corpus (not of the pool) that stays, 0 to 1."""
+    pool: float | None = None
+    """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
+    aggregate: str = "mean"
+    """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
+    nonces: int = 1
+    """Counterfactuals per phrase, 1 to 16."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.keep <= 1, "attribute.keep", self.keep, "between 0 and 1")
+        check(self.pool is None or 0 <= self.pool <= 1, "attribute.pool", self.pool, "between 0 and 1")
+        check(self.aggregate in AGGREGATES, "attribute.aggregate", self.aggregate, f"one of {AGGREGATES}")
+        check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
+
+
+@dataclass(frozen=True)
+class NonceConfig:
+    """How nonces are drawn (section 4.3)."""
+
+    seed: int = 0
+    """Changes every nonce."""
+    key: str = "target"
+    """target: one nonce per target word everywhere; sample: drawn anew in every sample."""
+
+    def __post_init__(self) -> None:
+        check(self.key in ("target", "sample"), "nonce.key", self.key, "target or sample")
+
+
+@dataclass(frozen=True)
+class SelectConfig:
+    """Which rule chooses the subset."""
+
+    rule: str = "cpi"
+    """cpi; or a control that ignores PAS: align_only, random (both keep attribute.keep), full."""
+    datacomp_compat: bool = False
+    """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
+
+    def __post_init__(self) -> None:
+        check(self.rule in RULES, "select.rule", self.rule, f"one of {RULES}")
+
+
+@dataclass(frozen=True)
+class ParserConfig:
+    """The English parser behind phrases."""
+
+    name: str = "raycomp"
+    """``raycomp`` for the one in the package, else a spaCy pipeline by name or path."""
+
+
+@dataclass(frozen=True)
+class WavesConfig:
+    """How work is cut into commits."""
+
+    shards_per_wave: int = 64
+    """Input shards committed together."""
+
+    def __post_init__(self) -> None:
+        check(self.shards_per_wave >= 1, "waves.shards_per_wave", self.shards_per_wave, "at least 1")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The size of the work on Ray; no result depends on it."""
+
+    address: str | None = None
+    """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
+    num_cpus: int | None = None
+    """Logical CPUs of a cluster started here; none = as many as the stages need."""
+    scorers: int | None = None
+    """Scoring actors; none = one per GPU, or one on a machine without."""
+    gpu: bool | None = None
+    """Whether a scorer asks for a GPU; none = if the cluster has one now, true waits for an autoscaler."""
+    block_rows: int = 64
+    """Rows of a block between stages."""
+    price_per_hour: float | None = None
+    """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
+
+    def __post_init__(self) -> None:
+        check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
+        check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
+        check(self.block_rows >= 1, "cluster.block_rows", self.block_rows, "at least 1")
+
+
+@dataclass(frozen=True)
+class CurateConfig:
+    """Raw shards in, a chosen and explained subset out (arXiv 2605.22651, section 5)."""
+
+    input: str = ""
+    """Paths, globs, brace lists, ``s3://``; several joined with ``::``, each optionally ``name=``."""
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    prepare: PrepareConfig = field(default_factory=PrepareConfig)
+    align: AlignConfig = field(default_factory=AlignConfig)
+    attribute: AttributeConfig = field(default_factory=AttributeConfig)
+    nonce: NonceConfig = field(default_factory=NonceConfig)
+    select: SelectConfig = field(default_factory=SelectConfig)
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    extra_columns: tuple[str, ...] = ()
+    """Fields of the samples' json to carry into scores/, as text (json for what is not text)."""
+    materialize: bool | None = None
+    """Write the kept samples as shards; none = yes for local output, no for s3:// and stored embeddings."""
+    max_bad_fraction: float = 0.05
+    """Above this share of rows without an alignment the run stops (exit 3); duplicates do not count."""
+    seed: int = 0
+    """Draws the random rule and the samples shown in the report."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.max_bad_fraction <= 1, "max_bad_fraction", self.max_bad_fraction, "between 0 and 1")
+        if self.prepare.stored_embeddings is not None:
+            wanted = "false or none with prepare.stored_embeddings, which comes without images"
+            check(not self.materialize, "materialize", self.materialize, wanted)
+        if self.select.datacomp_compat:
+            keeps = {"align.keep": self.align.keep} if self.select.rule == "cpi" else {}
+            for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
+                check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
+            check(self.select.rule != "full", "select.rule", self.select.rule, "no full with datacomp_compat")
+        if self.select.rule == "cpi":
+            most = f"at most align.keep={self.align.keep}; both are shares of the corpus"
+            check(self.attribute.keep <= self.align.keep, "attribute.keep", self.attribute.keep, most)
+            least = f"at least align.keep={self.align.keep}"
+            check(self.pool >= self.align.keep, "attribute.pool", self.pool, least)
+
+    @property
+    def pool(self) -> float:
+        """Share of the corpus that is attributed; the controls need none."""
+        if self.attribute.pool is not None:
+            return self.attribute.pool
+        return self.align.keep if self.select.rule == "cpi" else 0.0
