@@ -25,7 +25,7 @@ _CONNECT_S = 10.0
 # The server is busy or restarts: it may take the same request in a while.
 _BUSY = (408, 425, 429, 502, 503, 504)
 # The address or the key is wrong: no use in repeating.
-_REFUSED = (301, 302, 303, 307, 308, 401, 402, 403, 404, 405)
+_REFUSED = (301, 302, 303, 307, 308, 401, 402, 404, 405)
 
 
 class Secret:

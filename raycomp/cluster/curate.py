@@ -107,7 +107,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     origin, folder = Folder(absolute_uri(str(source))), Folder(absolute_uri(str(out)))
     curated = read_finished(origin.uri)
     if curated["kind"] != "curate":
-        raise ValueError(f"{origin.uri}: holds a selection; name the curation whose scores it chose from")
+        raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     config = _choose_config(curated["config"], settings)
     check_writable(folder.uri)
     commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}

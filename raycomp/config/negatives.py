@@ -30,7 +30,7 @@ class WritingConfig:
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""
     add_similarity: float | None = None
-    """Least cos(g(base), g(augmented)) of an ADD, -1 to 1; none = reported, not enforced."""
+    """Least cos(g(base), g(augmented)) of an ADD, -1 to 1, where ``calls=1``; none = only reported."""
     materialize: bool = False
     """Write the curation's shards once more, each sample's json with its negatives."""
     export: tuple[str, ...] = ()
@@ -47,7 +47,8 @@ class WritingConfig:
         check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")
         least = self.add_similarity
         check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
-        check(least is None or self.rank, "negatives.add_similarity", least, "none with negatives.rank=false")
+        allowed = least is None or (self.rank and self.calls == 1)
+        check(allowed, "negatives.add_similarity", least, "none without rank, or with calls above 1")
         check(set(self.export) <= {"negclip", "calls"}, "negatives.export", self.export, "negclip or calls")
         if "calls" in self.export:
             check(self.calls >= 2, "negatives.calls", self.calls, "at least 2 with negatives.export=calls")
@@ -66,7 +67,7 @@ class LlmConfig:
     """Of one reply."""
     seed: int = 0
     tries: int = 3
-    """How often a prompt is asked before its row counts as failed, 1 or more."""
+    """How often, for each of the calls, what is not answered is asked again; then it counts as failed."""
     engines: int = 1
     """vLLM engines side by side, or requests to a server at a time times 16."""
     timeout_s: float = 120.0
@@ -95,7 +96,7 @@ class NegativesConfig:
 
     input: str = ""
     """A folder that ``raycomp curate`` or ``select`` wrote, or Parquet files with uid and caption (and, if
-    they have it, image_sha256: captions of one image are then kept apart)."""
+    they have it, image_sha256: what another caption of the image in the same file says is no negative)."""
     negatives: WritingConfig = field(default_factory=WritingConfig)
     llm: LlmConfig = field(default_factory=LlmConfig)
     scorer: ScorerConfig = field(default_factory=ScorerConfig)

@@ -40,10 +40,12 @@ REPLY_SCHEMA: dict[str, Any] = {
 MAX_REPLY = 4 * (MAX_NEGATIVE + 2 * MAX_CONCEPT) + 200
 
 NO_REPLY = "no_reply"
+NOT_ANSWERED = "not_answered"
 INVALID_JSON = "invalid_json"
 WRONG_FIELDS = "wrong_fields"
 REPLY_REASONS = {
     NO_REPLY: "the model wrote nothing",
+    NOT_ANSWERED: "the engine or server gave no answer; its error stands in replies/",
     INVALID_JSON: "the reply is no JSON, or longer than any right one",
     WRONG_FIELDS: "the reply is JSON without the fields, kinds or letters that were asked for",
 }

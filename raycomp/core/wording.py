@@ -1,6 +1,5 @@
 """The surface of an edited caption: noun phrases, slots that a noun must fit, articles, capitals."""
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -27,7 +26,6 @@ BEFORE_PHRASES = (
     *(f"VB{x}" for x in ("", *"DGNPZ")),
 )
 STOPS = (".", "!", "?")
-MARK = re.compile(r"\s*([^\w\s]|$)")
 
 
 class Piece(NamedTuple):

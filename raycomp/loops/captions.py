@@ -1,7 +1,7 @@
 """The captions that negatives are written for: rows of a curation's subset, or of plain Parquet files."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,7 +10,16 @@ import pyarrow.parquet as pq
 
 from raycomp.loops.inspect import list_scores
 from raycomp.loops.tables import OTHERS
-from raycomp.schema import CAPTION, IMAGE_SHA256, POSITION, SHARD, SHARD_ORDINAL, UID
+from raycomp.schema import (
+    ALIGNED_STATUSES,
+    CAPTION,
+    IMAGE_SHA256,
+    POSITION,
+    SHARD,
+    SHARD_ORDINAL,
+    STATUS,
+    UID,
+)
 from raycomp.shards.paths import expand_input, join_uri, resolve
 from raycomp.shards.scores import read_columns, read_matching
 
@@ -69,7 +78,8 @@ def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
     others = _find_others(table)
     if source.kept is not None:
         kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
-        stays = pc.is_in(table[UID], kept.combine_chunks())
+        # A bad row or a duplicate may have the uid of one that was kept.
+        stays = pc.and_(pc.is_in(table[UID], kept.combine_chunks()), _is_aligned(table))
         table, others = table.filter(stays), others.filter(stays)
     rows = pa.table(
         {
@@ -84,11 +94,21 @@ def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
         yield rows.slice(start, block_rows)
 
 
-def count_captions(source: Source) -> int:
-    """Return how many rows ``load_captions`` yields."""
+def read_aligned(uri: str, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the rows of a scores file that are in the corpus: there every uid stands once."""
+    table = read_columns(uri, [*columns, STATUS])
+    return table.filter(_is_aligned(table)).select(list(columns))
+
+
+def _is_aligned(table: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
+
+
+def count_captions(source: Source) -> int | None:
+    """Return how many rows ``load_captions`` yields; None where uids are missing or stand twice."""
     if source.kept is None:
-        filesystem, path = resolve(source.uri)
-        return pq.read_metadata(filesystem.open_input_file(path)).num_rows
+        uids = read_columns(source.uri, [UID])[UID]
+        return None if uids.null_count or len(uids.unique()) < len(uids) else len(uids)
     shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
     return len(read_matching(source.kept, [UID], SHARD, shard))
 
@@ -97,11 +117,13 @@ def _read(source: Source) -> pa.Table:
     """Read the columns that matter of those that the file has."""
     filesystem, path = resolve(source.uri)
     names = pq.read_schema(filesystem.open_input_file(path)).names
-    return read_columns(source.uri, [name for name in (UID, CAPTION, IMAGE_SHA256, SHARD) if name in names])
+    return read_columns(
+        source.uri, [name for name in (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS) if name in names]
+    )
 
 
 def _find_others(table: pa.Table) -> pa.Array:
-    """Return for each row the other captions of its image, in order, by the hash of the image."""
+    """Return for each row the other captions of its image in this file, in order, by the image's hash."""
     captions = table[CAPTION].to_pylist()
     if IMAGE_SHA256 not in table.column_names:
         return pa.array([[] for _ in captions], pa.list_(pa.string()))

@@ -11,7 +11,7 @@ from raycomp.config import NegativesConfig, ParserConfig, WritingConfig
 from raycomp.core.concepts import Edit, Parsed
 from raycomp.core.edits import apply_calls
 from raycomp.core.lexicon import Lexicon
-from raycomp.core.prompts import NO_REPLY, Reply, make_messages, read_reply, request_key
+from raycomp.core.prompts import NOT_ANSWERED, Reply, make_messages, read_reply, request_key
 from raycomp.core.validity import judge
 from raycomp.loops.negatives import Chain, ProposeChains, Reader, read_texts, write
 from raycomp.models.lexicon import load_lexicon
@@ -87,7 +87,7 @@ class ReplyTree:
                 taken = [concept for edit in tip for concept in edit.concepts]
                 messages = make_messages(op, text, taken)
                 key = request_key(uid, messages, self.model, self.sampling)
-                reply = self.replies.get(key, NO_REPLY)
+                reply = self.replies.get(key, NOT_ANSWERED)
                 if key not in self.replies:
                     prompts.append(Prompt(key, uid, messages))
                 if not isinstance(reply, Reply):

@@ -64,6 +64,8 @@ def explain(source: str, uid: str) -> str:
     Raises ValueError where there is no finished run or no such uid.
     """
     run = read_finished(source)
+    if run["kind"] not in ("curate", "select"):
+        raise ValueError(f"{source}: holds {run['kind']}; only samples of a curation can be explained")
     config, gates = from_dict(CurateConfig(), run["config"]), Gates.from_dict(run["gates"])
     for uri in list_scores(run, source):
         row = pc.index(read_columns(uri, [UID])[UID], uid.lower()).as_py()

@@ -33,6 +33,7 @@ from raycomp.loops.tables import (
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import Parser
 from raycomp.schema import (
+    ADD,
     CAPTION,
     COMPARISON,
     COMPARISON_TYPE,
@@ -201,7 +202,7 @@ def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
         kept.append(choose_hardest(near, config.per_caption))
         comparison = compare_calls(near)
         comparisons.append(comparison and comparison._asdict())
-        faults.append([*reasons, *[f"ADD: {LOW_SIMILARITY}"] * (len(candidates) - len(near))])
+        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(candidates) - len(near))])
         statuses.append(NO_NEGATIVE if candidates and not near else status)
     return add_columns(
         table,
@@ -215,8 +216,8 @@ def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
 
 
 def _is_too_far(candidate: Candidate, least: float | None) -> bool:
-    """Whether the last call was an ADD that leaves the caption's neighbourhood."""
-    return least is not None and candidate.op.endswith("ADD") and candidate.similarity < least
+    """Whether an ADD, which is then the only call, leaves the caption's neighbourhood."""
+    return least is not None and candidate.op == ADD and candidate.similarity < least
 
 
 def _to_array(groups: Sequence[Sequence[Candidate]], source: str) -> pa.Array:

@@ -10,7 +10,7 @@ from raycomp.benchmarks.choice import Choice
 from raycomp.benchmarks.read import read_benchmark
 from raycomp.config import NegativesConfig, ProbeConfig, ScorerConfig, from_dict, to_dict
 from raycomp.core.probe import swap_conjuncts
-from raycomp.loops.captions import list_curated, load_captions
+from raycomp.loops.captions import list_curated, load_captions, read_aligned
 from raycomp.loops.inspect import list_scores, read_finished
 from raycomp.loops.overlap import format_overlap, measure_overlap
 from raycomp.loops.overlap_plot import draw_overlap
@@ -78,7 +78,10 @@ def probe_composition_of(config: ProbeConfig, out: str) -> str:
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold negatives")
     written = from_dict(NegativesConfig(), run["config"])
     scorer = written.scorer if config.scorer == ScorerConfig() else config.scorer
-    rows = [row for row in _read_rows(config.input) if row[CAPTION]][: config.sample]
+    rows = [row for row in _read_rows(config.input) if row[CAPTION]]
+    if config.sample is not None:
+        drawn = np.random.default_rng(config.seed).permutation(len(rows))[: config.sample]
+        rows = [rows[i] for i in sorted(drawn)]
     parser = load_parser(written.parser.name)
     for row, phrases in zip(rows, parser.parse([row[CAPTION] for row in rows]), strict=True):
         row[PARAPHRASE] = swap_conjuncts(row[CAPTION], phrases)
@@ -124,11 +127,13 @@ def _add_curated(
     wanted = {row[UID]: i for i, row in enumerate(rows)}
     images: list[np.ndarray | None] = [None] * len(rows)
     for uri in list_scores(run, folder.uri):
-        table = read_columns(uri, [UID, IMAGE_EMBEDDING])
+        table = read_aligned(uri, [UID, IMAGE_EMBEDDING])
         image_ND = to_matrix(table[IMAGE_EMBEDDING])
         for i, uid in enumerate(table[UID].to_pylist()):
             if uid in wanted:
                 images[wanted[uid]] = image_ND[i]
+    if any(image is None for image in images):
+        raise ValueError(f"input={folder.uri!r}: the curation no longer holds all captions of the negatives")
     return np.stack(images).astype(np.float32)
 
 

@@ -17,7 +17,7 @@ from raycomp.report.sections import draw_table, section
 from raycomp.schema import CAPTION, NEGATIVE_STATUSES, NEGATIVES, STATUS, STATUSES, UID
 
 SHOWN = 50
-_MEANINGS = {**REASONS, **REPLY_REASONS}
+_MEANINGS = {**REASONS, **REPLY_REASONS, "low_similarity": "ADD is less similar than add_similarity asks"}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
 

@@ -83,10 +83,10 @@ def create_file(uri: str, data: bytes) -> bool:
 
 
 def remove_temporary_files(folder: str) -> None:
-    """Remove what killed writers left of their files in a folder on a local disk."""
+    """Remove what killed writers left of their files below a folder on a local disk."""
     filesystem, path = resolve(folder)
     if isinstance(filesystem, fs.LocalFileSystem):
-        for file in Path(path).glob("*.tmp"):
+        for file in Path(path).rglob("*.tmp"):
             if _TEMPORARY.search(file.name):
                 file.unlink(missing_ok=True)
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
+from raycomp.cli import main
 from raycomp.cluster import negatives as cluster_negatives
 from raycomp.cluster.lease import Lease
 from raycomp.config import (
@@ -100,6 +101,15 @@ def test_shards_carry_their_negatives(curated, written):
                 assert data == before.extractfile(name).read()
 
 
+def test_the_probe_finds_the_images_behind_negatives(curated, written, tmp_path):
+    out, _ = written
+    line = ["probe", "composition", "--set", f"input={out}", "--set", "sample=10", "--out", str(tmp_path)]
+    assert main(line) == 0
+    rows = json.loads((tmp_path / "composition.json").read_text())["rows"]
+    assert rows["has_images"] and rows["num_uids"] == 10
+    assert all(0 <= row["accuracy"] <= 1 for row in rows["operations"] if row["op"] == "SWAP")
+
+
 def test_negclip_reads_the_tsv(written):
     out, _ = written
     with open(out / "exports" / "negclip.tsv", newline="") as file:
@@ -174,6 +184,7 @@ def test_parquet_of_captions_needs_no_model(tmp_path, ray_cluster):
         ({"id": ["a"], "caption": ["b"]}, {}, "must have a column 'uid' of text"),
         ({"uid": ["a"], "caption": [1]}, {}, "must have a column 'caption' of text"),
         ({"uid": ["a"], "caption": ["b"]}, {"export": ("negclip",)}, "need a folder that curate wrote"),
+        ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a uid of its own"),
     ],
 )
 def test_bad_input_is_one_line(table, dials, told, tmp_path, ray_cluster):

@@ -1,0 +1,44 @@
+"""Captions of a curation: its subset's rows and no others, each with the other captions of its image."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raycomp.loops.captions import Source, count_captions, load_captions
+from raycomp.schema import CORRUPT_IMAGE, DUPLICATE_UID, NO_PHRASE, OK
+
+SCORES = [
+    # uid, caption, image, status
+    ("b" * 32, "a bad one first", None, CORRUPT_IMAGE),
+    ("a" * 32, "a dog", "one", OK),
+    ("b" * 32, "a cat", "two", NO_PHRASE),
+    ("a" * 32, "the same uid again", "one", DUPLICATE_UID),
+    ("c" * 32, "not kept", "one", OK),
+]
+
+
+def write_scores(folder) -> Source:
+    names = ("uid", "caption", "image_sha256", "status")
+    table = pa.table(dict(zip(names, zip(*SCORES, strict=True), strict=True)))
+    table = table.append_column("shard", pa.array(["00.tar"] * len(table)))
+    pq.write_table(table, folder / "00000.parquet")
+    kept = pa.table({"uid": ["a" * 32, "b" * 32, "d" * 32], "shard": ["00.tar", "00.tar", "01.tar"]})
+    pq.write_table(kept, folder / "kept.parquet")
+    return Source(3, str(folder / "00000.parquet"), str(folder / "kept.parquet"))
+
+
+def test_a_kept_row_stands_for_itself_alone(tmp_path):
+    source = write_scores(tmp_path)
+    rows = [row for table in load_captions(source, 1) for row in table.to_pylist()]
+    assert [(row["uid"][0], row["caption"], row["position"]) for row in rows] == [
+        ("a", "a dog", 0),
+        ("b", "a cat", 1),
+    ]
+    assert len(rows) == count_captions(source)
+    assert {row["shard_ordinal"] for row in rows} == {3}
+    assert rows[0]["others"] == ["the same uid again", "not kept"] and rows[1]["others"] == []
+
+
+def test_plain_parquet_needs_a_uid_of_its_own_in_every_row(tmp_path):
+    for uids, expected in ((["a", "b"], 2), (["a", None], None), (["a", "a"], None)):
+        pq.write_table(pa.table({"uid": uids, "caption": ["x", "y"]}), tmp_path / "a.parquet")
+        assert count_captions(Source(0, str(tmp_path / "a.parquet"))) == expected
