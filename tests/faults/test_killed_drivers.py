@@ -108,8 +108,6 @@ def interrupt_after(calm, out: Folder, moment: str, delay_s: float) -> None:
 def test_an_interrupted_run_goes_on_to_the_same_bytes(calm, out):
     interrupt_after(calm, out, "a first wave is aligned", 0.0)
     finish(calm[0], out, calm[1])
-    with start(calm[0], out.uri) as run:
-        assert run.process.communicate()[0].startswith(f"{out.uri} is finished already")
 
 
 @pytest.mark.chaos
