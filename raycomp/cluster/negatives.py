@@ -1,7 +1,6 @@
 """``raycomp negatives``: hard negatives of captions, laid over their files and committed in waves."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +17,9 @@ from raycomp.cluster.exports import write_negclip, write_shards
 from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.record import (
     bind_device,
+    close_negatives,
     command_line,
-    describe_phases,
     describe_run,
-    describe_stages,
-    now,
 )
 from raycomp.cluster.runs import Say, digest, open_run, tidy, with_absolute_paths
 from raycomp.cluster.session import Session, connect, map_tasks
@@ -43,7 +40,6 @@ from raycomp.schema import (
     COMPARISON,
     COMPARISON_TYPE,
     NEGATIVES_SCHEMA,
-    OK,
     POSITION,
     SHARD_ORDINAL,
     UID,
@@ -130,7 +126,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             stats = {"negatives": write_all(job)}
             tally = _tally(job)
             _write_exports(job)
-        run = close_run(run, stats, job.workers, tally)
+        run = close_negatives(run, stats, job.workers, tally)
         folder.write_bytes(render_negatives(run, tally).encode(), "report.html")
         lease.check()
         folder.write_json(run, RUN)
@@ -226,7 +222,8 @@ def _write_by_replies(table: pa.Table, config: NegativesConfig, replies_uri: str
 def ask_all(job: Job) -> None:
     """Ask the engine until every prompt is answered or was asked often enough; replies stay in ``replies/``.
 
-    The prompts of a later call follow from the replies to the earlier ones.
+    The prompts of a later call follow from the replies to the earlier ones. Raises OSError where nobody
+    answers any more; prompts that nobody answers while others are answered are left.
     """
     config = job.config
     for _ in range(config.negatives.calls * config.llm.tries):
@@ -235,14 +232,31 @@ def ask_all(job: Job) -> None:
             return
         asked = [source for source, count in zip(job.sources, counts, strict=True) if count]
         job.lease.check()
-        ask(
-            partial(_prompts_dataset, job, asked),
-            sum(counts),
-            config.llm,
-            config.negatives.engine,
-            job.replies_uri,
-            job.session,
-        )
+        make = partial(_prompts_dataset, job, asked)
+        try:
+            ask(make, sum(counts), config.llm, config.negatives.engine, job.replies_uri, job.session)
+        except OSError:
+            if not _still_answers(job):
+                raise
+            return
+
+
+def _still_answers(job: Job) -> bool:
+    """Ask once more what was answered before: if it is again, the prompts that are left are at fault."""
+    config = job.config
+    for source in job.sources:
+        replies = read_replies(job.replies_uri, source.ordinal)
+        for table in load_captions(source, _ROWS_WITH_REPLIES) if replies else ():
+            known = [prompt for prompt in find_prompts(table, config, {}) if prompt.key in replies][:1]
+            if known:
+                make = partial(ray.data.from_arrow, to_prompt_table(known, source.ordinal))
+                uri = job.work.at("asked-again")
+                try:
+                    asked = ask(make, 1, config.llm, config.negatives.engine, uri, job.session)
+                except OSError:
+                    return False
+                return asked.answered == 1
+    return False
 
 
 def _count_prompts(source: Source, config: NegativesConfig, replies_uri: str) -> int:
@@ -298,33 +312,3 @@ def _tally(job: Job) -> Tally:
 
 def _tally_file(uri: str) -> Tally:
     return tally_negatives(read_columns(uri))
-
-
-def close_run(
-    run: dict[str, Any], stats: dict[str, Stats], workers: dict[str, int], tally: Tally
-) -> dict[str, Any]:
-    """Return run.json's content for a finished run. Raises RuntimeError unless the funnel adds up."""
-    statuses: Counter = stats["negatives"].statuses
-    if statuses != tally.statuses:
-        raise RuntimeError(
-            f"the funnel does not close: {dict(statuses)} written, {dict(tally.statuses)} found"
-        )
-    read = statuses.total()
-    return {
-        **run,
-        "status": "finished",
-        "finished": now(),
-        "funnel": {
-            "read": read,
-            "corpus": read,
-            "kept": statuses[OK],
-            "dropped": {status: count for status, count in sorted(statuses.items()) if status != OK},
-        },
-        "written": tally.negatives.total(),
-        "negatives": dict(sorted(tally.negatives.items())),
-        "captions_with": dict(sorted(tally.captions.items())),
-        "rejected": dict(stats["negatives"].faults.most_common()),
-        "warnings": [],
-        "phases": describe_phases(stats),
-        "stages": describe_stages(stats, workers),
-    }

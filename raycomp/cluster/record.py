@@ -15,10 +15,11 @@ from raycomp.cluster.choose import Choice
 from raycomp.cluster.lease import LEASE
 from raycomp.cluster.progress import DEVICE, ON_SCORERS, name_bottleneck
 from raycomp.cluster.waves import Stats
-from raycomp.config import CurateConfig, flatten, to_dict
+from raycomp.config import CurateConfig, NegativesConfig, flatten, to_dict
 from raycomp.core.metrics import auc
 from raycomp.loops.inspect import RUN
 from raycomp.loops.select import describe_shortage
+from raycomp.report.negatives import Tally
 from raycomp.schema import KEPT, NO_PHRASE, OK
 from raycomp.shards.folder import Folder
 
@@ -39,9 +40,9 @@ def now() -> str:
 
 
 def describe_run(
-    kind: str, config: CurateConfig, fingerprint: dict[str, Any], commands: dict[str, str]
+    kind: str, config: CurateConfig | NegativesConfig, fingerprint: dict[str, Any], commands: dict[str, str]
 ) -> dict[str, Any]:
-    """Return what is known of a run (curate or select) before it begins."""
+    """Return what is known of a run before it begins."""
     return {
         "kind": kind,
         "status": "running",
@@ -163,6 +164,36 @@ def close_run(
         **({"phases": describe_phases(stats), "stages": describe_stages(stats, workers)} if stats else {}),
         **({"coverage": describe_coverage(stats["attribute"])} if "attribute" in stats else {}),
         **({"scorer_check": check_scorer(stats["align"])} if "align" in stats else {}),
+    }
+
+
+def close_negatives(
+    run: dict[str, Any], stats: dict[str, Stats], workers: dict[str, int], tally: Tally
+) -> dict[str, Any]:
+    """Return run.json's content for finished negatives. Raises RuntimeError unless the funnel adds up."""
+    statuses = stats["negatives"].statuses
+    if statuses != tally.statuses:
+        raise RuntimeError(
+            f"the funnel does not close: {dict(statuses)} written, {dict(tally.statuses)} found"
+        )
+    read = statuses.total()
+    return {
+        **run,
+        "status": "finished",
+        "finished": now(),
+        "funnel": {
+            "read": read,
+            "corpus": read,
+            "kept": statuses[OK],
+            "dropped": {status: count for status, count in sorted(statuses.items()) if status != OK},
+        },
+        "written": tally.negatives.total(),
+        "negatives": dict(sorted(tally.negatives.items())),
+        "captions_with": dict(sorted(tally.captions.items())),
+        "rejected": dict(stats["negatives"].faults.most_common()),
+        "warnings": [],
+        "phases": describe_phases(stats),
+        "stages": describe_stages(stats, workers),
     }
 
 

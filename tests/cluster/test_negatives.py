@@ -242,6 +242,22 @@ def _lose_power(*_: object) -> None:
     raise OSError("no power")
 
 
+def test_prompts_that_a_server_never_answers_do_not_stop_the_run(tmp_path, ray_cluster):
+    captions = ["A dog on a red car.", *(f"broken dog on car {i}" for i in range(20))]
+    table = pa.table({"uid": [f"{i:032x}" for i in range(len(captions))], "caption": captions})
+    pq.write_table(table, tmp_path / "captions.parquet")
+    with fake_server() as server:
+        config = NegativesConfig(
+            input=str(tmp_path / "captions.parquet"),
+            negatives=WritingConfig(engine="http", rank=False, operations=("REPLACE",)),
+            llm=LlmConfig(model="tiny", url=server.url, tries=2, patience_s=0.5),
+        )
+        run = raycomp.negatives(config, str(tmp_path / "out"))
+        assert server.asked["A dog on a red car."] <= 2  # once more, to see whether anybody is there
+    assert run["funnel"]["kept"] == 1 and run["funnel"]["dropped"] == {"no_reply": 20}
+    assert run["rejected"] == {"REPLACE: not_answered": 20}
+
+
 def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path, ray_cluster):
     pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["A dog"]}), tmp_path / "captions.parquet")
     config = NegativesConfig(
