@@ -219,7 +219,7 @@ def test_choosing_again_needs_scores_alone(curated, tmp_path):
     assert again["funnel"]["dropped"] == {"below_alignment_gate": 36, "below_attribution_gate": 18}
     raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "fresh"))
     assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "fresh", "subset", "shards")
-    with pytest.raises(ValueError, match="holds a selection"):
+    with pytest.raises(ValueError, match="holds select; name the curation"):
         raycomp.select(str(tmp_path / "again"), settings, str(tmp_path / "no"))
     with pytest.raises(ValueError, match=r"align\.keep=0\.9: must be at most 0\.8"):
         raycomp.select(str(out), {"align.keep": "0.9"}, str(tmp_path / "no"))
