@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +81,10 @@ class Run:
         """Return whether the moment came while it ran."""
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None and time.monotonic() < deadline:
-            if moment():
-                return True
+            # The run may remove a folder just while it is looked into.
+            with suppress(FileNotFoundError):
+                if moment():
+                    return True
             time.sleep(0.005)
         return False
 
@@ -117,8 +119,10 @@ def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Ite
 
 
 def num_files(out: Folder, *parts: str, prefix: str = "") -> int:
-    """Return how many files a folder of the output holds."""
-    return sum(name.startswith(prefix) for name in out.list_names(*parts))
+    """Return how many files a folder of the output holds; none where it is removed meanwhile."""
+    with suppress(FileNotFoundError):
+        return sum(name.startswith(prefix) for name in out.list_names(*parts))
+    return 0
 
 
 def tell_progress(out: Folder) -> str:
@@ -127,9 +131,9 @@ def tell_progress(out: Folder) -> str:
         return "finished" if out.exists("report.html") else "starting"
     if out.exists("report.html"):
         return "report written"
-    if out.list_names("shards"):
+    if num_files(out, "shards"):
         return f"materialising, {num_files(out, 'shards')} files"
-    if out.list_names("work", "kept"):
+    if num_files(out, "work", "kept"):
         return f"choosing, {num_files(out, 'work', 'kept')} of {NUM_SHARDS} shards"
     waves = {phase: num_files(out, "work", "waves", prefix=phase) for phase in ("align", "attribute")}
     phase = "attribute" if waves["align"] == NUM_WAVES else "align"
