@@ -14,7 +14,7 @@ test: .venv/dev
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
 
-# Every fault there is, with a line of bench/RESULTS.md for each; up to an hour.
+# Every fault there is, with a line of bench/RESULTS.md for each; an hour or more.
 chaos: .venv/dev
 	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
 

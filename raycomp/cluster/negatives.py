@@ -25,7 +25,7 @@ from raycomp.cluster.runs import Say, digest, open_run, tidy, with_absolute_path
 from raycomp.cluster.session import Session, connect, map_tasks
 from raycomp.cluster.source import ItemSource, read_timed
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
-from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, changed_dials, from_dict
+from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, changed_dials, from_dict, override
 from raycomp.core.prompts import PROMPT_VERSION
 from raycomp.loops.captions import Source, count_captions, list_curated, list_parquet, load_captions
 from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
@@ -110,6 +110,8 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     if config.negatives.engine != "rules":
         fingerprint["prompts"] = PROMPT_VERSION
     if config.negatives.engine == "vllm":
+        if os.path.isdir(config.llm.model):
+            config = override(config, "llm.model", absolute_uri(config.llm.model))
         fingerprint["llm"] = _describe_llm(config.llm.model)
     fingerprint["lexicon"] = fingerprint_folder(PACKAGED.with_name("lexicon"))
     commands = {"Rerun": command_line("raycomp negatives", changed_dials(config), folder.uri)}

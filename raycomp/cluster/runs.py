@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from raycomp.cluster.record import read_run, refuse_other
-from raycomp.config import NegativesConfig, override_all
+from raycomp.config import override_all
 from raycomp.loops.inspect import RUN
 from raycomp.shards.files import remove_temporary_files
 from raycomp.shards.folder import Folder
@@ -41,8 +41,6 @@ def with_absolute_paths(config: Config) -> Config:
     """Return the config with a model and weights that are files named so that every worker finds them."""
     names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
     files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
-    if isinstance(config, NegativesConfig) and os.path.isdir(config.llm.model):
-        files["llm.model"] = absolute_uri(config.llm.model)
     return override_all(config, files)
 
 

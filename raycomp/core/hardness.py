@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from raycomp.schema import ADD, RELATION
 
+LOW_SIMILARITY = "low_similarity"
+"""Why an ADD is rejected that leaves its caption's neighbourhood."""
+
 
 class Candidate(NamedTuple):
     """A valid negative before it is chosen."""

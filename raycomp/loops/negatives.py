@@ -15,7 +15,7 @@ from raycomp.config import NegativesConfig, ScorerConfig, WritingConfig
 from raycomp.core.alignment import pair_cosine
 from raycomp.core.concepts import Edit, Parsed, parse_concepts
 from raycomp.core.edits import join_calls
-from raycomp.core.hardness import Candidate, choose_hardest, compare_calls
+from raycomp.core.hardness import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.validity import judge
 from raycomp.loops.tables import (
@@ -49,7 +49,6 @@ from raycomp.schema import (
     UID,
 )
 
-LOW_SIMILARITY = "low_similarity"
 Chain = Sequence[Edit]
 """Calls one after the other: each edit's text is the next one's input."""
 ProposeChains = Callable[[str, Parsed, Sequence[Parsed]], tuple[list[Chain], list[str]]]

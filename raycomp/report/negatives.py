@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from raycomp.core.hardness import LOW_SIMILARITY
 from raycomp.core.prompts import REPLY_REASONS
 from raycomp.core.validity import REASONS
 from raycomp.report import record
@@ -17,7 +18,7 @@ from raycomp.report.sections import draw_table, section
 from raycomp.schema import CAPTION, NEGATIVE_STATUSES, NEGATIVES, STATUS, STATUSES, UID
 
 SHOWN = 50
-_MEANINGS = {**REASONS, **REPLY_REASONS, "low_similarity": "ADD is less similar than add_similarity asks"}
+_MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: "ADD is less similar than add_similarity asks"}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
 
