@@ -28,7 +28,7 @@ from raycomp.loops.prepare import prepare
 from raycomp.models.clip import ScorerSpec, describe_scorer
 from raycomp.schema import ALIGNMENT, OK, STATUS, UID
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 
 BLOCK_ROWS = 64

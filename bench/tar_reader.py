@@ -28,7 +28,8 @@ import ray
 import webdataset
 
 from raycomp.cluster.source import ItemSource
-from raycomp.shards.paths import ShardPath, expand_input
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 

@@ -24,7 +24,7 @@ from raycomp.loops.align import Align
 from raycomp.loops.prepare import prepare
 from raycomp.models.clip import describe_scorer
 from raycomp.schema import ALIGNMENT, KEY, OK, STATUS
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 
 MODEL = "ViT-B-32"

@@ -22,7 +22,8 @@ from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import ShardPath, absolute_uri, expand_input, fingerprint_shards
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards
 
 # What ``select`` may change: nothing that a score depends on.
 SELECT_DIALS = (

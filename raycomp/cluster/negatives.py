@@ -46,7 +46,8 @@ from raycomp.schema import (
 )
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import absolute_uri, expand_input, fingerprint_shards, join_uri
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import absolute_uri, fingerprint_shards, join_uri
 from raycomp.shards.scores import read_columns, write_table
 
 # Captions that a ranking actor takes at a time, per thread of a CPU or for a GPU.

@@ -20,7 +20,8 @@ from raycomp.schema import (
     STATUS,
     UID,
 )
-from raycomp.shards.paths import expand_input, join_uri, resolve
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.scores import read_columns, read_matching
 
 # A caption is compared with so many others of its image.

@@ -21,7 +21,8 @@ from raycomp.loops.tables import TOKENS, to_matrix
 from raycomp.loops.train import TrainConfig, draw_batches, save_checkpoint, train_clip
 from raycomp.models.clip import Clip, ScorerSpec, describe_scorer
 from raycomp.schema import OK, PIXELS, STATUS
-from raycomp.shards.paths import expand_input, resolve
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import resolve
 from raycomp.shards.tar import read_tar, write_tar
 from raycomp.worlds.samples import world_shards
 

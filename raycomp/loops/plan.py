@@ -15,7 +15,8 @@ from raycomp.loops.prepare import prepare
 from raycomp.models.clip import describe_scorer
 from raycomp.schema import OK, STATUS
 from raycomp.shards.embeddings import check_embeddings
-from raycomp.shards.paths import ShardPath, expand_input, fingerprint_shards
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import ShardPath, fingerprint_shards
 from raycomp.shards.reader import read_shard
 
 NUM_ROWS = 256

@@ -19,7 +19,7 @@ import raycomp
 from jobs.real_photos import config, write_shards
 from raycomp.loops.plan import plan
 from raycomp.models.clip import Clip
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract
 
 pytestmark = pytest.mark.ray

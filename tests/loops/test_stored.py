@@ -20,7 +20,7 @@ from raycomp.models.clip import Clip, describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.schema import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, MEAN_PAS, ORIGINAL_WIDTH, PIXELS, STATUS
 from raycomp.shards.embeddings import check_embeddings
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.samples import world_shards

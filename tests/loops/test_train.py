@@ -33,7 +33,7 @@ from raycomp.loops.train import (
     train_clip,
 )
 from raycomp.models.clip import Clip, describe_scorer
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.tar import read_tar
 
 

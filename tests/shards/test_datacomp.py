@@ -12,7 +12,7 @@ import webdataset
 
 from raycomp.shards import datacomp
 from raycomp.shards.datacomp import SUBSET_DTYPE, enrich, write_index, write_shard, write_subset
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract
 
 

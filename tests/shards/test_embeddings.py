@@ -11,7 +11,7 @@ import pytest
 from raycomp.loops.tables import to_matrix
 from raycomp.schema import IMAGE_EMBEDDING
 from raycomp.shards.embeddings import check_embeddings
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract, read_shard
 
 NUM, WIDTH = 50, 12

@@ -15,7 +15,8 @@ from raycomp.loops.tables import to_matrix
 from raycomp.shards.datacomp import enrich, write_index, write_shard
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable, new_file
-from raycomp.shards.paths import expand_input, fingerprint_shards, resolve
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import fingerprint_shards, resolve
 from raycomp.shards.reader import extract, read_shard
 from raycomp.shards.scores import read_columns, write_table
 from raycomp.shards.tar import write_tar

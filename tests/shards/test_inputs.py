@@ -7,7 +7,8 @@ import braceexpand
 import pytest
 from pyarrow import fs
 
-from raycomp.shards.paths import expand_braces, expand_input, fingerprint_shards, resolve
+from raycomp.shards.inputs import absolute_input, check_output, expand_braces, expand_input
+from raycomp.shards.paths import fingerprint_shards, resolve
 from raycomp.shards.rows import sample_uid
 
 
@@ -63,9 +64,9 @@ def test_relative_paths(corpus, monkeypatch):
 
 
 def test_a_moved_corpus_keeps_its_names_and_uids(corpus, tmp_path):
-    before = expand_input(f"{corpus}::b={corpus}/sub")
+    before = expand_input(f"{corpus}/*.tar::b={corpus}/sub")
     corpus.rename(tmp_path / "moved")
-    after = expand_input(f"{tmp_path}/moved::b={tmp_path}/moved/sub")
+    after = expand_input(f"{tmp_path}/moved/*.tar::b={tmp_path}/moved/sub")
     assert [s.name for s in before] == [s.name for s in after] and before[0].uri != after[0].uri
     assert [sample_uid(s.name, "k") for s in before] == [sample_uid(s.name, "k") for s in after]
 
@@ -81,6 +82,7 @@ def test_a_moved_corpus_keeps_its_names_and_uids(corpus, tmp_path):
         ("{corpus}/notes.txt", "must end in one of .tar, .parquet"),
         ("{corpus}/.cache/none", "no such file or folder"),
         ("a={corpus}::a={corpus}", "two inputs have the same name"),
+        ("{corpus}::b={corpus}/sub", "0=sub/a.parquet and b=a.parquet are the same file"),
         ("gs://bucket/a.tar", "must be a path, file:// or s3://"),
         ("s3://", "must begin with a bucket"),
     ],
@@ -102,6 +104,119 @@ def test_no_permission(corpus, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: "00001" not in path and allowed(path, mode))
     with pytest.raises(ValueError, match=r"no permission to read .*00001\.tar"):
         expand_input(str(corpus))
+
+
+def test_a_file_that_links_lead_to_is_one_shard(corpus, tmp_path):
+    expected = names(corpus)
+    (corpus / "self").symlink_to(".")
+    (corpus / "again").symlink_to("sub")
+    (corpus / "a-link.tar").symlink_to("00000.tar")
+    assert names(corpus) == expected
+    assert names(corpus / "s*/*") == ["sub/a.parquet", "sub/b.tar"]
+    assert names(corpus / "*.tar") == ["00000.tar", "00001.tar", "00010.tar"]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/far.tar").touch()
+    (corpus / "outside").symlink_to(tmp_path / "elsewhere")
+    assert names(corpus) == sorted([*expected, "outside/far.tar"])
+    assert names(corpus / "a-link.tar") == ["a-link.tar"]
+    (tmp_path / "latest").symlink_to(corpus)
+    assert names(tmp_path / "latest") == names(corpus)
+
+
+def test_a_link_that_leads_nowhere_is_said(corpus):
+    (corpus / "gone.tar").symlink_to("/no/such/file.tar")
+    with pytest.raises(ValueError, match=r"gone\.tar is a link to /no/such/file\.tar"):
+        expand_input(str(corpus))
+
+
+def test_names_that_are_not_utf8(corpus):
+    odd = os.fsencode(corpus) + b"/caf\xe9"
+    Path(os.fsdecode(odd + b".txt")).touch()
+    assert names(corpus)[0] == "00000.tar"
+    Path(os.fsdecode(odd + b".tar")).touch()
+    for spec in (str(corpus), os.fsdecode(odd + b".tar")):
+        with pytest.raises(ValueError, match="must be UTF-8") as error:
+            expand_input(spec)
+        str(error.value).encode()
+
+
+def test_what_is_no_file_is_no_shard(corpus):
+    os.mkfifo(corpus / "_tmp/pipe.tar")
+    assert names(corpus)[0] == "00000.tar"
+    os.mkfifo(corpus / "pipe.tar")
+    with pytest.raises(ValueError, match=r"pipe\.tar is no file"):
+        expand_input(str(corpus))
+    with pytest.raises(ValueError, match="no such file or folder"):
+        expand_input(str(corpus / "pipe.tar"))
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.TGZ", "sub/x.tar.zst", "x.tbz2"])
+def test_compressed_tars_are_not_skipped_in_silence(corpus, name):
+    (corpus / name).touch()
+    with pytest.raises(ValueError, match=r"is compressed and cannot be read; unpack it"):
+        expand_input(str(corpus))
+    assert len(names(corpus / "*.tar")) == 3
+
+
+@pytest.mark.parametrize("folder", ["x[1]", "{a,b}", "{0..3}", "what?", "*"])
+def test_a_name_that_exists_is_no_pattern(corpus, folder):
+    (corpus / "sub").rename(corpus / folder)
+    assert names(corpus / folder) == ["a.parquet", "b.tar"]
+    assert names(corpus / folder / "b.tar") == ["b.tar"]
+    assert names(corpus / folder / "*.tar") == names(corpus / folder / "{b,b}.tar") == ["b.tar"]
+
+
+def test_results_of_a_run_are_no_samples(corpus):
+    for name in ("run.json", "scores/0.parquet", "shards/0.tar"):
+        (corpus / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / "out" / name).touch()
+    for spec in (corpus, corpus / "out"):
+        with pytest.raises(ValueError, match=r"holds the results of a run in .*out; name shards"):
+            expand_input(str(spec))
+    assert names(corpus / "out/shards") == ["0.tar"]
+
+
+def test_an_output_that_would_be_input_is_refused(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(corpus)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    (tmp_path / "link").symlink_to(corpus)
+    inside = [
+        (corpus, corpus / "out"),
+        (corpus, corpus),
+        (corpus / "**", corpus / "out"),
+        (corpus / "**/*.tar", corpus / "a/b"),
+        (corpus / "*/*/*.parquet", corpus / "out"),
+        (tmp_path / "link", corpus / "out"),
+        (corpus, tmp_path / "link/out"),
+        (corpus / "{sub,00000.tar}", corpus / "sub/out"),
+        (f"{tmp_path}/other.tar::b={corpus}", corpus / "out"),
+        ("sub", "sub/out"),
+        ("s3://bucket/in", "s3://bucket/in/out"),
+    ]
+    for spec, out in inside:
+        with pytest.raises(ValueError, match=r"lies inside input="):
+            check_output(str(spec), str(out))
+    apart = [
+        (corpus, tmp_path / "out"),
+        (corpus, f"{corpus}-out"),
+        (corpus, corpus / "_out"),
+        (corpus / "*.tar", corpus / "out"),
+        (corpus / "{00000..00001}.tar", corpus / "out"),
+        (corpus, "s3://bucket/out"),
+        ("s3://bucket/in", "s3://bucket/in-out"),
+    ]
+    for spec, out in apart:
+        check_output(str(spec), str(out))
+
+
+def test_an_absolute_input_means_the_same_elsewhere(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(corpus)
+    spec = absolute_input("web=sub::*.tar::s3://bucket/a")
+    assert spec == f"web={corpus}/sub::{corpus}/*.tar::s3://bucket/a"
+    local = absolute_input("web=sub::*.tar")
+    before = names(local)
+    monkeypatch.chdir(tmp_path)
+    assert names(local) == before and absolute_input(local) == local
 
 
 BRACED = ["{0..3}", "{00..10}b", "{8..011}", "{3..1}", "{a,b}{1,2}", "{a,{b,c}d}e", "{a}", "x{,y}", "{-1..2}"]
