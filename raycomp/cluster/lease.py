@@ -5,8 +5,9 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from raycomp.config import LeaseLost
@@ -31,6 +32,7 @@ class Lease:
         return {
             "holder": self.holder,
             "host": socket.gethostname(),
+            "place": find_place(),
             "process": os.getpid(),
             "started": self.started.isoformat(timespec="seconds"),
             "expires": (_now() + timedelta(seconds=self.seconds)).isoformat(timespec="seconds"),
@@ -38,7 +40,10 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost unless the file still names this run."""
-        found = read_lease(self.folder)
+        try:
+            found = read_lease(self.folder)
+        except ValueError as error:
+            raise LeaseLost(f"{error}; nothing more was committed") from error
         if found is None or found["holder"] != self.holder:
             now = f"process {found['process']} on {found['host']}" if found else "nobody"
             raise LeaseLost(f"the lease of {self.folder.uri} went to {now}, so nothing more was committed")
@@ -82,27 +87,52 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
     finally:
         lease.stop.set()
         renewing.join()
-        found = read_lease(folder)
-        if found and found["holder"] == lease.holder:
+        with suppress(LeaseLost):
+            lease.check()
             folder.remove(LEASE)
 
 
-def read_lease(folder: Folder) -> dict[str, Any] | None:
-    """Return the lease in the folder, None where there is none."""
+def find_place() -> str:
+    """Return what tells this process' numbering of processes from any other's: containers share a host name.
+
+    Without ``/proc`` it is the host name.
+    """
     try:
-        return folder.read_json(LEASE)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def read_lease(folder: Folder) -> dict[str, Any] | None:
+    """Return the lease in the folder, None where there is none.
+
+    Raises ValueError where the file is no lease.
+    """
+    try:
+        found = folder.read_json(LEASE)
+        texts = [found[name] for name in ("holder", "host", "place", "started", "expires")]
+        is_lease = all(isinstance(text, str) for text in texts) and isinstance(found["process"], int)
+        is_lease = is_lease and datetime.fromisoformat(found["expires"]).tzinfo is not None
     except FileNotFoundError:
         return None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        is_lease = False
+    if not is_lease:
+        raise ValueError(
+            f"{folder.at(LEASE)}: is no lease of raycomp; remove it if nothing writes in that folder"
+        )
+    return found
 
 
 def _is_over(found: dict[str, Any]) -> bool:
     if datetime.fromisoformat(found["expires"]) < _now():
         return True
-    if found["host"] != socket.gethostname():
+    if found["place"] != find_place():
         return False
     try:
         os.kill(found["process"], 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
         return False

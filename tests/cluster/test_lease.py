@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raycomp.cluster.lease import LEASE, hold_lease
+from raycomp.cluster.lease import LEASE, find_place, hold_lease
 from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
 
@@ -22,10 +23,10 @@ def folder(request, tmp_path) -> Folder:
     return Folder(f"{request.getfixturevalue('bucket')}/{request.node.name}")
 
 
-def plant(folder: Folder, process: int, host: str, expires_s: float) -> None:
+def plant(folder: Folder, process: int, place: str, expires_s: float) -> None:
     expires = (datetime.now(UTC) + timedelta(seconds=expires_s)).isoformat()
-    content = {"holder": "other", "host": host, "process": process, "started": "then", "expires": expires}
-    folder.write_json(content, LEASE)
+    content = {"holder": "other", "host": "elsewhere", "place": place, "process": process}
+    folder.write_json({**content, "started": "then", "expires": expires}, LEASE)
 
 
 def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
@@ -74,12 +75,52 @@ def test_a_lease_that_expired_is_taken_over(folder):
 def test_the_lease_of_a_dead_process_here_is_taken_over_at_once_elsewhere_it_is_not(folder):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    plant(folder, gone.pid, socket.gethostname(), 60)
+    plant(folder, gone.pid, find_place(), 60)
     with hold_lease(folder) as lease:
         lease.check()
     plant(folder, gone.pid, "elsewhere", 60)
     with pytest.raises(ValueError, match=f"process {gone.pid} on elsewhere"), hold_lease(folder):
         pass
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare to make a container with")
+def test_a_container_of_the_same_host_name_cannot_take_the_lease_of_a_live_process(tmp_path):
+    code = (
+        "import sys\n"
+        "from raycomp.cluster.lease import hold_lease\n"
+        "from raycomp.shards.folder import Folder\n"
+        "with hold_lease(Folder(sys.argv[1])):\n"
+        "    print('held')\n"
+    )
+    python = [sys.executable, "-c", code, str(tmp_path)]
+    container = ["unshare", "--pid", "--fork", "--mount-proc", *python]
+    with hold_lease(Folder(str(tmp_path))) as lease:
+        there = subprocess.run(container, capture_output=True, text=True)
+        if "unshare failed" in there.stderr or "Operation not permitted" in there.stderr:
+            pytest.skip(f"no container can be made here: {there.stderr.strip()}")
+        assert "has been writing it" in there.stderr and not there.stdout
+        lease.check()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"holder": "a"}', b'{"expires": "2030-01-01"}'],
+)
+def test_what_is_no_lease_is_said_and_left(tmp_path, content):
+    folder = Folder(str(tmp_path))
+    folder.write_bytes(content, LEASE)
+    with pytest.raises(ValueError, match="is no lease of raycomp; remove it"), hold_lease(folder):
+        pass
+    assert folder.read_bytes(LEASE) == content
+
+
+def test_a_lease_that_is_overwritten_is_lost(tmp_path):
+    folder = Folder(str(tmp_path))
+    with hold_lease(folder) as lease:
+        folder.write_bytes(b"{}", LEASE)
+        with pytest.raises(LeaseLost, match="is no lease"):
+            lease.check()
+    assert folder.exists(LEASE)
 
 
 def test_a_lease_is_renewed_while_it_is_held(folder):
