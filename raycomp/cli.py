@@ -1,17 +1,29 @@
 """The command line: ``raycomp COMMAND [jobs/FILE.py[:VARIANT]] [--set a.b=value ...] --out DIR``.
 
 Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
-over; 130 interrupted.
+over; 130 interrupted; 143 terminated.
 """
 
 import argparse
 import importlib.util
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from raycomp.config import CurateConfig, LeaseLost, NegativesConfig, ProbeConfig, TooMuchBadData, override_all
+from raycomp.config import (
+    CurateConfig,
+    LeaseLost,
+    NegativesConfig,
+    ProbeConfig,
+    Terminated,
+    TooMuchBadData,
+    UserError,
+    override_all,
+)
 
 Config = TypeVar("Config")
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -19,28 +31,69 @@ USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     args = _build_parser().parse_args(argv)
     try:
-        args.run(args)
-    except KeyboardInterrupt:
-        print("raycomp: interrupted; the same command goes on from what is finished", file=sys.stderr)
-        return INTERRUPTED
+        with _ended_by_signals():
+            args.run(args)
+    except KeyboardInterrupt as interrupt:
+        how = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
+        _complain(f"{how}; the same command goes on from what is finished")
+        return interrupt.exit_code if isinstance(interrupt, Terminated) else INTERRUPTED
     except ValueError as error:
-        # A library's own kind, or one that a remote task raised, is our mistake.
-        if type(error) is not ValueError:
+        # A library's own kind, or a plain one that a remote task raised, is our mistake.
+        if type(error) is not ValueError and not isinstance(getattr(error, "cause", error), UserError):
             raise
-        print(f"raycomp: {error}", file=sys.stderr)
+        _complain(getattr(error, "cause", error))
         return USER_ERROR
     except TooMuchBadData as error:
-        print(f"raycomp: {error}", file=sys.stderr)
+        _complain(error)
         return BAD_DATA
     except (OSError, LeaseLost) as error:
         # What failed in a remote task comes wrapped, with its traceback in its words.
-        line = " ".join(str(getattr(error, "cause", error)).split())
-        where = f"out={args.out!r}: " if "out" in args else ""
-        print(f"raycomp: {where}{line}; once that is mended, the same command goes on", file=sys.stderr)
+        _complain(f"{getattr(error, 'cause', error)}; once that is mended, the same command goes on")
         return STORAGE_FAILED
     return 0
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM, which clusters send, and a closed terminal end the block as Ctrl-C does."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise Terminated(number)
+
+    # What was set to be ignored, as nohup does, stays so; only the main thread may set any.
+    is_main = threading.current_thread() is threading.main_thread()
+    signals = [
+        s for s in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(s) == signal.SIG_DFL
+    ]
+    for number in signals:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _complain(error: object) -> None:
+    """Say what went wrong in one line."""
+    print(f"raycomp: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
+
+
+def _tell(text: str) -> None:
+    """Print text that may hold anybody's captions and names."""
+    print(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Return the text with everything escaped that a terminal would obey rather than show."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
+    )
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -113,55 +166,63 @@ def _read_config(args: argparse.Namespace, kind: type[Config]) -> Config:
 def load_job(name: str) -> Any:
     """Return what ``FILE.py:VARIANT`` returns; without a variant, its function ``config``.
 
-    Raises ValueError where there is no such file or function.
+    Raises ValueError where there is no such file or function, or the job itself fails.
     """
     path, _, variant = name.partition(":")
     variant = variant or "config"
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such job file")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if not Path(path).is_file() or Path(path).suffix != ".py":
+        raise ValueError(f"{path}: no such job file; it must be a Python file, FILE.py or FILE.py:VARIANT")
+    spec = importlib.util.spec_from_file_location(f"job_{Path(path).stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not callable(getattr(module, variant, None)):
+    sys.modules[spec.name] = module  # where a dataclass of the job looks its types up
+    try:
+        spec.loader.exec_module(module)
+        make = getattr(module, variant, None)
+        config = make() if callable(make) else None
+    except Exception as error:
+        if type(error) is ValueError:
+            raise
+        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
+    if not callable(make):
         raise ValueError(f"{name}: {path} has no function {variant!r}")
-    return getattr(module, variant)()
+    return config
 
 
 def _curate(args: argparse.Namespace) -> None:
     from raycomp.cluster.curate import curate
 
-    curate(_read_config(args, CurateConfig), args.out)
+    curate(_read_config(args, CurateConfig), args.out, _tell)
 
 
 def _select(args: argparse.Namespace) -> None:
     from raycomp.cluster.curate import select
 
-    select(args.source, _read_settings(args.settings), args.out)
+    select(args.source, _read_settings(args.settings), args.out, _tell)
 
 
 def _plan(args: argparse.Namespace) -> None:
     from raycomp.loops.plan import plan
 
-    print(plan(_read_config(args, CurateConfig)))
+    _tell(plan(_read_config(args, CurateConfig)))
 
 
 def _negatives(args: argparse.Namespace) -> None:
     from raycomp.cluster.negatives import negatives
 
-    negatives(_read_config(args, NegativesConfig), args.out)
+    negatives(_read_config(args, NegativesConfig), args.out, _tell)
 
 
 def _show(args: argparse.Namespace) -> None:
     from raycomp.loops.inspect import show
 
-    print(show(args.source))
+    _tell(show(args.source))
 
 
 def _explain(args: argparse.Namespace) -> None:
     from raycomp.loops.inspect import explain
 
-    print(explain(args.source, args.uid))
+    _tell(explain(args.source, args.uid))
 
 
 def _probe(args: argparse.Namespace) -> None:
@@ -172,10 +233,10 @@ def _probe(args: argparse.Namespace) -> None:
         "composition": probes.probe_composition_of,
         "theory": probes.probe_theory,
     }[args.probe]
-    print(run(override_all(ProbeConfig(), _read_settings(args.settings)), args.out))
+    _tell(run(override_all(ProbeConfig(), _read_settings(args.settings)), args.out))
 
 
 def _demo(args: argparse.Namespace) -> None:
     from raycomp.cluster.demo import demo
 
-    demo(args.out)
+    demo(args.out, say=_tell)

@@ -1,9 +1,14 @@
 """The command line: exit codes, one-line errors, jobs."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from raycomp import cli
-from raycomp.config import CurateConfig, LeaseLost, TooMuchBadData
+from raycomp.config import CurateConfig, LeaseLost, Terminated, TooMuchBadData, UserError
 
 
 @pytest.mark.parametrize(
@@ -13,6 +18,10 @@ from raycomp.config import CurateConfig, LeaseLost, TooMuchBadData
         (["curate", "--set", "align.keep", "--out", "x"], ["DIAL=VALUE"]),
         (["curate", "--set", "input=/no/such/folder", "--out", "x"], ["/no/such/folder"]),
         (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such job file"]),
+        (["curate", "config.yaml", "--out", "x"], ["config.yaml", "must be a Python file"]),
+        (["curate", "broken.py", "--out", "x"], ["broken.py: SyntaxError"]),
+        (["curate", "failing.py", "--out", "x"], ["failing.py: ZeroDivisionError"]),
+        (["curate", "failing.py:imports", "--out", "x"], ["ModuleNotFoundError", "no_such_module"]),
         (["curate", "jobs/real_photos.py:nothing", "--out", "x"], ["no function 'nothing'"]),
         (["show", "/no/such/folder"], ["there is no run.json"]),
         (["select", "/no/such/folder", "--out", "x"], ["no finished run"]),
@@ -20,6 +29,11 @@ from raycomp.config import CurateConfig, LeaseLost, TooMuchBadData
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text("input: a")
+    (tmp_path / "broken.py").write_text("def config(:\n")
+    (tmp_path / "failing.py").write_text(
+        "def config():\n    return 1 / 0\ndef imports():\n    import no_such_module\n"
+    )
     (tmp_path / "jobs").symlink_to(cli.__file__.replace("raycomp/cli.py", "jobs"))
     assert cli.main(command) == 2
     error = capsys.readouterr().err
@@ -34,7 +48,10 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
         (OSError(28, "No space left on device"), 4),
         (LeaseLost("gone"), 4),
         (KeyboardInterrupt(), 130),
+        (Terminated(signal.SIGTERM), 143),
+        (Terminated(signal.SIGHUP), 129),
         (ValueError("no"), 2),
+        (UserError("no"), 2),
     ],
 )
 def test_exit_codes(error, code, monkeypatch, capsys):
@@ -44,6 +61,57 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     monkeypatch.setattr(cli, "_show", fail)
     assert cli.main(["show", "x"]) == code
     assert capsys.readouterr().err
+
+
+def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
+    code = (
+        "import os, signal, sys, time\n"
+        "from raycomp import cli\n"
+        "def wait(args):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "cli._show = wait\n"
+        "sys.exit(cli.main(['show', 'x']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 143
+    assert done.stderr == "raycomp: terminated; the same command goes on from what is finished\n"
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch):
+    monkeypatch.setattr(cli, "_show", lambda args: os.kill(os.getpid(), signal.SIGHUP))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert cli.main(["show", "x"]) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
+    hostile = "a\x1b[2Jb\u202e\x07\r\ud800 caf\u00e9"
+    monkeypatch.setattr("raycomp.loops.inspect.show", lambda source: hostile)
+    assert cli.main(["show", "x"]) == 0
+    assert capsys.readouterr().out == "a\\x1b[2Jb\\u202e\\x07\\r\\ud800 caf\u00e9\n"
+
+    def fail(source):
+        raise ValueError(hostile)
+
+    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
+    assert cli.main(["show", "x"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_terminal_of_ascii_can_show_anything():
+    code = (
+        "from raycomp import cli\n"
+        "from raycomp.loops import inspect\n"
+        "inspect.show = lambda source: 'caf\\u00e9 \\u72d7'\n"
+        "cli.main(['show', 'x'])\n"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert done.stdout == b"caf\\xe9 \\u72d7\n", done.stderr
 
 
 def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
@@ -64,5 +132,12 @@ def test_a_job_is_a_function_that_returns_a_config(tmp_path):
     )
     assert cli.load_job(str(path)) == CurateConfig(input="a")
     assert cli.load_job(f"{path}:small").align.keep == 0.6
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from raycomp import CurateConfig\n"
+        "@dataclass\nclass Mine:\n    keep: float = 0.6\n"
+        "def config():\n    return CurateConfig(input=str(Mine().keep))\n"
+    )
+    assert cli.load_job(str(path)) == CurateConfig(input="0.6")
     path.write_text("def config():\n    return 3\n")
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2

@@ -9,21 +9,21 @@ from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
 from raycomp.cluster.record import bind_device, close_run, command_line, describe_run
-from raycomp.cluster.runs import Say, digest, open_run, tidy, with_absolute_paths
+from raycomp.cluster.runs import Say, check_input, open_run, tidy, with_absolute_paths
 from raycomp.cluster.score import Job, score
 from raycomp.cluster.session import connect
 from raycomp.config import CurateConfig, changed_dials, from_dict, override_all
-from raycomp.loops.inspect import RUN, list_scores, read_finished
+from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
 from raycomp.models.parser import load_parser
 from raycomp.report.markup import Table
-from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards
+from raycomp.shards.inputs import check_output, expand_input
+from raycomp.shards.paths import RUN, ShardPath, absolute_uri, fingerprint_shards
+from raycomp.shards.runs import digest, identify, list_scores, read_finished
 
 # What ``select`` may change: nothing that a score depends on.
 SELECT_DIALS = (
@@ -50,8 +50,9 @@ def curate(
     """
     folder = Folder(absolute_uri(str(out)))
     config = with_absolute_paths(config)
+    check_output(config.input, folder.uri)
     shards = expand_input(config.input, config.prepare.stored_embeddings)
-    _check_extra_columns(config.extra_columns)
+    check_extra_columns(config.extra_columns)
     check_writable(folder.uri)
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
@@ -88,6 +89,7 @@ def _curate(
         work = Folder(folder.at("work"))
         job = Job(config, spec, shards, folder, work, session, lease.check)
         stats = score(job)
+        check_input(shards, run["fingerprint"]["input"])
         scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
         choice = choose(scores, config, folder, work, lease.check)
         run = close_run({**run, "scores": folder.at("scores")}, config, choice, stats, job.stage_workers)
@@ -112,7 +114,8 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     config = _choose_config(curated["config"], settings)
     check_writable(folder.uri)
     commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}
-    run = describe_run("select", config, {"scores": digest(curated["fingerprint"])}, commands)
+    fingerprint = {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
+    run = describe_run("select", config, fingerprint, commands)
     shards = _same_shards(config, curated)
     if not shards and wants_shards(config, folder):
         raise ValueError(
@@ -133,16 +136,6 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             publish_report(folder, run, config, choice, scores, shards, [])
         lease.check()
         return _finish(folder, run, say)
-
-
-def _check_extra_columns(names: tuple[str, ...]) -> None:
-    """Raise ValueError where an extra column has the name of one that scores have anyway."""
-    taken = [*scores_schema(aligned_schema(1, "float32", ())).names, *SAMPLE_SCHEMA.names]
-    for name in names:
-        if name in taken or names.count(name) > 1:
-            raise ValueError(
-                f"extra_columns={name!r}: must be new names, each once; taken are {', '.join(taken)}"
-            )
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:

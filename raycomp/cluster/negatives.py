@@ -21,7 +21,7 @@ from raycomp.cluster.record import (
     command_line,
     describe_run,
 )
-from raycomp.cluster.runs import Say, digest, open_run, tidy, with_absolute_paths
+from raycomp.cluster.runs import Say, check_input, open_run, tidy, with_absolute_paths
 from raycomp.cluster.session import Session, connect, map_tasks
 from raycomp.cluster.source import ItemSource, read_timed
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
@@ -29,7 +29,6 @@ from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, changed_
 from raycomp.core.prompts import PROMPT_VERSION
 from raycomp.loops.captions import Source, count_captions, list_curated, list_parquet, load_captions
 from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
-from raycomp.loops.inspect import RUN, read_finished
 from raycomp.loops.negatives import Rank, choose_negatives
 from raycomp.loops.replies import read_replies, to_prompt_table
 from raycomp.models.clip import describe_scorer
@@ -46,8 +45,9 @@ from raycomp.schema import (
 )
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.paths import absolute_uri, fingerprint_shards, join_uri
+from raycomp.shards.inputs import check_output, expand_input
+from raycomp.shards.paths import RUN, absolute_uri, fingerprint_shards, join_uri
+from raycomp.shards.runs import digest, identify, read_finished
 from raycomp.shards.scores import read_columns, write_table
 
 # Captions that a ranking actor takes at a time, per thread of a CPU or for a GPU.
@@ -102,8 +102,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     the user can mend.
     """
     folder = Folder(absolute_uri(str(out)))
-    config, sources, fingerprint = _open_input(config)
-    config = with_absolute_paths(config)
+    config, sources, fingerprint = _open_input(with_absolute_paths(config), folder)
     check_writable(folder.uri)
     if config.negatives.rank:
         fingerprint["scorer"] = describe_scorer(config.scorer).fingerprint
@@ -129,6 +128,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             stats = {"negatives": write_all(job)}
             tally = _tally(job)
             _write_exports(job)
+            _check_input(config, fingerprint)
         run = close_negatives(run, stats, job.workers, tally)
         folder.write_bytes(render_negatives(run, tally).encode(), "report.html")
         lease.check()
@@ -148,29 +148,40 @@ def _describe_llm(model: str) -> str:
     return digest([found, files])
 
 
-def _open_input(config: NegativesConfig) -> tuple[NegativesConfig, list[Source], dict[str, Any]]:
+def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, list[Source], dict[str, Any]]:
     """Return the config with the scorer it ranks by, the files of captions, and their fingerprint."""
-    folder = Folder(absolute_uri(config.input))
-    if folder.exists(RUN):
-        run = read_finished(folder.uri)
-        if run["kind"] not in ("curate", "select"):
-            raise ValueError(
-                f"input={config.input!r}: holds {run['kind']}, must hold a curation or a selection"
-            )
-        if config.scorer == ScorerConfig():
-            config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
-        if config.negatives.materialize and not folder.exists("shards"):
-            raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
-        sources = list_curated(run, folder.uri)
-        return (
-            replace(config, input=folder.uri),
-            sources,
-            {"input": digest([run["fingerprint"], run["config"]])},
-        )
-    if config.negatives.materialize or "negclip" in config.negatives.export:
-        raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
-    sources = list_parquet(config.input)
-    return config, sources, {"input": digest(fingerprint_shards(expand_input(config.input)))}
+    folder, run = _read_curation(config.input)
+    if run is None:
+        if config.negatives.materialize or "negclip" in config.negatives.export:
+            raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
+        check_output(config.input, out.uri)
+        sources = list_parquet(config.input)
+        return config, sources, {"input": digest(fingerprint_shards(expand_input(config.input)))}
+    if config.scorer == ScorerConfig():
+        config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
+    if config.negatives.materialize and not folder.exists("shards"):
+        raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
+    return config, list_curated(run, folder.uri), {"input": identify(run)}
+
+
+def _read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
+    """Return the folder that the input is, and the curation or selection in it; none where it has none."""
+    folder = Folder(spec)
+    if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
+        return folder, None
+    run = read_finished(folder.uri)
+    if run["kind"] not in ("curate", "select"):
+        raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
+    return folder, run
+
+
+def _check_input(config: NegativesConfig, fingerprint: dict[str, Any]) -> None:
+    """Raise ValueError where the captions' files are no longer those that the run began with."""
+    _, run = _read_curation(config.input)
+    if run is None:
+        check_input(expand_input(config.input), fingerprint["input"])
+    elif identify(run) != fingerprint["input"]:
+        raise ValueError(f"input={config.input!r}: holds another run than when this one began; begin anew")
 
 
 def write_all(job: Job) -> Stats:

@@ -15,23 +15,16 @@ from raycomp.cluster.choose import Choice
 from raycomp.cluster.lease import LEASE
 from raycomp.cluster.progress import DEVICE, ON_SCORERS, name_bottleneck
 from raycomp.cluster.waves import Stats
-from raycomp.config import CurateConfig, NegativesConfig, flatten, to_dict
+from raycomp.config import CurateConfig, NegativesConfig, to_dict
 from raycomp.core.metrics import auc
-from raycomp.loops.inspect import RUN
 from raycomp.loops.select import describe_shortage
 from raycomp.report.negatives import Tally
 from raycomp.schema import KEPT, NO_PHRASE, OK
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import RUN
+from raycomp.shards.runs import bound_dials, read_run
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
-# No result depends on these.
-_FREE = (
-    "cluster.",
-    "waves.",
-    "scorer.batch_size",
-    "max_bad_fraction",
-    *(f"llm.{name}" for name in ("url", "tries", "engines", "timeout_s", "patience_s")),
-)
 
 
 def now() -> str:
@@ -59,21 +52,20 @@ def describe_run(
     }
 
 
-def read_run(folder: Folder) -> dict[str, Any] | None:
-    """Return the folder's run.json, None where there is none.
+def find_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where it is empty.
 
     Raises ValueError where the folder holds something else.
     """
     try:
-        if folder.exists(RUN):
-            return folder.read_json(RUN)
+        run = read_run(folder)
         names = [name for name in folder.list_names() if name != LEASE]
     except OSError as error:
         line = " ".join(str(error).split())
         raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
-    if names:
+    if names and run is None:
         raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
-    return None
+    return run
 
 
 def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
@@ -84,7 +76,7 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     for read in (
         lambda r: {"kind": r["kind"]},
         lambda r: r["fingerprint"],
-        lambda r: _bound(r["config"]),
+        lambda r: bound_dials(r["config"]),
         lambda r: {name: r["versions"].get(name) for name in versions},
     ):
         a, b = read(previous), read(json.loads(json.dumps(run)))
@@ -109,11 +101,6 @@ def bind_device(folder: Folder, run: dict[str, Any], device: str) -> dict[str, A
     run = {**run, "device": device}
     folder.write_json(run, RUN)
     return run
-
-
-def _bound(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the dials by path that results depend on, as json reads them back."""
-    return {path: value for path, value in flatten(config) if not path.startswith(_FREE)}
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:

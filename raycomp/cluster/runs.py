@@ -1,17 +1,16 @@
 """What every command that writes results does around its work: begin or go on, and tidy up."""
 
-import hashlib
-import json
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from raycomp.cluster.record import read_run, refuse_other
+from raycomp.cluster.record import find_run, refuse_other
 from raycomp.config import override_all
-from raycomp.loops.inspect import RUN
 from raycomp.shards.files import remove_temporary_files
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import absolute_uri
+from raycomp.shards.inputs import absolute_input
+from raycomp.shards.paths import RUN, ShardPath, absolute_uri, fingerprint_shards
+from raycomp.shards.runs import digest
 
 Say = Callable[[str], None]
 Config = TypeVar("Config")
@@ -19,8 +18,8 @@ Config = TypeVar("Config")
 
 def open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | None:
     """Begin ``run`` in the folder, or go on with it; return it if it is finished already."""
-    previous = read_run(folder)
-    if previous:
+    previous = find_run(folder)
+    if previous is not None:
         refuse_other(previous, run, folder)
         if previous["status"] == "finished":
             tidy(folder)  # it may have been killed just before it did
@@ -38,12 +37,19 @@ def tidy(folder: Folder) -> None:
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the config with a model and weights that are files named so that every worker finds them."""
+    """Return the config with its input, and a model, weights or parser that are files, named by whole paths:
+    they then mean the same to every worker and from every working folder."""
     names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
     files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
-    return override_all(config, files)
+    if os.sep in config.parser.name:
+        files["parser.name"] = absolute_uri(config.parser.name)
+    return override_all(config, {**files, "input": absolute_input(config.input)})
 
 
-def digest(content: Any) -> str:
-    """Return the SHA-256 of what json can hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def check_input(shards: list[ShardPath], digest_before: str) -> None:
+    """Raise ValueError where a shard is no longer the file that it was when the run began."""
+    if digest(fingerprint_shards(shards)) != digest_before:
+        raise ValueError(
+            "input: was changed while the run read it, so its results are of no one input; nothing was "
+            "published: name another folder, or empty this one, and run again"
+        )

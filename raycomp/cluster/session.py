@@ -2,13 +2,16 @@
 
 import logging
 import os
+import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import ray
 from ray.data import DataContext
@@ -25,6 +28,13 @@ Result = TypeVar("Result")
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
 _MOST_WAITING = 64
+# A cluster that is there answers within seconds, and a busy machine starts its own within half a minute.
+_JOIN_S = 60.0
+_START_S = 180.0
+_LONGEST_SOCKET = 107
+# What Ray adds to its temporary folder, but for the process' number.
+_SOCKET = "/ray/session_0000-00-00_00-00-00_000000_/sockets/plasma_store"
+_LEAST_TMPDIR_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -102,13 +112,80 @@ def _start(config: ClusterConfig) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = config.address or os.environ.get("RAY_ADDRESS")
     if address:
-        ray.init(address=address, **quiet)
+        nobody = f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s"
+        with _at_most(_JOIN_S, nobody), _keep_signals():
+            try:
+                ray.init(address=address, **quiet)
+            except ConnectionError as error:
+                raise ValueError(nobody) from error
         return
     needed = _CPUS_PER_CPU_SCORER * (config.scorers or 1) + _CPUS_FOR_TASKS
     num_cpus = config.num_cpus or max(os.cpu_count() or 1, needed)
     if num_cpus < needed:
         raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many scorers")
-    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+    folder = check_temporary_folder()
+    late = f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
+    with _at_most(_START_S, late), _keep_signals():
+        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+
+
+def check_temporary_folder() -> str:
+    """Return where Ray keeps its sockets, logs and spilled objects.
+
+    Raises ValueError where that has too long a name or too little room: Ray would fail, or wait for ever.
+    """
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    named = f"RAY_TMPDIR={folder!r}" if os.environ.get("RAY_TMPDIR") else f"TMPDIR={folder!r}"
+    longest = _LONGEST_SOCKET - len(f"{_SOCKET}{os.getpid()}")
+    if len(os.fsencode(folder)) > longest:
+        raise ValueError(
+            f"{named}: must have at most {longest} letters, or the names of Ray's sockets below it are too "
+            f"long; set RAY_TMPDIR to a shorter folder"
+        )
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise ValueError(f"{named}: cannot be used: {error}") from error
+    if free < _LEAST_TMPDIR_BYTES:
+        raise ValueError(
+            f"{named}: has {free / 1e6:,.0f} MB free, must have at least {_LEAST_TMPDIR_BYTES / 1e6:,.0f} MB "
+            f"for what Ray keeps there; set RAY_TMPDIR to a folder with room"
+        )
+    return folder
+
+
+class _Late(BaseException):
+    """Time is up. No ``Exception``, for Ray takes those for one more failed try."""
+
+
+@contextmanager
+def _at_most(seconds: float, late: str) -> Iterator[None]:
+    """Raise ValueError saying ``late`` once the block has taken so long; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise _Late
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _Late as error:
+        raise ValueError(late) from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _keep_signals() -> Iterator[None]:
+    """Put back how SIGTERM ends this program: Ray sets a way of its own, which dies in native code."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def _settle_data_context() -> None:

@@ -42,6 +42,7 @@ _STORAGE_FAILED = re.compile(
     r"The above exception was the direct cause of the following exception:$",
     re.MULTILINE,
 )
+_USER_FAILED = re.compile(r"^raycomp\.config\.check\.UserError: (.+)$", re.MULTILINE)
 _COUNTERS = ("seconds", "offered", "statuses", "faults")
 _RECEIPT = pa.schema(
     [
@@ -156,14 +157,16 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
 def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
     """Run a dataset, yield its receipts block by block.
 
-    Raises OSError where a stage's storage failed: Ray Data tells a stage's errors by their traceback alone.
+    Raises OSError where a stage's storage failed and ValueError where the user can mend what did: Ray Data
+    tells a stage's errors by their traceback alone.
     """
     try:
         for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             yield receipts.to_pylist()
     except UserCodeException as error:
-        said = _STORAGE_FAILED.search(str(error))
-        if said:
+        if said := _USER_FAILED.search(str(error)):
+            raise ValueError(said[1]) from error
+        if said := _STORAGE_FAILED.search(str(error)):
             raise OSError(said[1]) from error
         raise
 

@@ -9,7 +9,7 @@ from raycomp.config.change import (
     override_all,
     to_dict,
 )
-from raycomp.config.check import LeaseLost, TooMuchBadData
+from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.curate import (
     AGGREGATES,
     PRECISIONS,
@@ -53,7 +53,9 @@ __all__ = [
     "ProbeConfig",
     "ScorerConfig",
     "SelectConfig",
+    "Terminated",
     "TooMuchBadData",
+    "UserError",
     "WavesConfig",
     "WritingConfig",
     "changed_dials",

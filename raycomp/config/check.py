@@ -3,6 +3,19 @@
 from typing import Any
 
 
+class UserError(ValueError):
+    """What the user can mend, where a worker finds it: a plain ValueError from there is our own mistake."""
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal, by number, asked the process to end; like an interrupt, but for the exit code."""
+
+    @property
+    def exit_code(self) -> int:
+        """What shells and clusters expect of a process that ended so: 143 after SIGTERM."""
+        return 128 + self.args[0]
+
+
 class TooMuchBadData(Exception):
     """More rows without an alignment than ``max_bad_fraction`` allows."""
 

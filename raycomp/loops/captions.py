@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from raycomp.loops.inspect import list_scores
 from raycomp.loops.tables import OTHERS
 from raycomp.schema import (
     ALIGNED_STATUSES,
@@ -21,8 +19,9 @@ from raycomp.schema import (
     UID,
 )
 from raycomp.shards.inputs import expand_input
-from raycomp.shards.paths import join_uri, resolve
-from raycomp.shards.scores import read_columns, read_matching
+from raycomp.shards.paths import join_uri
+from raycomp.shards.runs import list_scores
+from raycomp.shards.scores import read_columns, read_matching, read_schema
 
 # A caption is compared with so many others of its image.
 _MOST_OTHERS = 16
@@ -57,11 +56,7 @@ def list_parquet(spec: str) -> list[Source]:
 
 
 def _check_columns(uri: str) -> None:
-    filesystem, path = resolve(uri)
-    try:
-        schema = pq.read_schema(filesystem.open_input_file(path))
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"input={uri!r}: is no Parquet file") from error
+    schema = read_schema(uri)
     texts = {
         field.name
         for field in schema
@@ -116,8 +111,7 @@ def count_captions(source: Source) -> int | None:
 
 def _read(source: Source) -> pa.Table:
     """Read the columns that matter of those that the file has."""
-    filesystem, path = resolve(source.uri)
-    names = pq.read_schema(filesystem.open_input_file(path)).names
+    names = read_schema(source.uri).names
     return read_columns(
         source.uri, [name for name in (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS) if name in names]
     )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -9,38 +10,20 @@ from raycomp.config import CurateConfig, from_dict
 from raycomp.core.selection import Threshold
 from raycomp.loops.select import Gates, corpus_columns, judge
 from raycomp.schema import (
+    ALIGNED_STATUSES,
     ALIGNMENT,
     CAPTION,
     IMAGE_EMBEDDING,
     KEPT,
     PHRASES,
+    POSITION,
+    SHARD,
+    STATUS,
     STATUSES,
     UID,
 )
-from raycomp.shards.folder import Folder
-from raycomp.shards.paths import join_uri
+from raycomp.shards.runs import list_scores, read_finished
 from raycomp.shards.scores import read_columns
-
-RUN = "run.json"
-
-
-def read_finished(source: str) -> dict[str, Any]:
-    """Return run.json of the run in ``source``; ValueError where there is no finished one."""
-    folder = Folder(source)
-    if not folder.exists(RUN):
-        raise ValueError(f"{source}: holds no finished run, there is no {RUN}")
-    run = folder.read_json(RUN)
-    if run["status"] != "finished":
-        raise ValueError(f"{source}: the run has not finished; the same command goes on with it")
-    return run
-
-
-def list_scores(run: dict[str, Any], source: str) -> list[str]:
-    """Return the scores files of a run in the order of its shards; ``source`` may have been moved."""
-    folder = Folder(run["scores"])
-    if not folder.exists():
-        folder = Folder(join_uri(source, "scores"))
-    return [folder.at(name) for name in sorted(folder.list_names(), key=lambda name: int(name.split(".")[0]))]
 
 
 def show(source: str) -> str:
@@ -61,18 +44,30 @@ def _percent(part: int, whole: int) -> str:
 def explain(source: str, uid: str) -> str:
     """Return every score, gate, value and threshold of one sample of the run in ``source``.
 
-    Raises ValueError where there is no finished run or no such uid.
+    A bad row or a duplicate may have the uid of one that was scored: that one is told whole, where the others
+    stand in a line. Raises ValueError where there is no finished run or no such uid.
     """
     run = read_finished(source)
     if run["kind"] not in ("curate", "select"):
         raise ValueError(f"{source}: holds {run['kind']}; only samples of a curation can be explained")
     config, gates = from_dict(CurateConfig(), run["config"]), Gates.from_dict(run["gates"])
-    for uri in list_scores(run, source):
-        row = pc.index(read_columns(uri, [UID])[UID], uid.lower()).as_py()
-        if row >= 0:
-            table = read_columns(uri).slice(row, 1)
-            return "\n".join(_tell(table, config, gates))
-    raise ValueError(f"{uid}: no such uid in {source}")
+    found = [
+        (uri, row)
+        for uri in list_scores(run, source)
+        for row in np.flatnonzero(pc.equal(read_columns(uri, [UID])[UID], uid.lower()).to_numpy())
+    ]
+    if not found:
+        raise ValueError(f"{uid}: no such uid in {source}")
+    tables = [read_columns(uri).slice(int(row), 1) for uri, row in found]
+    told = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
+    others = [table for table in tables if table is not told]
+    return "\n".join([*_tell(told, config, gates), *map(_tell_other, others)])
+
+
+def _tell_other(table: pa.Table) -> str:
+    """Return where another row of the same uid stands; ``table`` has one row."""
+    shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
+    return f"the same uid again: {shard}, row {position}: {status}"
 
 
 def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:

@@ -11,7 +11,6 @@ from raycomp.benchmarks.read import read_benchmark
 from raycomp.config import NegativesConfig, ProbeConfig, ScorerConfig, from_dict, to_dict
 from raycomp.core.probe import swap_conjuncts
 from raycomp.loops.captions import list_curated, load_captions, read_aligned
-from raycomp.loops.inspect import list_scores, read_finished
 from raycomp.loops.overlap import format_overlap, measure_overlap
 from raycomp.loops.overlap_plot import draw_overlap
 from raycomp.loops.probe import PARAPHRASE, format_probe, probe_composition
@@ -24,6 +23,7 @@ from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import absolute_uri
+from raycomp.shards.runs import identify, list_scores, read_finished, read_run
 from raycomp.shards.scores import read_columns
 
 
@@ -85,7 +85,7 @@ def probe_composition_of(config: ProbeConfig, out: str) -> str:
     parser = load_parser(written.parser.name)
     for row, phrases in zip(rows, parser.parse([row[CAPTION] for row in rows]), strict=True):
         row[PARAPHRASE] = swap_conjuncts(row[CAPTION], phrases)
-    images = _add_curated(rows, written, scorer)
+    images = _add_curated(rows, written, run["fingerprint"]["input"], scorer)
     clip, tokenize = Clip(scorer), load_tokenizer(scorer)
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -103,16 +103,17 @@ def _read_rows(source: str) -> list[dict[str, Any]]:
 
 
 def _add_curated(
-    rows: list[dict[str, Any]], written: NegativesConfig, scorer: ScorerConfig
+    rows: list[dict[str, Any]], written: NegativesConfig, made_of: str, scorer: ScorerConfig
 ) -> np.ndarray | None:
     """Give rows another caption of their image, where there is one, as a paraphrase.
 
+    ``made_of`` identifies the curation behind the negatives; where another lies there, none is followed.
     Returns the images' embeddings if ``scorer`` made them, else None.
     """
     folder = Folder(absolute_uri(written.input))
-    if not folder.exists("run.json"):
+    run = read_run(folder)
+    if run is None or identify(run) != made_of:
         return None
-    run = read_finished(folder.uri)
     others = {
         uid: texts[0]
         for source in list_curated(run, folder.uri)

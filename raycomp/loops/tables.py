@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.models.parser import MAX_CHARACTERS
+from raycomp.schema import PIXELS, SAMPLE_SCHEMA, SCORE, aligned_schema, scores_schema
 
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"
@@ -14,6 +15,19 @@ FAULTS = "faults"
 OTHERS = "others"
 SHUFFLED_ALIGNMENT = "shuffled_alignment"
 SECONDS = "seconds_"
+_TRAVELLING = (TOKENS, COUNTERFACTUALS, FAULTS, OTHERS, SHUFFLED_ALIGNMENT)
+
+
+def check_extra_columns(names: tuple[str, ...]) -> None:
+    """Raise ValueError where an extra column has the name of one that a row has anyway."""
+    columns = scores_schema(aligned_schema(1, "float32", ())).names
+    taken = dict.fromkeys([*columns, *SAMPLE_SCHEMA.names, PIXELS, SCORE, *_TRAVELLING])
+    for name in names:
+        if name in taken or name.startswith(SECONDS) or names.count(name) > 1:
+            raise ValueError(
+                f"extra_columns={name!r}: must be new names, each once; taken are {SECONDS}* and "
+                f"{', '.join(taken)}"
+            )
 
 
 def readable(text: str) -> str:

@@ -26,7 +26,8 @@ _RESULTS = ("scores", "subset", "negatives")
 
 def absolute_input(spec: str) -> str:
     """Return an input spec with every relative path made absolute, so that it means the same everywhere."""
-    return "::".join(f"{name}{absolute_uri(pattern)}" for name, pattern in map(_part, spec.split("::")))
+    parts = map(_part, spec.split("::"))
+    return "::".join(name + (pattern and absolute_uri(pattern)) for name, pattern in parts)
 
 
 def _part(part: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
+from raycomp.cli import main
+from raycomp.cluster.score import score
 from raycomp.config import (
     AttributeConfig,
     ClusterConfig,
@@ -22,7 +25,7 @@ from raycomp.config import (
     TooMuchBadData,
     WavesConfig,
 )
-from raycomp.loops.inspect import explain, list_scores, show
+from raycomp.loops.inspect import explain, show
 from tests.cluster.corpus import write_bad_shards, write_world_shards
 
 pytestmark = pytest.mark.ray
@@ -245,12 +248,89 @@ def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, r
     assert not (tmp_path / "out/shards").exists()
 
 
-def test_scores_are_listed_in_the_order_of_shards(tmp_path):
-    for ordinal in (2, 10, 99_999, 100_000, 100_001):
-        (tmp_path / "scores").mkdir(exist_ok=True)
-        (tmp_path / f"scores/{ordinal:05d}.parquet").touch()
-    listed = list_scores({"scores": str(tmp_path / "scores")}, str(tmp_path))
-    assert [int(Path(uri).stem) for uri in listed] == [2, 10, 99_999, 100_000, 100_001]
+def test_a_moved_curation_is_its_own(curated, tmp_path):
+    """Where it lay lies another one now, of the same photos under other nonces."""
+    config, out, _ = curated
+    settings = {"align.keep": "0.6", "attribute.keep": "0.4"}
+    first = raycomp.select(str(out), settings, str(tmp_path / "first"))
+    shutil.copytree(out, tmp_path / "here")
+    run = json.loads((tmp_path / "here/run.json").read_text())
+    (tmp_path / "here/run.json").write_text(json.dumps({**run, "scores": str(tmp_path / "here/scores")}))
+    (tmp_path / "here").rename(tmp_path / "moved")
+    raycomp.curate(raycomp.override(config, "nonce.seed", 5), str(tmp_path / "here"))
+    again = raycomp.select(str(tmp_path / "moved"), settings, str(tmp_path / "again"))
+    assert again["gates"] == first["gates"]
+    assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "first", "subset", "shards")
+
+
+def test_input_that_changes_while_it_is_read_is_never_published(curated, tmp_path, monkeypatch):
+    config, _, _ = curated
+    shutil.copytree(config.input, tmp_path / "in")
+    shards = sorted((tmp_path / "in").iterdir())
+
+    def replace_input(job):
+        stats = score(job)
+        shards[0].write_bytes(shards[1].read_bytes())
+        return stats
+
+    monkeypatch.setattr("raycomp.cluster.curate.score", replace_input)
+    changed = raycomp.override(config, "input", str(tmp_path / "in"))
+    with pytest.raises(ValueError, match="was changed while the run read it"):
+        raycomp.curate(changed, str(tmp_path / "out"))
+    assert not (tmp_path / "out/shards").exists() and not (tmp_path / "out/subset").exists()
+    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "running"
+
+
+def test_results_go_nowhere_into_the_input(curated, tmp_path):
+    config, _, _ = curated
+    with pytest.raises(ValueError, match="lies inside input="):
+        raycomp.curate(config, f"{config.input}/out")
+    assert not Path(f"{config.input}/out").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["shuffled_alignment", "tokens", "pixels", "seconds_x", "faults", "counterfactuals", "others"]
+)
+def test_an_extra_column_cannot_take_the_place_of_another(curated, tmp_path, name):
+    config, _, _ = curated
+    with pytest.raises(ValueError, match=f"extra_columns='{name}': must be new names"):
+        raycomp.curate(raycomp.override(config, "extra_columns", f"fine,{name}"), str(tmp_path / "out"))
+
+
+def test_a_relative_input_means_the_same_from_another_folder(curated, tmp_path, monkeypatch):
+    config, out, _ = curated
+    monkeypatch.chdir(Path(config.input).parent)
+    relative = raycomp.override(config, "input", Path(config.input).name)
+    assert raycomp.curate(relative, str(out))["config"]["input"] == config.input
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="no such file or folder"):
+        raycomp.curate(relative, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_damaged_scores_are_the_users_to_mend(curated, tmp_path, damage, capsys):
+    _, out, _ = curated
+    shutil.copytree(out, tmp_path / "copy")
+    path = tmp_path / "copy/scores/00001.parquet"
+    path.write_bytes(path.read_bytes()[:-200])
+    if damage == "gone":
+        path.unlink()
+    for command in (
+        ["select", "--out", str(tmp_path / "again")],
+        ["negatives", "--out", str(tmp_path / "n")],
+    ):
+        where = [str(tmp_path / "copy")] if command[0] == "select" else ["--set", f"input={tmp_path}/copy"]
+        assert main([*command, *where]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and ("00001.parquet: is damaged" in said or "wrote 3" in said)
+
+
+def test_explain_tells_the_row_that_was_scored(bad):
+    """A corrupt image and a good one share a uid."""
+    out, _, _ = bad
+    text = explain(str(out), "ab" * 16)
+    assert "02-duplicates.tar" in text.splitlines()[2] and "corrupt" not in text.splitlines()[0]
+    assert text.splitlines()[-1] == "the same uid again: 04-own-uid.tar, row 0: duplicate_uid"
 
 
 def test_explain_tells_a_samples_way(curated):

@@ -6,10 +6,11 @@ from collections import Counter
 import pytest
 
 from raycomp.cluster.record import bind_device, describe_phases, describe_run, describe_stages, refuse_other
+from raycomp.cluster.runs import open_run
 from raycomp.cluster.waves import Stats
 from raycomp.config import CurateConfig
-from raycomp.loops.inspect import RUN
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import RUN
 
 WORKERS = {"read": 4, "decode": 4, "parse": 4, "image": 2, "text": 2, "attribute": 2, "device": 2, "write": 4}
 
@@ -81,3 +82,12 @@ def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
     bind_device(folder, {"status": "running"}, "gpu")
     with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
         bind_device(folder, {"status": "running"}, "cpu")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"5"])
+def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, content):
+    folder = Folder(str(tmp_path))
+    folder.write_bytes(content, RUN)
+    with pytest.raises(ValueError, match=r"run\.json: "):
+        open_run(folder, describe_run("curate", CurateConfig(), {}, {}), print)
+    assert folder.read_bytes(RUN) == content

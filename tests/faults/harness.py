@@ -59,9 +59,9 @@ class Run:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def interrupt(self) -> tuple[int, str]:
-        """Interrupt the driver, as Ctrl-C does; return the exit code and what was said on stderr."""
-        os.kill(self.process.pid, signal.SIGINT)
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send the driver a signal, as Ctrl-C or a cluster does; return the exit code and its stderr."""
+        os.kill(self.process.pid, number)
         return self.wait()
 
     def kill_worker(self, name: str) -> str:
@@ -100,7 +100,7 @@ def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Ite
         *more,
     ]
     # A shell's background jobs are born deaf to Ctrl-C.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "raycomp", "curate"]
+    command = ["env", "--default-signal=INT,TERM,HUP", sys.executable, "-m", "raycomp", "curate"]
     process = subprocess.Popen(
         [*command, *(f"--set={dial}" for dial in dials), "--out", out],
         stdout=subprocess.PIPE,

@@ -1,5 +1,6 @@
 """A driver that is killed at any moment, and started again."""
 
+import signal
 import time
 from contextlib import ExitStack
 
@@ -93,28 +94,34 @@ def test_two_kills_and_their_leftovers_change_no_byte(calm, out):
     finish(config, out, expected)
 
 
-def interrupt_after(calm, out: Folder, moment: str, delay_s: float) -> None:
-    """Interrupt a run some time after a moment, and see that it says so."""
+ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+
+
+def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: float) -> None:
+    """End a run by a signal some time after a moment, and see that it says so."""
+    expected, word = ENDS[number]
     with start(calm[0], out.uri) as run:
         until = time.monotonic() + delay_s
         assert run.wait_for(lambda: MOMENTS[moment](out) and time.monotonic() >= until)
         reached = tell_progress(out)
-        code, said = run.interrupt()
-    tell("interrupted", reached, f"exit {code}: {said.strip()}")
-    assert code == 130 and said.startswith("raycomp: interrupted") and said.count("\n") == 1, said
+        code, said = run.end(number)
+    tell(f"{word} ({number.name})", reached, f"exit {code}: {said.strip()}")
+    assert code == expected and said.startswith(f"raycomp: {word}") and said.count("\n") == 1, said
     assert not out.exists("lease.json")
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bytes(calm, out):
-    interrupt_after(calm, out, "a first wave is aligned", 0.0)
+def test_an_interrupted_and_terminated_run_goes_on_to_the_same_bytes(calm, out):
+    end_after(calm, out, signal.SIGINT, "a first wave is aligned", 0.0)
+    end_after(calm, out, signal.SIGTERM, "a first wave is attributed", 0.0)
     finish(calm[0], out, calm[1])
 
 
 @pytest.mark.chaos
-def test_interrupts_at_any_time_change_no_byte(calm, out):
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
+def test_signals_at_any_time_change_no_byte(calm, out, number):
     random = seeded(4)
     for moment in list(MOMENTS)[:-3]:  # the last are too close to the end
-        interrupt_after(calm, out, moment, random.uniform(0, 0.3))
+        end_after(calm, out, number, moment, random.uniform(0, 0.3))
     finish(calm[0], out, calm[1])
 
 

@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raycomp.config import UserError
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.shards.scores import join_tables, read_columns, write_table
+from raycomp.shards.scores import join_tables, read_columns, read_matching, read_schema, write_table
 
 NUM_ROWS = 500
 SCHEMA = scores_schema(aligned_schema(8, "float32"))
@@ -87,3 +88,36 @@ def test_tables_joined_are_the_rows_in_order(tmp_path):
     assert joined["uid"].to_pylist() == [f"{count}-{i}" for count in (3, 5) for i in range(count)]
     assert joined.schema.equals(schema)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("cut", [0, 3, 100, -1, -5, -200])
+def test_a_damaged_file_is_said_in_one_line(table, tmp_path, cut):
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, SCHEMA)
+    whole = (tmp_path / "0.parquet").read_bytes()
+    (tmp_path / "0.parquet").write_bytes(whole[:cut])
+    for read in (read_columns, read_schema, lambda u: read_matching(u, ["uid"], "shard", "00000.tar")):
+        with pytest.raises(UserError, match=r"0\.parquet: is damaged or no Parquet file") as error:
+            read(uri)
+        assert "\n" not in str(error.value)
+
+
+def test_damage_inside_is_no_fault_of_the_storage(table, tmp_path):
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, SCHEMA)
+    data = bytearray((tmp_path / "0.parquet").read_bytes())
+    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
+    (tmp_path / "0.parquet").write_bytes(data)
+    with pytest.raises(UserError, match="is damaged"):
+        read_columns(uri)
+    with pytest.raises(FileNotFoundError):
+        read_columns(str(tmp_path / "none.parquet"))
+
+
+def test_a_column_that_is_missing_is_named(table, tmp_path):
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, SCHEMA)
+    with pytest.raises(UserError, match="has no column nothing"):
+        read_columns(uri, ["uid", "nothing"])
+    with pytest.raises(UserError, match="has no column nothing"):
+        read_matching(uri, ["uid"], "nothing", "a")

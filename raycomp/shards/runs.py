@@ -1,0 +1,118 @@
+"""What a run left in its folder: run.json, checked before it is believed, and the scores it stands on."""
+
+import hashlib
+import json
+import posixpath
+import re
+from types import NoneType
+from typing import Any
+
+from raycomp.config import flatten
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import RUN, join_uri
+
+# No result depends on these dials.
+_FREE = (
+    "cluster.",
+    "waves.",
+    "scorer.batch_size",
+    "max_bad_fraction",
+    *(f"llm.{name}" for name in ("url", "tries", "engines", "timeout_s", "patience_s")),
+)
+_CUT = (dict, NoneType)
+_BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
+_FINISHED = {
+    "funnel": {"read": int, "corpus": int, "kept": int, "dropped": dict},
+    "warnings": list,
+}
+_CHOSEN = {
+    "scores": str,
+    "gates": {"num_corpus": int, "align": _CUT, "attribute": _CUT, "num_scored": (int, NoneType)},
+    "fingerprint": {"shards": int},
+}
+_SCORES = re.compile(r"(\d+)\.parquet")
+
+
+def read_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where there is none.
+
+    Raises ValueError where it is not what a run writes, OSError where the storage fails.
+    """
+    if not folder.exists(RUN):
+        return None
+    try:
+        run = folder.read_json(RUN)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder.at(RUN)}: is no json ({' '.join(str(error).split())})") from error
+    lacks = _find_lack(run, _BEGUN)
+    if not lacks and run["status"] == "finished":
+        lacks = _find_lack(run, _FINISHED)
+        if not lacks and run["kind"] in ("curate", "select"):
+            lacks = _find_lack(run, _CHOSEN)
+    if lacks or run["status"] not in ("running", "finished"):
+        raise ValueError(
+            f"{folder.at(RUN)}: was not written by a run of raycomp: {lacks or 'status'} is amiss"
+        )
+    return run
+
+
+def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
+    """Return where ``value`` is not of a shape: a type, several, or a dict of shapes by name."""
+    if not isinstance(shape, dict):
+        return None if isinstance(value, shape) else path
+    if not isinstance(value, dict):
+        return path
+    prefix = "" if path == "it" else f"{path}."
+    found = (
+        _find_lack(value[name], inner, prefix + name) if name in value else prefix + name
+        for name, inner in shape.items()
+    )
+    return next((lack for lack in found if lack), None)
+
+
+def read_finished(source: str) -> dict[str, Any]:
+    """Return run.json of the run in ``source``; ValueError where there is no finished one."""
+    run = read_run(Folder(source))
+    if run is None:
+        raise ValueError(f"{source}: holds no finished run, there is no {RUN}")
+    if run["status"] != "finished":
+        raise ValueError(f"{source}: the run has not finished; the same command goes on with it")
+    return run
+
+
+def list_scores(run: dict[str, Any], source: str) -> list[str]:
+    """Return the scores files behind the run in ``source``, a curation or selection, in order of shards.
+
+    A curation's are its own, wherever it was moved. A selection points at the curation that it chose from,
+    by a path; that is followed only where the same curation still lies there. Raises ValueError where it does
+    not, or where files are missing.
+    """
+    folder = Folder(join_uri(source, "scores"))
+    count = run["fingerprint"]["shards"]
+    if run["kind"] == "select":
+        folder = Folder(run["scores"])
+        origin = read_run(Folder(posixpath.dirname(folder.uri)))
+        if origin is None or identify(origin) != run["fingerprint"]["scores"]:
+            raise ValueError(
+                f"{source}: was chosen from the scores in {folder.uri}, which are gone or another run's; "
+                f"select again from where they are"
+            )
+    names = {int(match[1]): name for name in folder.list_names() if (match := _SCORES.fullmatch(name))}
+    if sorted(names) != list(range(count)):
+        raise ValueError(f"{folder.uri}: holds {len(names)} scores files, the run wrote {count}")
+    return [folder.at(names[ordinal]) for ordinal in range(count)]
+
+
+def identify(run: dict[str, Any]) -> str:
+    """Return a digest of all that a run's results follow from: its inputs, its dials, its kind of device."""
+    return digest([run["kind"], run["fingerprint"], bound_dials(run["config"]), run.get("device")])
+
+
+def bound_dials(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the dials by path that results depend on."""
+    return {path: value for path, value in flatten(config) if not path.startswith(_FREE)}
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of what json can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,115 @@
+"""A run's folder is believed for what lies in it, and a path written down only where the same run lies."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raycomp.loops.inspect import explain, show
+from raycomp.shards.folder import Folder
+from raycomp.shards.runs import identify, list_scores, read_finished, read_run
+
+CUTS = {"num_corpus": 9, "align": None, "attribute": None, "num_scored": None}
+CURATED = {
+    "kind": "curate",
+    "status": "finished",
+    "config": {"input": "a", "cluster": {"num_cpus": 3}},
+    "fingerprint": {"input": "f", "shards": 3},
+    "versions": {},
+    "funnel": {"read": 9, "corpus": 9, "kept": 9, "dropped": {}},
+    "warnings": [],
+    "gates": CUTS,
+}
+
+
+def write_run(folder: Path, run: dict, ordinals: range = range(0)) -> str:
+    for ordinal in ordinals:
+        (folder / "scores").mkdir(parents=True, exist_ok=True)
+        (folder / f"scores/{ordinal:05d}.parquet").touch()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(run))
+    return str(folder)
+
+
+def write_curation(folder: Path, **more: object) -> dict:
+    run = {**CURATED, "scores": str(folder / "scores"), **more}
+    write_run(folder, run, range(3))
+    return run
+
+
+def write_selection(folder: Path, origin: Path, run: dict) -> dict:
+    fingerprint = {"scores": identify(run), "shards": 3}
+    chosen = {**CURATED, "kind": "select", "fingerprint": fingerprint, "scores": str(origin / "scores")}
+    write_run(folder, chosen)
+    return chosen
+
+
+def test_a_moved_curation_has_its_own_scores_whatever_lies_where_it_was(tmp_path):
+    run = write_curation(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    write_curation(tmp_path / "a", fingerprint={"input": "other", "shards": 3})
+    assert list_scores(run, str(tmp_path / "b")) == [
+        str(tmp_path / f"b/scores/0000{i}.parquet") for i in "012"
+    ]
+
+
+def test_a_selection_follows_its_path_only_to_the_curation_that_it_chose_from(tmp_path):
+    run = write_curation(tmp_path / "a")
+    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
+    (tmp_path / "s").rename(tmp_path / "moved")
+    assert list_scores(chosen, str(tmp_path / "moved"))[0] == str(tmp_path / "a/scores/00000.parquet")
+    free = {**run["config"], "cluster": {"num_cpus": 8}}
+    write_curation(tmp_path / "a", config=free)
+    assert len(list_scores(chosen, str(tmp_path / "moved"))) == 3
+    for change in (
+        {"fingerprint": {"input": "g", "shards": 3}},
+        {"config": {"input": "b"}},
+        {"device": "gpu"},
+    ):
+        write_curation(tmp_path / "a", **change)
+        with pytest.raises(ValueError, match="gone or another run's; select again"):
+            list_scores(chosen, str(tmp_path / "moved"))
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(ValueError, match="gone or another run's; select again"):
+        list_scores(chosen, str(tmp_path / "moved"))
+
+
+def test_scores_are_listed_in_the_order_of_shards_and_none_may_be_missing(tmp_path):
+    run = {**CURATED, "fingerprint": {"input": "f", "shards": 12}}
+    source = write_run(tmp_path, run, range(12))
+    (tmp_path / "scores/notes.txt").touch()
+    listed = list_scores(run, source)
+    assert [int(Path(uri).stem) for uri in listed] == list(range(12))
+    (tmp_path / "scores/00007.parquet").unlink()
+    with pytest.raises(ValueError, match="holds 11 scores files, the run wrote 12"):
+        list_scores(run, source)
+
+
+FOREIGN = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b"5",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"status": "finished"}',
+    json.dumps({**CURATED, "status": "unheard"}).encode(),
+    json.dumps({**CURATED, "config": []}).encode(),
+    json.dumps({**CURATED, "funnel": {"read": "many"}}).encode(),
+    json.dumps({**CURATED, "scores": "a", "gates": {"align": 3}}).encode(),
+]
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_what_is_no_run_is_said_in_one_line(tmp_path, content):
+    (tmp_path / "run.json").write_bytes(content)
+    for read in (read_finished, show, lambda source: explain(source, "0" * 32)):
+        with pytest.raises(ValueError, match=r"run\.json: ") as error:
+            read(str(tmp_path))
+        assert type(error.value) is ValueError and "\n" not in str(error.value)
+
+
+def test_no_run_is_none(tmp_path):
+    assert read_run(Folder(str(tmp_path))) is None
