@@ -17,7 +17,7 @@ import ray
 from ray.data import DataContext
 
 from raycomp.cluster.progress import Progress
-from raycomp.config import ClusterConfig, LeaseLost, TooMuchBadData
+from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData
 from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS, TASK_RETRIES
 
 Item = TypeVar("Item")
@@ -181,11 +181,17 @@ def _at_most(seconds: float, late: str) -> Iterator[None]:
 
 @contextmanager
 def _keep_signals() -> Iterator[None]:
-    """Put back how SIGTERM ends this program: Ray sets a way of its own, which dies in native code."""
+    """Keep SIGTERM ending this program in its own way: Ray sets another, which dies in native code later."""
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if callable(before) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    except SystemExit as stop:
+        if stop.code == signal.SIGTERM:
+            raise Terminated(signal.SIGTERM) from stop
+        raise
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _settle_data_context() -> None:

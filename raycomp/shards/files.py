@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, on disk and on S3."""
 
+import io
 import os
 import re
 import shutil
@@ -8,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import fsspec
 from pyarrow import fs
@@ -16,6 +17,21 @@ from pyarrow import fs
 from raycomp.shards.paths import join_uri, resolve
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
+
+
+class _NamedFile(io.FileIO):
+    """A new file whose failed writes name it, or the place where it lies: "no space left" says not where."""
+
+    def __init__(self, file: str | int, place: str):
+        super().__init__(file, "x" if isinstance(file, str) else "w")
+        self.place = place
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.place
+            raise
 
 
 @contextmanager
@@ -28,7 +44,8 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
     filesystem, path = resolve(uri)
     if not isinstance(filesystem, fs.LocalFileSystem):
         with tempfile.TemporaryFile() as file:
-            yield file
+            with io.BufferedWriter(_NamedFile(os.dup(file.fileno()), tempfile.gettempdir())) as spooled:
+                yield spooled
             file.seek(0)
             _upload(file, filesystem, path)
         return
@@ -36,7 +53,7 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with io.BufferedWriter(_NamedFile(temporary, temporary)) as file:
             yield file
         os.replace(temporary, path)
     except BaseException:

@@ -1,6 +1,7 @@
 """A file is there whole or not at all."""
 
 import os
+import resource
 
 import pytest
 
@@ -22,6 +23,18 @@ def test_a_failed_write_keeps_what_was_there(tmp_path, stop):
         file.write(b"new")
         raise stop
     assert (tmp_path / "x").read_bytes() == b"old" and os.listdir(tmp_path) == ["x"]
+
+
+def test_a_write_that_fails_names_its_file(tmp_path):
+    """A limit on the size of files stands for a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError) as error, new_file(str(tmp_path / "x")) as file:
+            file.write(b"a" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(tmp_path) in str(error.value) and os.listdir(tmp_path) == []
 
 
 def test_two_writers_at_once_leave_one_whole_file(tmp_path):
