@@ -73,7 +73,12 @@ def _open_s3(bucket: str, endpoint: str | None, region: str | None) -> fs.S3File
 
 
 def absolute_uri(uri: str) -> str:
-    """Return a path made absolute; a uri as it is. Workers have other working folders than the driver."""
+    """Return a path made absolute; a uri as it is. Workers have other working folders than the driver.
+
+    Raises ValueError for an empty text, which would be the working folder.
+    """
+    if not uri:
+        raise ValueError("a folder's name is empty; name one, as in --out out/mine")
     return uri if "://" in uri else os.path.abspath(uri)
 
 
