@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+import tarfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,12 +18,17 @@ from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
 from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
 from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import ShardPath
+from raycomp.shards.paths import ShardPath, join_uri, resolve
 from raycomp.shards.reader import extract
 from raycomp.shards.scores import read_columns
+from raycomp.shards.tar import IMAGE_EXTENSIONS
 
 NEIGHBOURS = 3
 _TSV = ("", "title", "filepath", "neg_caption", "neg_image")
+# What ends a line or a field for some reader, or is nothing that can be read.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# With these a spreadsheet begins a formula, some in full width too; "#N/A N/A" is a missing value.
+_FORMULA = (*"=+-@#", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> int:
@@ -66,18 +73,28 @@ def _enrich(shard: ShardPath, rows: list[dict[str, Any]]) -> Iterator[tuple[str,
         yield row[UID], enriched
 
 
-def write_negclip(sources: Sequence[Source], negatives: Sequence[str], out: Folder) -> int:
+def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_uri: str, out: Folder) -> int:
     """Write ``exports/negclip.tsv``; return its rows: the captions that have a negative.
 
     Columns as NegCLIP's trainer reads them (Yuksekgonul et al. 2023): row number, title, filepath,
     neg_caption (a Python list of texts), neg_image (a Python list of the numbers of the three rows whose
-    images are nearest among those of the same file). ``filepath`` is the name that the sample's image has in
-    the curation's shards when it is a JPEG.
+    images are nearest among those of the same file). ``title`` is the caption but for white space, see
+    ``to_title``. ``filepath`` is the name of the sample's image in the curation's shards, which lie in the
+    folder ``shards_uri``; "" where they hold none.
     """
-    first = 0
+    first = place = 0
+    tars = [name for name in sorted(Folder(shards_uri).list_names()) if name.endswith(".tar")]
+    jobs = []
+    for source, uri, count in zip(
+        sources, negatives, map_tasks(_count, negatives, label="count"), strict=True
+    ):
+        # The samples of a curation's shards stand in the order of its scores, and so do negatives.
+        end = place + count
+        holding = tars[place // SAMPLES_PER_SHARD : -(-end // SAMPLES_PER_SHARD)]
+        jobs.append((source, uri, [join_uri(shards_uri, name) for name in holding]))
+        place = end
     with new_file(out.at("exports", "negclip.tsv")) as file:
         file.write(_to_tsv([_TSV]))
-        jobs = list(zip(sources, negatives, strict=True))
         for rows in map_tasks(_read_negclip, jobs, label="export"):
             numbered = [
                 (first + i, title, path, repr(texts), repr([first + n for n in near]))
@@ -88,22 +105,53 @@ def write_negclip(sources: Sequence[Source], negatives: Sequence[str], out: Fold
     return first
 
 
+def to_title(caption: str) -> str:
+    """Return a caption as one field of a table that every reader takes for that text.
+
+    Line breaks and all other control characters become spaces, runs of white space one. A no-break space,
+    which tokenizers fold as they do others, comes before a caption that a spreadsheet would take for a
+    formula, or a reader of tables for a number or a missing value ("NA", "2024").
+    """
+    title = " ".join(_CONTROL.sub(" ", caption).split())
+    return f"\u00a0{title}" if " " not in title or title.startswith(_FORMULA) else title
+
+
 def _to_tsv(rows: Sequence[Sequence[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
 
 
-def _read_negclip(job: tuple[Source, str]) -> list[tuple[str, str, list[str], list[int]]]:
+def _read_negclip(job: tuple[Source, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:
     """Return title, path, texts and nearest rows of one file's captions that have negatives."""
-    source, uri = job
+    source, uri, shards = job
     rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
     table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
     place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
     image_ND = to_matrix(table[IMAGE_EMBEDDING])[[place[row[UID]] for row in rows]].astype(np.float32)
+    names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
     return [
-        (row[CAPTION], f"{row[UID]}-0.jpg", [negative["text"] for negative in row[NEGATIVES]], near)
+        (
+            to_title(row[CAPTION]),
+            names.get(row[UID], ""),
+            [negative["text"] for negative in row[NEGATIVES]],
+            near,
+        )
         for row, near in zip(rows, find_nearest(image_ND, NEIGHBOURS), strict=True)
+    ]
+
+
+def _read_image_names(uri: str) -> list[tuple[str, str]]:
+    """Return uid and member name of the images in a tar of ``write_shard``; of several, what is scored."""
+    filesystem, path = resolve(uri)
+    found: dict[str, list[str]] = {}
+    with filesystem.open_input_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in tar:
+            key, _, extension = member.name.partition(".")
+            if extension in IMAGE_EXTENSIONS:
+                found.setdefault(key.removesuffix("-0"), []).append(extension)
+    return [
+        (uid, f"{uid}-0.{min(extensions, key=IMAGE_EXTENSIONS.index)}") for uid, extensions in found.items()
     ]
 
 

@@ -159,8 +159,8 @@ def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, 
         return config, sources, {"input": digest(fingerprint_shards(expand_input(config.input)))}
     if config.scorer == ScorerConfig():
         config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
-    if config.negatives.materialize and not folder.exists("shards"):
-        raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
+    if not folder.exists("shards"):
+        _refuse_shards(config, folder)
     return config, list_curated(run, folder.uri), {"input": identify(run)}
 
 
@@ -182,6 +182,17 @@ def _check_input(config: NegativesConfig, fingerprint: dict[str, Any]) -> None:
         check_input(expand_input(config.input), fingerprint["input"])
     elif identify(run) != fingerprint["input"]:
         raise ValueError(f"input={config.input!r}: holds another run than when this one began; begin anew")
+
+
+def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:
+    """Raise ValueError for what is asked for and needs the shards that are not in the curation's folder."""
+    if config.negatives.materialize:
+        raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
+    if "negclip" in config.negatives.export:
+        raise ValueError(
+            f"negatives.export=negclip: names the images of shards, {folder.uri} has none; "
+            "curate or select with materialize=true"
+        )
 
 
 def write_all(job: Job) -> Stats:
@@ -312,7 +323,7 @@ def merge_negatives(
 
 def _write_exports(job: Job) -> None:
     if job.exports("negclip"):
-        write_negclip(job.sources, job.written, job.out)
+        write_negclip(job.sources, job.written, join_uri(job.config.input, "shards"), job.out)
     if job.config.negatives.materialize:
         write_shards(expand_input(join_uri(job.config.input, "shards")), job.written, job.out)
 
