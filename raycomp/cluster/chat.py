@@ -6,10 +6,14 @@ nowhere: it is cut out of everything that comes back.
 """
 
 import asyncio
+import html
 import json
+import re
 import time
+import zlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus
 
 import aiohttp
 
@@ -22,6 +26,8 @@ _MAX_ERROR = 300
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _CONNECT_S = 10.0
+# What zlib takes: deflate without a header, or with that of gzip or zlib.
+_RAW, _GZIP_OR_ZLIB = -zlib.MAX_WBITS, zlib.MAX_WBITS | 32
 # The server is busy or restarts: it may take the same request in a while.
 _BUSY = (408, 425, 429, 502, 503, 504)
 # The address or the key is wrong: no use in repeating.
@@ -33,9 +39,18 @@ class Secret:
 
     def __init__(self, text: str):
         self.text = text
+        forms = {text, quote(text, safe=""), quote_plus(text), json.dumps(text)[1:-1], html.escape(text)}
+        forms |= {" ".join(form.split()) for form in forms}
+        self._forms = re.compile(
+            "|".join(map(re.escape, sorted(forms, key=len, reverse=True))), re.IGNORECASE
+        )
 
     def __repr__(self) -> str:
         return "Secret(***)"
+
+    def cut_from(self, text: str) -> str:
+        """Return ``text`` without the secret: as it is, in any case, or as URLs, JSON and HTML write it."""
+        return self._forms.sub("***", text)
 
 
 class Answer(NamedTuple):
@@ -100,14 +115,17 @@ class ChatServer:
         self.last_fault = answer.error or ""
 
     def clean(self, text: str, length: int) -> str:
-        """Return a text as it may be stored: without the key, of bounded length, without half surrogates."""
+        """Return a text as it may be stored: without the key, of bounded length, without half surrogates.
+
+        The key goes before the rest is cut, as half a key is a part of it.
+        """
         if self.key is not None:
-            text = text.replace(self.key.text, "***")
+            text = self.key.cut_from(text)
         return text[:length].encode("utf-8", "replace").decode("utf-8")
 
     def fault(self, text: str, **flags: Any) -> Answer:
         """Return an answer that is an error of one line."""
-        return Answer(error=" ".join(self.clean(text, 2 * _MAX_ERROR).split())[:_MAX_ERROR], **flags)
+        return Answer(error=self.clean(" ".join(text.split()), _MAX_ERROR), **flags)
 
 
 class ChatSession:
@@ -126,6 +144,8 @@ class ChatSession:
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=self.server.timeout_s, sock_connect=_CONNECT_S),
+            # A megabyte can unpack to a thousand: ``_unpack`` does it within bounds.
+            auto_decompress=False,
         )
         return self
 
@@ -164,7 +184,8 @@ class ChatSession:
             async with self.http.post(url, data=body.encode(), allow_redirects=False) as response:
                 data = await _read_bounded(response.content)
                 wait_s = _read_seconds(response.headers.get("Retry-After", ""))
-                return self._judge(response.status, wait_s, data)
+                packed_as = response.headers.get("Content-Encoding", "")
+                return self._judge(response.status, wait_s, _unpack(data, packed_as))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return self.server.fault(f"{type(error).__name__}: {error}", away=True, may_pass=True)
         except TimeoutError:
@@ -182,7 +203,8 @@ class ChatSession:
                 wait_s=wait_s,
             )
         if len(data) > _MAX_BODY:
-            return server.fault(f"the answer is longer than {_MAX_BODY:,} bytes: {_show(data[:80])}")
+            begin = server.clean(_show(data), 80)
+            return server.fault(f"the answer is longer than {_MAX_BODY:,} bytes: {begin}")
         try:
             reply = json.loads(data)["choices"][0]["message"]["content"]
         except (ValueError, LookupError, TypeError, RecursionError):
@@ -194,7 +216,8 @@ class ChatSession:
 
 
 def _show(data: bytes) -> str:
-    return data.decode("utf-8", "replace") or "nothing"
+    """Return what is legible of a body; without the zeros, UTF-16 too."""
+    return data.decode("utf-8", "replace").replace("\0", "") or "nothing"
 
 
 async def _read_bounded(stream: aiohttp.StreamReader) -> bytes:
@@ -205,6 +228,23 @@ async def _read_bounded(stream: aiohttp.StreamReader) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
+
+
+def _unpack(data: bytes, packed_as: str) -> bytes:
+    """Unpack a body that a server compressed though it was asked not to; one byte past the limit at most.
+
+    What is of another kind than gzip and deflate, packed twice or damaged comes back as a text that says so.
+    """
+    kind = packed_as.strip().lower()
+    if kind in ("", "identity"):
+        return data
+    if kind not in ("gzip", "x-gzip", "deflate"):
+        return f"the server packed its answer as {packed_as!r}, which it was asked not to".encode()
+    is_raw = kind == "deflate" and data[:1] and data[0] & 0x0F != 8
+    try:
+        return zlib.decompressobj(_RAW if is_raw else _GZIP_OR_ZLIB).decompress(data, _MAX_BODY + 1)
+    except zlib.error as error:
+        return f"the server's {kind} cannot be unpacked ({error})".encode()
 
 
 def _read_seconds(text: str) -> float:

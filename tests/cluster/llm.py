@@ -5,12 +5,14 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -106,6 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         content = body["messages"][-1]["content"]
         caption = json.loads(content[len("<caption>") : content.index("</caption>")])
+        self.caption = caption
         server = self.server
         with server.lock:
             server.asked[caption] += 1
@@ -179,6 +182,38 @@ class _Handler(BaseHTTPRequestHandler):
 
     def be_huge(self, times: int) -> None:
         self.send(200, b"[" + b"0," * (5 << 20) + b"0]")
+
+    def be_packed(self, times: int) -> None:
+        """Compress as the caption's second word says, asked to or not."""
+        kind = self.caption.split()[1]
+        data = json.dumps({"choices": [{"message": {"content": GOOD_REPLY}}]}).encode()
+        if kind == "raw":
+            data, kind = zlib.compress(data, wbits=-zlib.MAX_WBITS), "deflate"
+        elif kind != "br":
+            data = zlib.compress(data, wbits=31 if kind == "gzip" else 15)
+        self.send(200, data, Content_Encoding=kind)
+
+    def be_bomb(self, times: int) -> None:
+        """A quarter of a megabyte that unpacks to a quarter of a gigabyte."""
+        kind = self.caption.split()[1]
+        packer = zlib.compressobj(9, wbits=31 if kind == "gzip" else 15)
+        data = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
+        self.send(500 if "failing" in self.caption else 200, data, Content_Encoding=kind)
+
+    def be_leaky(self, times: int) -> None:
+        """Say the key in a form of its own, where the answer's beginning or an error is cut."""
+        key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        form = self.caption.split()[1]
+        if form == "long":
+            return self.send(200, b"[" + b"0" * 70 + key.encode() + b" " * (2 << 20))
+        said = {
+            "url": quote(key, safe=""),
+            "json": json.dumps(key),
+            "upper": key.upper(),
+            "broken": key.replace(" ", "\n"),
+            "wide": key.encode("utf-16-le").decode("latin-1"),
+        }
+        return self.send(400, ("x" * 260 + said[form]).encode("latin-1"))
 
     def be_reset(self, times: int) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import jsonschema
@@ -62,6 +63,42 @@ def test_what_passes_is_repeated_until_it_is_answered(caption):
         assert server.keys == {f"Bearer {SECRET}"}
         if caption == "busy":
             assert time.monotonic() - started >= 1.0, "Retry-After was not respected"
+
+
+@pytest.mark.parametrize("kind", ["gzip", "deflate", "raw"])
+def test_an_answer_that_was_packed_unasked_is_read(kind):
+    with fake_server() as server:
+        assert answers(make_server(), server.url, [f"packed {kind}"])[0]["reply"] == GOOD_REPLY
+
+
+def test_an_answer_packed_in_an_unknown_way_is_an_error():
+    with fake_server() as server:
+        [row] = answers(make_server(), server.url, ["packed br"])
+    assert row["reply"] is None and "packed its answer as 'br'" in row["error"]
+
+
+@pytest.mark.parametrize(
+    "caption", ["bomb gzip", "bomb deflate", "bomb gzip failing", "bomb br", "bomb zstd"]
+)
+def test_an_answer_is_unpacked_within_bounds(caption):
+    tracemalloc.start()
+    try:
+        with fake_server() as server:
+            [row] = answers(make_server(), server.url, [caption])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert row["reply"] is None and len(row["error"]) <= 300
+    assert peak < 32 << 20
+
+
+@pytest.mark.parametrize("form", ["long", "url", "json", "upper", "broken", "wide"])
+def test_no_part_of_the_key_outlives_a_cut(form):
+    key = 'sk/never to+be "seen" 4711'
+    with fake_server() as server:
+        [row] = answers(ChatServer(Secret(key), 16, **QUICK), server.url, [f"leaky {form}"])
+    assert "***" in row["error"]
+    assert "sk" not in row["error"].lower()
 
 
 @pytest.mark.parametrize(
