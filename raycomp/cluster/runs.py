@@ -41,6 +41,9 @@ def with_absolute_paths(config: Config) -> Config:
     they then mean the same to every worker and from every working folder."""
     names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
     files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
+    schema, _, place = config.scorer.model.partition(":")
+    if schema == "local-dir" and place:
+        files["scorer.model"] = f"{schema}:{absolute_uri(place)}"
     if os.sep in config.parser.name:
         files["parser.name"] = absolute_uri(config.parser.name)
     return override_all(config, {**files, "input": absolute_input(config.input)})

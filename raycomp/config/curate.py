@@ -36,7 +36,9 @@ class ScorerConfig:
             "float32 or float16",
         )
         if self.weights.startswith("random:"):
-            check(self.weights[7:].isdigit(), "scorer.weights", self.weights, "random:WHOLE_NUMBER")
+            seed = self.weights[7:]
+            fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
+            check(fits, "scorer.weights", self.weights, "random:WHOLE_NUMBER, the number below 2^64")
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,31 @@ B pairs, H x W pixels, N tokens of context, D embedding dims.
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import open_clip
 import torch
 import torch.nn.functional as F
+from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import get_pretrained_cfg
-from safetensors import SafetensorError
 from torch import Tensor
 
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
+from raycomp.models.architecture import check_memory, check_schema, register_file
 from raycomp.models.device import Device
+from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
+from raycomp.models.parser import fingerprint_folder
 from raycomp.models.text import TextEncoder, find_tower
 
+HUB_CONFIG = "open_clip_config.json"
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 
@@ -41,7 +43,8 @@ class ScorerSpec:
     shares_prefixes: bool
     """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
     fingerprint: str
-    """SHA-256 of a weights file; for a tag or seed, its name: enough to tell two scorers apart."""
+    """SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or
+    seed's name: enough to tell two scorers apart."""
 
 
 def describe_scorer(config: ScorerConfig) -> ScorerSpec:
@@ -54,9 +57,15 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
     size = cfg["size"]
     height, width = (size, size) if isinstance(size, int) else size
     text = getattr(model, "text", model)
-    with torch.inference_mode():
-        tokens = torch.zeros(1, text.context_length, dtype=torch.long)
-        dim = model.encode_text(tokens).shape[-1]
+    tokens = load_tokenizer(config)(["a photo"])
+    try:
+        with torch.inference_mode():
+            dim = model.encode_text(tokens).shape[-1]
+    except LIBRARIES_FAIL as error:
+        raise ValueError(
+            f"scorer.model={config.model!r}: its text tower does not take what its tokenizer makes "
+            f"({one_line(error)})"
+        ) from error
     image = ImageSpec(
         height=height,
         width=width,
@@ -72,8 +81,18 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
 def _fingerprint(config: ScorerConfig) -> str:
     parts = []
     for value in (config.model, config.weights):
+        schema, _, place = value.partition(":")
         path = Path(value)
-        parts.append(hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else value)
+        if path.is_file():
+            parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
+        elif schema == "local-dir":
+            parts.append(fingerprint_folder(Path(place)))
+        elif schema == "hf-hub":
+            cached = try_to_load_from_cache(place, HUB_CONFIG)
+            revision = Path(cached).parent.name if isinstance(cached, str) else "unknown revision"
+            parts.append(f"{value}@{revision}")
+        else:
+            parts.append(value)
     return ":".join(parts)
 
 
@@ -91,40 +110,36 @@ def _seeded_and_quiet(seed: int) -> Iterator[None]:
 
 def _model_name(config: ScorerConfig) -> str:
     """Return the open_clip name, registering a model config given as a json file."""
-    path = Path(config.model)
-    if path.suffix != ".json":
-        if ":" not in config.model and config.model.replace("/", "-") not in open_clip.list_models():
-            raise ValueError(
-                f"scorer.model={config.model!r}: not an open_clip model, see open_clip.list_models()"
-            )
-        return config.model
-    if not path.is_file():
-        raise ValueError(f"scorer.model={config.model!r}: no such file")
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"scorer.model={config.model!r}: not a json file ({error})") from error
-    if not {"embed_dim", "vision_cfg", "text_cfg"} <= set(content):
-        raise ValueError(f"scorer.model={config.model!r}: must have embed_dim, vision_cfg and text_cfg")
-    open_clip.add_model_config(path)
-    return path.stem
+    if Path(config.model).suffix == ".json" and ":" not in config.model:
+        return register_file(config.model)
+    if ":" not in config.model and config.model.replace("/", "-") not in open_clip.list_models():
+        raise ValueError(
+            f"scorer.model={config.model!r}: not an open_clip model, see open_clip.list_models()"
+        )
+    return config.model
 
 
 def _create(config: ScorerConfig) -> torch.nn.Module:
     name = _model_name(config)
     is_random = config.weights.startswith("random:")
+    has_schema = ":" in config.model
     tag = None if is_random else get_pretrained_cfg(name, config.weights)
-    if not is_random and ":" not in config.model and not tag and not Path(config.weights).is_file():
+    if not is_random and not has_schema and not tag and not Path(config.weights).is_file():
         known = open_clip.list_pretrained_tags_by_model(name)
         raise ValueError(
             f"scorer.weights={config.weights!r}: neither a file nor random:SEED nor a tag of {name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
+    with _seeded_and_quiet(0):
+        if has_schema:
+            check_schema(config.model)
+        if has_schema or name != config.model:
+            check_memory(config.model, name)
     with _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
         try:
             model = open_clip.create_model(
                 name,
-                pretrained=None if is_random or ":" in config.model else config.weights,
+                pretrained=None if is_random or has_schema else config.weights,
                 load_weights=not is_random,
                 precision=config.precision,
                 # open_clip only warns where a tag was trained with QuickGELU and the model has none.
@@ -132,13 +147,26 @@ def _create(config: ScorerConfig) -> torch.nn.Module:
                 pretrained_text=False,
                 weights_only=True,
             )
-        except (RuntimeError, OSError, UnpicklingError, SafetensorError) as error:
-            line = " ".join(str(error).split())[:200]
+        except LIBRARIES_FAIL as error:
+            is_model = is_random or has_schema
+            blamed = f"model={config.model!r}" if is_model else f"weights={config.weights!r} of {name}"
             raise ValueError(
-                f"scorer.weights={config.weights!r} of {name}: cannot be loaded; give a checkpoint that fits "
-                f"the model, or reach the model hub ({line})"
+                f"scorer.{blamed}: cannot be loaded; give a checkpoint that fits the model, or reach the "
+                f"model hub ({one_line(error)})"
             ) from error
+    if not is_random:
+        _check_finite(model, config)
     return model.eval()
+
+
+def _check_finite(model: torch.nn.Module, config: ScorerConfig) -> None:
+    """Raise ValueError where a weight is NaN or infinite: every score would be."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise ValueError(
+                f"scorer.weights={config.weights!r} of {config.model}: {name} must be finite numbers, "
+                "holds NaN or infinity"
+            )
 
 
 class Clip:
@@ -172,5 +200,16 @@ class Clip:
 
 
 def load_tokenizer(config: ScorerConfig) -> Any:
-    """Return the model's tokenizer: a callable list[str] -> int64 [B, N]."""
-    return open_clip.get_tokenizer(_model_name(config))
+    """Return the model's tokenizer: a callable list[str] -> int64 [B, N].
+
+    Raises ValueError where it is a hub's and can be had neither from there nor from the disk.
+    """
+    name = _model_name(config)
+    try:
+        with _seeded_and_quiet(0):
+            return open_clip.get_tokenizer(name)
+    except LIBRARIES_FAIL as error:
+        raise ValueError(
+            f"scorer.model={config.model!r}: its tokenizer could not be fetched or read; reach the model hub "
+            f"once, or take a model with CLIP's own tokenizer ({one_line(error)})"
+        ) from error

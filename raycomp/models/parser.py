@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.core.phrases import Phrase, Token, find_labels, find_phrases
+from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
 PACKAGED = Path(__file__).parent / "data" / "parser"
 # Only so much of a caption is parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
@@ -29,15 +30,20 @@ def load_parser(name: str = "raycomp") -> "Parser":
 
     try:
         nlp = spacy.load(PACKAGED if name == "raycomp" else name)
-    except OSError as error:
+    except LIBRARIES_FAIL as error:
         raise ValueError(
-            f"parser.name={name!r}: no spaCy pipeline of that name or path; "
+            f"parser.name={name!r}: no spaCy pipeline of that name or path loads ({one_line(error)}); "
             f"get one by `python -m spacy download {name}`, or take the packaged one, parser.name=raycomp"
         ) from error
     nlp.select_pipes(enable=[pipe for pipe in nlp.pipe_names if pipe in NEEDED])
     if not {"tagger", "parser"} <= {*nlp.pipe_names}:
         raise ValueError(f"parser.name={name!r}: needs a tagger and a parser, has {nlp.pipe_names}")
-    return Parser(nlp)
+    try:
+        parser = Parser(nlp)
+        parser.parse(["A dog runs on the grass."])
+    except LIBRARIES_FAIL as error:
+        raise ValueError(f"parser.name={name!r}: cannot parse a caption ({one_line(error)})") from error
+    return parser
 
 
 def fingerprint_folder(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,3 +144,27 @@ def test_importing_the_module_does_not_import_spacy():
         subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode
         == 0
     )
+
+
+@pytest.mark.parametrize("name", ["numpy", "json", "raycomp.models", "", ".", "no such", "1x", "/etc/passwd"])
+def test_a_name_that_is_no_pipeline_is_one_line(name):
+    with pytest.raises(ValueError, match=r"parser\.name=") as error:
+        load_parser(name)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "junk", "gone"])
+@pytest.mark.parametrize(
+    "name", ["config.cfg", "meta.json", "parser/model", "tokenizer", "vocab/strings.json"]
+)
+def test_a_damaged_pipeline_is_one_line(name, how, tmp_path):
+    folder = tmp_path / "parser"
+    shutil.copytree(PACKAGED, folder)
+    data = (folder / name).read_bytes()
+    (folder / name).unlink()
+    spoilt = {"empty": b"", "cut": data[: len(data) // 2], "junk": b"\xff\0junk"}
+    if how in spoilt:
+        (folder / name).write_bytes(spoilt[how])
+    with pytest.raises(ValueError, match=r"parser\.name=") as error:
+        load_parser(str(folder))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,105 @@
+"""What a model's own json may ask for: checked before anything of its size is made.
+
+A name that open_clip knows is trusted. A json file, and the ``open_clip_config.json`` of ``local-dir:`` and
+``hf-hub:`` models, are somebody's text: numbers have ranges, and the model is built without memory first.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from open_clip.factory import get_model_config
+
+from raycomp.models.faults import LIBRARIES_FAIL, one_line
+
+# The largest models that open_clip knows have images of 512 pixels, 77 tokens, 56 layers, 901,629 words.
+_MOST = {"image_size": 4096, "context_length": 8192, "layers": 1000, "vocab_size": 10_000_000}
+_SIZES = (*_MOST, "embed_dim", "width", "heads", "head_width", "patch_size", "mlp_ratio")
+_MOST_OF_OTHERS = 1_000_000
+_NEEDED = ("embed_dim", "vision_cfg", "text_cfg")
+
+
+def register_file(model: str) -> str:
+    """Register a model config given as a json file with open_clip; return its name there.
+
+    Raises ValueError where it is not one, or of a size that no model has.
+    """
+    path = Path(model)
+    if not path.is_file():
+        raise ValueError(f"scorer.model={model!r}: no such file")
+    try:
+        content = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"scorer.model={model!r}: not a json file ({error})") from error
+    check_config(model, content)
+    open_clip.add_model_config(path)
+    return path.stem
+
+
+def check_schema(model: str) -> None:
+    """Check the config that a ``local-dir:`` or ``hf-hub:`` model brings along.
+
+    Raises ValueError where there is none, or it is no model's.
+    """
+    try:
+        content = get_model_config(model)
+    except LIBRARIES_FAIL as error:
+        raise ValueError(
+            f"scorer.model={model!r}: has no config that can be read ({one_line(error)})"
+        ) from error
+    check_config(model, content)
+
+
+def check_config(model: str, content: Any) -> None:
+    """Raise ValueError unless ``content`` describes a model that this machine can hold."""
+    if not isinstance(content, dict) or not {*_NEEDED} <= {*content}:
+        raise ValueError(f"scorer.model={model!r}: must be a json object with {', '.join(_NEEDED)}")
+    for tower in _NEEDED[1:]:
+        if not isinstance(content[tower], dict):
+            raise ValueError(f"scorer.model={model!r}: {tower} must be an object, is {content[tower]!r}")
+    for name, value in _find_sizes(content):
+        most = _MOST.get(name, _MOST_OF_OTHERS)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= most or (name != "mlp_ratio" and value != int(value)):
+            raise ValueError(
+                f"scorer.model={model!r}: {name} is {str(value)[:40]!r}, must be a number from 1 to {most:,}"
+            )
+
+
+def _find_sizes(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of the sizes that a config and its towers state; of a list, every member."""
+    for part in (content, content["vision_cfg"], content["text_cfg"], content.get("multimodal_cfg")):
+        for name in _SIZES:
+            value = part.get(name) if isinstance(part, dict) else None
+            if value is not None:
+                for one in value if isinstance(value, list) else [value]:
+                    yield name, one
+
+
+def check_memory(model: str, name: str) -> None:
+    """Build the model of a config without memory; raise ValueError where it cannot be, or would not fit.
+
+    ``name`` is what open_clip knows it by. Towers of timm and transformers name models of theirs: those are
+    no sizes that somebody wrote, and not all of them can be built so.
+    """
+    content = get_model_config(name)
+    if "timm_model_name" in content["vision_cfg"] or "hf_model_name" in content["text_cfg"]:
+        return
+    try:
+        with torch.device("meta"):
+            built = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta")
+    except LIBRARIES_FAIL as error:
+        raise ValueError(
+            f"scorer.model={model!r}: no model can be built of it ({one_line(error)})"
+        ) from error
+    needed = sum(value.nbytes for value in (*built.parameters(), *built.buffers()))
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ValueError(
+            f"scorer.model={model!r}: needs {needed / 1e9:,.1f} GB for its weights, this machine has "
+            f"{there / 1e9:,.1f} GB of memory"
+        )
