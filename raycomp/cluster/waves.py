@@ -28,7 +28,7 @@ from ray.exceptions import UserCodeException
 
 from raycomp.cluster.progress import Progress
 from raycomp.loops.tables import FAULTS, SECONDS, SHUFFLED_ALIGNMENT
-from raycomp.schema import ALIGNMENT, IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
+from raycomp.schema import ALIGNMENT, IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import join_uri
 from raycomp.shards.retries import TASK_RETRIES
@@ -72,7 +72,7 @@ class Stats:
     matched: list[float] = field(default_factory=list)
     """Alignments of a bounded sample of pairs."""
     shuffled: list[float] = field(default_factory=list)
-    """The same images with another caption of their batch."""
+    """The same images, each with a caption of another image of its batch."""
 
     def add(self, other: dict[str, Any]) -> None:
         """Take in another's ``to_dict``."""
@@ -133,7 +133,8 @@ def _measure(rows: pa.Table) -> Stats:
     if FAULTS in rows.column_names:
         stats.faults.update(fault for faults in rows[FAULTS].to_pylist() for fault in faults)
     if SHUFFLED_ALIGNMENT in rows.column_names:
-        scored = rows.filter(pc.equal(rows[STATUS], OK)).slice(0, _SAMPLED_PER_PART)
+        # A pair without a mismatched one beside it has no part in the comparison.
+        scored = rows.filter(rows[SHUFFLED_ALIGNMENT].is_valid()).slice(0, _SAMPLED_PER_PART)
         stats.matched, stats.shuffled = scored[ALIGNMENT].to_pylist(), scored[SHUFFLED_ALIGNMENT].to_pylist()
     return stats
 
