@@ -94,4 +94,4 @@ def test_what_does_not_fit_stops_before_any_work(config, tmp_path):
 
 
 def test_a_plan_needs_no_images(config):
-    assert "30 of them in the first shard" in plan(config)
+    assert "by bytes: 30 in" in plan(config)
