@@ -33,7 +33,8 @@ def write_negatives(folder: Path, scorer: ScorerConfig) -> str:
     table = pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA)
     pq.write_table(table, folder / "negatives" / "00000.parquet")
     config = to_dict(NegativesConfig(input=str(folder / "captions.parquet"), scorer=scorer))
-    run = {"kind": "negatives", "status": "finished", "config": config}
+    run = {"kind": "negatives", "status": "finished", "config": config, "versions": {}, "warnings": []}
+    run |= {"fingerprint": {"input": "0"}, "funnel": {"read": 4, "corpus": 4, "kept": 4, "dropped": {}}}
     (folder / "run.json").write_text(json.dumps(run))
     return str(folder)
 

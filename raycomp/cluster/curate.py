@@ -9,12 +9,12 @@ from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
 from raycomp.cluster.record import bind_device, close_run, command_line, describe_run
-from raycomp.cluster.runs import Say, check_input, open_run, tidy, with_absolute_paths
+from raycomp.cluster.runs import Say, check_unchanged, open_run, tidy, with_absolute_paths
 from raycomp.cluster.score import Job, score
 from raycomp.cluster.session import connect
 from raycomp.config import CurateConfig, changed_dials, from_dict, override_all
 from raycomp.loops.tables import check_extra_columns
-from raycomp.models.clip import ScorerSpec, describe_scorer, load_tokenizer
+from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
 from raycomp.models.parser import load_parser
 from raycomp.report.markup import Table
@@ -66,7 +66,7 @@ def curate(
         "Rerun": command_line("raycomp curate", changed_dials(config), folder.uri),
         "Choose again": command_line(f"raycomp select {shlex.quote(folder.uri)}", again, f"{folder.uri}-2"),
     }
-    run = describe_run("curate", config, _fingerprint(config, shards, spec), commands)
+    run = describe_run("curate", config, _fingerprint(config, shards), commands)
     with hold_lease(folder) as lease:
         finished = open_run(folder, run, say)
         return finished or _curate(run, config, spec, shards, folder, lease, say, extra_tables)
@@ -89,7 +89,7 @@ def _curate(
         work = Folder(folder.at("work"))
         job = Job(config, spec, shards, folder, work, session, lease.check)
         stats = score(job)
-        check_input(shards, run["fingerprint"]["input"])
+        check_unchanged(run["fingerprint"], _fingerprint(config, shards))
         scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
         choice = choose(scores, config, folder, work, lease.check)
         run = close_run({**run, "scores": folder.at("scores")}, config, choice, stats, job.stage_workers)
@@ -114,7 +114,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     config = _choose_config(curated["config"], settings)
     check_writable(folder.uri)
     commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}
-    fingerprint = {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
+    fingerprint = _point_at(curated)
     run = describe_run("select", config, fingerprint, commands)
     shards = _same_shards(config, curated)
     if not shards and wants_shards(config, folder):
@@ -134,8 +134,14 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             if wants_shards(config, folder):
                 materialize(choice, shards, scores, folder, work)
             publish_report(folder, run, config, choice, scores, shards, [])
+        check_unchanged(fingerprint, _point_at(read_finished(origin.uri)))
         lease.check()
         return _finish(folder, run, say)
+
+
+def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
+    """Return what a selection depends on beside its dials: the curation that scored."""
+    return {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
 
 
 def wants_shards(config: CurateConfig, folder: Folder) -> bool:
@@ -161,7 +167,7 @@ def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> Cura
     return config
 
 
-def _fingerprint(config: CurateConfig, shards: list[ShardPath], spec: ScorerSpec) -> dict[str, Any]:
+def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
     """Return what results depend on beside the dials.
 
     Raises ValueError where the parser is missing, or the model's tokenizer has no nonces.
@@ -171,7 +177,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath], spec: ScorerSpec
     return {
         "input": digest(fingerprint_shards(shards)),
         "shards": len(shards),
-        "scorer": spec.fingerprint,
+        "scorer": fingerprint_scorer(config.scorer),
         "parser": load_parser(config.parser.name).fingerprint,
         "nonces": digest([[*key, *words] for key, words in load_nonce_pools().items()]),
     }

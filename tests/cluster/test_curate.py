@@ -263,20 +263,25 @@ def test_a_moved_curation_is_its_own(curated, tmp_path):
     assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "first", "subset", "shards")
 
 
-def test_input_that_changes_while_it_is_read_is_never_published(curated, tmp_path, monkeypatch):
+@pytest.mark.parametrize("changed", ["input", "scorer"])
+def test_what_changes_while_a_run_goes_on_is_never_published(curated, tmp_path, monkeypatch, changed):
     config, _, _ = curated
     shutil.copytree(config.input, tmp_path / "in")
+    shutil.copy(config.scorer.model, tmp_path / "model.json")
     shards = sorted((tmp_path / "in").iterdir())
 
-    def replace_input(job):
+    def replace_files(job):
         stats = score(job)
-        shards[0].write_bytes(shards[1].read_bytes())
+        if changed == "input":
+            shards[0].write_bytes(shards[1].read_bytes())
+        else:
+            (tmp_path / "model.json").write_text(Path(config.scorer.model).read_text() + " ")
         return stats
 
-    monkeypatch.setattr("raycomp.cluster.curate.score", replace_input)
-    changed = raycomp.override(config, "input", str(tmp_path / "in"))
-    with pytest.raises(ValueError, match="was changed while the run read it"):
-        raycomp.curate(changed, str(tmp_path / "out"))
+    monkeypatch.setattr("raycomp.cluster.curate.score", replace_files)
+    settings = {"input": str(tmp_path / "in"), "scorer.model": str(tmp_path / "model.json")}
+    with pytest.raises(ValueError, match=f"^{changed}: changed while the run went on"):
+        raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "out"))
     assert not (tmp_path / "out/shards").exists() and not (tmp_path / "out/subset").exists()
     assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "running"
 

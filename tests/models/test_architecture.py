@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from raycomp.cluster.runs import with_absolute_paths
 from raycomp.config import CurateConfig, ScorerConfig
-from raycomp.models.clip import Clip, describe_scorer
+from raycomp.models.clip import Clip, describe_scorer, fingerprint_scorer
 
 TINY = {
     "embed_dim": 32,
@@ -189,10 +189,10 @@ def write_weights(folder: Path, seed: int) -> None:
 
 def test_a_folders_fingerprint_is_that_of_its_files(local_dir):
     scorer = ScorerConfig(model=f"local-dir:{local_dir}")
-    before = describe_scorer(scorer)
-    assert before == describe_scorer(scorer)
+    before = fingerprint_scorer(scorer)
+    assert before == fingerprint_scorer(scorer)
     write_weights(local_dir, 4)
-    assert describe_scorer(scorer).fingerprint != before.fingerprint
+    assert fingerprint_scorer(scorer) != before
 
 
 def test_a_folder_is_named_so_that_every_worker_finds_it(local_dir, monkeypatch):

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from raycomp.config import ScorerConfig
-from raycomp.models.clip import Clip, describe_scorer
+from raycomp.models.clip import Clip, describe_scorer, fingerprint_scorer
 
 
 def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():
@@ -39,7 +39,7 @@ def test_a_checkpoint_is_loaded_and_fingerprinted(tiny_scorer, tmp_path):
     scorer = dataclasses.replace(tiny_scorer, weights=str(path))
     loaded = Clip(scorer).model
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in describe_scorer(scorer).fingerprint
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in fingerprint_scorer(scorer)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.pt"])
