@@ -28,6 +28,7 @@ from raycomp.schema import (
     PIXELS,
     STATUS,
 )
+from raycomp.shards.rows import plain
 
 _tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 
@@ -107,11 +108,12 @@ def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.nda
 def _size_before_download(fields: dict[str, Any]) -> tuple[int, int] | None:
     """Return the size that a downloader saw before it resized the image, if the json tells."""
     size = fields.get(ORIGINAL_WIDTH), fields.get(ORIGINAL_HEIGHT)
-    return size if all(isinstance(side, int) and 0 < side < 2**31 for side in size) else None
+    return size if all(type(side) is int and 0 < side < 2**31 for side in size) else None
 
 
 def _as_text(value: Any) -> str | None:
+    value = plain(value)
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode("utf-8", "replace").decode("utf-8")  # json may hold half of a surrogate pair
+    return text.encode("utf-8", "replace").decode()  # json may hold half of a surrogate pair

@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.shards.files import new_file
 from raycomp.shards.paths import join_uri
-from raycomp.shards.rows import parse_object
+from raycomp.shards.rows import parse_object, to_json
 from raycomp.shards.tar import write_tar
 
 SAMPLES_PER_SHARD = 10_000
@@ -28,12 +28,11 @@ def enrich(
     """Return a sample's members with ``uid`` and ``fields`` in its json; every other member is unchanged.
 
     The json keeps its own fields in their order and gains the new ones at its end; one of the same name is
-    replaced. A sample whose caption came from its json gains a ``txt``, without which open_clip passes it
-    over. Raises ValueError where a field is not finite.
+    replaced; what json cannot say becomes null (see to_json). A sample whose caption came from its json gains
+    a ``txt``, without which open_clip passes it over.
     """
     _, own = parse_object(members.get("json"))
-    text = json.dumps({**(own or {}), "uid": uid, **fields}, ensure_ascii=False, allow_nan=False)
-    enriched = {**members, "json": text.encode()}
+    enriched = {**members, "json": to_json({**(own or {}), "uid": uid, **fields}).encode()}
     enriched.setdefault("txt", caption.encode())
     return enriched
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -13,6 +14,10 @@ from raycomp.shards.paths import ShardPath
 
 # A block ends once it holds this much, however few rows that is.
 BLOCK_BYTES = 64 << 20
+
+# Lists and objects within one another. Python's own json takes as many as its stack then has room for, here
+# and in whatever reads what is written; a sample's json has three or four.
+MAX_DEPTH = 100
 
 _UID = re.compile(r"[0-9a-fA-F]{32}")
 
@@ -46,13 +51,50 @@ def shard_row(shard: ShardPath, status: str) -> Row:
 
 
 def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
-    """Return a json object as text and as dict; (None, None) where ``text`` is anything else."""
+    """Return a json object as text and as dict; (None, None) where ``text`` is anything else.
+
+    Numbers that json does not know (NaN, Infinity, 1e400) are taken as Python takes them, of a repeated key
+    the last value; see to_json. Deeper than MAX_DEPTH, or with a whole number of more than 4,300 digits,
+    it is none.
+    """
     try:
         text = text.decode() if isinstance(text, bytes) else text
         fields = json.loads(text) if text is not None else None
     except (ValueError, RecursionError):
         return None, None
-    return (text, fields) if isinstance(fields, dict) else (None, None)
+    return (text, fields) if isinstance(fields, dict) and _is_shallow(text, fields) else (None, None)
+
+
+def _is_shallow(text: str, value: Any) -> bool:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return True
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        nested = [inner for inner in level if isinstance(inner, dict | list)]
+        level = [v for inner in nested for v in (inner.values() if isinstance(inner, dict) else inner)]
+    return not any(isinstance(inner, dict | list) for inner in level)
+
+
+def to_json(value: Any) -> str:
+    """Return ``value`` as json that every reader takes and UTF-8 can hold.
+
+    As plain makes it; halves of surrogate pairs become ``?``.
+    """
+    return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` with null for bytes and numbers that are not finite, and text for types json lacks.
+
+    Raises RecursionError where it is nested some hundred times.
+    """
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def decode_text(text: Any) -> str | None:

@@ -1,8 +1,6 @@
 """Parquet as input: image bytes or image paths with captions, every row of the file one sample."""
 
 import errno
-import json
-import math
 import posixpath
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -13,7 +11,7 @@ from pyarrow import fs, types
 
 from raycomp import schema
 from raycomp.shards.paths import ShardPath, resolve
-from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, sample_uid, shard_row
+from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, sample_uid, shard_row, to_json
 
 # The first column of each list that a file has is taken. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
@@ -157,7 +155,7 @@ def _read_batch(
             decode_text(fields.get("url")),
             caption,
             image,
-            json.dumps(_plain(fields), ensure_ascii=False),
+            to_json(fields),
         )
 
 
@@ -179,17 +177,6 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_py()
     except UnicodeDecodeError:
         return _UNDECODABLE
-
-
-def _plain(value: Any) -> Any:
-    """Return ``value`` as json can hold it: bytes and numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | None:

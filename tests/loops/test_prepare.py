@@ -12,13 +12,37 @@ from raycomp.loops.tables import to_matrix
 from raycomp.models.clip import describe_scorer
 
 
+def block_of(**columns: list) -> pa.Table:
+    """Return rows of SAMPLE_SCHEMA that are ok and hold what is given."""
+    count = len(next(iter(columns.values())))
+    given = {"caption": ["a dog"] * count, "status": ["ok"] * count, **columns}
+    return pa.table(
+        {name: given.get(name, [None] * count) for name in schema.SAMPLE_SCHEMA.names},
+        schema=schema.SAMPLE_SCHEMA,
+    )
+
+
+def test_whatever_a_json_holds_is_prepared(tiny_scorer):
+    texts = [
+        '{"similarity": NaN, "original_width": true, "original_height": true}',
+        '{"similarity": {"a": [1e400]}, "original_width": Infinity, "original_height": 5}',
+        '{"similarity": "\\ud800", "original_width": 1e3, "original_height": 5}',
+        '{"similarity": ["\u00e9"], "original_width": 7, "original_height": 5}',
+        '{"similarity": ' + "9" * 4300 + "}",
+        '{"similarity": ' + "[" * 99 + "]" * 99 + "}",
+    ]
+    found = prepare(block_of(json=texts), tiny_scorer, describe_scorer(tiny_scorer), 100, ("similarity",))
+    assert found["similarity"].to_pylist() == [
+        None, '{"a": [null]}', "?", '["\\u00e9"]', "9" * 4300, "[" * 99 + "]" * 99,
+    ]  # fmt: skip
+    assert found["original_width"].to_pylist() == [None, None, None, 7, None, None]
+
+
 def test_fast_decoding_changes_pixels_and_nothing_else(tiny_scorer):
     noise = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).resize((640, 480)).save(buffer, "JPEG")
-    columns = {name: [None] for name in schema.SAMPLE_SCHEMA.names}
-    columns |= {"image": [buffer.getvalue()], "caption": ["a dog"], "status": ["ok"]}
-    block = pa.table(columns, schema=schema.SAMPLE_SCHEMA)
+    block = block_of(image=[buffer.getvalue()])
     exact, fast = (
         prepare(block, tiny_scorer, describe_scorer(tiny_scorer), 10**8, fast_decode=fast)
         for fast in (False, True)

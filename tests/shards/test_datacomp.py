@@ -153,8 +153,10 @@ def test_enrich_keeps_what_is_there():
         "json": b'{"uid": "ab"}',
         "txt": "caf\u00e9".encode(),
     }
-    with pytest.raises(ValueError):
-        enrich({}, "ab", "c", {"alignment": float("nan")})
+    odd = b'{"a": NaN, "b": [1e400, {"c": -Infinity}], "d": "x\\ud800", "e": 1, "e": 2}'
+    assert enrich({"json": odd}, "ab", "c", {"alignment": float("nan")})["json"] == (
+        b'{"a": null, "b": [null, {"c": null}], "d": "x?", "e": 2, "uid": "ab", "alignment": null}'
+    )
 
 
 def test_member_names_cannot_climb(tmp_path):

@@ -13,6 +13,7 @@ import webdataset
 from raycomp import schema
 from raycomp.shards import headers
 from raycomp.shards import rows as row_module
+from raycomp.shards.datacomp import enrich
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.tar import extract_tar, read_tar, write_tar
 
@@ -66,10 +67,37 @@ def test_bad_sample_between_good_ones(raw_tar, rows, status):
     assert statuses(found) == [("0", "ok"), ("k", status), ("z", "ok")]
 
 
-@pytest.mark.parametrize("text", [b"[1]", b"\xff", b"[" * 200_000, b"", b"9" * 5000, b"null"])
+NO_OBJECTS = [
+    b"[1]", b"\xff", b"[" * 200_000, b"", b"9" * 5000, b"null",
+    b'{"a": ' + b"9" * 5000 + b"}", b'{"a": ' * 200 + b"1" + b"}" * 200, b'{"a": ' + b"[" * 100 + b"]" * 101,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_OBJECTS, ids=range(len(NO_OBJECTS)))
 def test_json_that_is_no_object(raw_tar, rows, text):
     found = rows(raw_tar([("k.jpg", b"x"), ("k.txt", b"a dog"), ("k.json", text)]))
     assert (found[0]["status"], found[0]["json"]) == ("bad_json", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": NaN, "b": [-Infinity, 1e400]}',
+        b'{"a": "\\ud800", "\\udfff": 1}',
+        b'{"a": 1, "a": {"a": 2}}',
+        b'{"a": ' + b"[" * 99 + b"]" * 99 + b"}",
+        b'{"a": [' + b"[]," * 500 + b"{}]}",
+        b'{"a": ' + b"9" * 4300 + b"}",
+    ],
+    ids=["not finite", "half a surrogate", "a key twice", "99 deep", "much side by side", "4300 digits"],
+)
+def test_json_that_python_reads_is_good(raw_tar, rows, text):
+    found = rows(raw_tar([("k.jpg", b"x"), ("k.txt", b"a dog"), ("k.json", text)]))
+    assert (found[0]["status"], found[0]["json"]) == ("ok", text.decode())
+    written = enrich({"json": text}, UID, "a dog", {"alignment": 0.5})["json"]
+    again = json.loads(written, parse_constant=pytest.fail)
+    assert (again["uid"], again["alignment"]) == (UID, 0.5)
+    json.dumps(again, ensure_ascii=False).encode()
 
 
 def test_text_that_utf8_cannot_hold(raw_tar, rows):
