@@ -5,17 +5,20 @@ Normalisation stays with the scorer: a fixed-size uint8 picture is a quarter of 
 
 import io
 import struct
+import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from raycomp.schema import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 # What Pillow's decoders raise on broken bytes.
 _BROKEN = (
     OSError,
@@ -25,11 +28,23 @@ _BROKEN = (
     TypeError,
     LookupError,
     OverflowError,
+    RuntimeError,
     struct.error,
     zlib.error,
 )
-# EXIF orientations whose upright picture is as wide as the stored one is high.
-_ON_THEIR_SIDE = (5, 6, 7, 8)
+# Pillow refuses by the size that it is about to allocate for: of the picture, a frame, a canvas, a tile.
+_TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError)
+# How a picture of each EXIF orientation is turned upright; as wide as the stored one is high from 5 on.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ON_THEIR_SIDE = 5
 
 
 class ImageFault(ValueError):
@@ -62,10 +77,46 @@ def decode_image(data: bytes, max_pixels: int) -> Image.Image:
     """Decode to upright RGB; the first frame of an animation, 16-bit grey scaled to 8 bits.
 
     CMYK, palette, alpha and grey become RGB as open_clip's loader does it (``convert("RGB")``: alpha is
-    dropped). EXIF orientation is applied, a broken EXIF block ignored. Raises ImageFault: too large (by the
-    declared size, before any pixel is decoded) or corrupt.
+    dropped). EXIF orientation is applied; a broken EXIF block, or an orientation that is no whole number from
+    1 to 8, is ignored. Raises ImageFault: too large (by the declared size, before anything is allocated) or
+    corrupt.
     """
     return _decode(data, max_pixels)[0]
+
+
+def describe_image(data: bytes, max_pixels: int) -> tuple[str, bool]:
+    """Return the format ("jpeg", "mpo", "png", ...), and whether decode_image does what open_clip does.
+
+    open_clip's loader neither turns pictures upright nor scales 16-bit grey. ``data`` decodes.
+    """
+    with _guard(max_pixels):
+        image = _open(data)
+        return image.format.lower(), not _is_wide(image) and _read_orientation(image) == 1
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """Return the pixels of an RGB picture, and nothing else of it, as PNG."""
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", image.size, image.tobytes()).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@contextmanager
+def _guard(max_pixels: int) -> Iterator[None]:
+    """Make Pillow refuse more than ``max_pixels``, and print no warning."""
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = max_pixels
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
+
+
+def _open(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 def _decode(
@@ -75,47 +126,45 @@ def _decode(
 
     With ``least_side`` a JPEG comes out at 1/2, 1/4 or 1/8 of its size where both sides stay at least that.
     """
-    # Pillow's own limit warns before ours applies; ours is checked on the declared size just below.
-    Image.MAX_IMAGE_PIXELS = None
     try:
-        image = Image.open(io.BytesIO(data), formats=FORMATS)
-        width, height = image.size
-        if width * height > max_pixels:
-            raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} pixels, more than {max_pixels}")
-        if least_side is not None:
-            image.draft(None, (least_side, least_side))  # nothing happens in another format
-        image.load()
-        orientation = _read_orientation(image)
-        size = (height, width) if orientation in _ON_THEIR_SIDE else (width, height)
-        return _turn_upright(_to_rgb(image), orientation), size
-    except ImageFault:
-        raise
+        with _guard(max_pixels):
+            image = _open(data)
+            width, height = image.size
+            if least_side is not None:
+                image.draft(None, (least_side, least_side))  # nothing happens in another format
+            image.load()
+            orientation = _read_orientation(image)
+            size = (height, width) if orientation >= _ON_THEIR_SIDE else (width, height)
+            return _turn_upright(_to_rgb(image), orientation), size
+    except _TOO_LARGE as error:
+        raise ImageFault(IMAGE_TOO_LARGE, f"more than {max_pixels} pixels: {error}") from error
     except (UnidentifiedImageError, *_BROKEN) as error:
         raise ImageFault(CORRUPT_IMAGE, f"{type(error).__name__}: {error}") from error
 
 
+def _is_wide(image: Image.Image) -> bool:
+    return image.mode.startswith("I")
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):
+    if _is_wide(image):
         # Pillow clips wide grey to 255; its upper byte is the picture.
-        wide = np.asarray(image).astype(np.int64)
-        return Image.fromarray(np.clip(wide >> 8, 0, 255).astype(np.uint8)).convert("RGB")
+        upper = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
+        return Image.fromarray(upper).convert("RGB")
     return image.convert("RGB")
 
 
 def _read_orientation(image: Image.Image) -> int:
+    """Return 1 to 8; 1, upright, where there is none that can be read."""
     try:
-        return image.getexif().get(0x0112, 1)
+        found = image.getexif().get(0x0112, 1)
     except _BROKEN:
         return 1
+    return found if type(found) is int and found in _TURNS else 1
 
 
 def _turn_upright(rgb: Image.Image, orientation: int) -> Image.Image:
-    if orientation in (None, 1):
-        return rgb
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    rgb.info = {"exif": exif.tobytes()}
-    return ImageOps.exif_transpose(rgb)
+    return rgb.transpose(_TURNS[orientation]) if orientation in _TURNS else rgb
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,12 @@
 """Preparation against open_clip's own evaluation transform, and every kind of picture the web holds."""
 
 import io
+import struct
+import subprocess
+import sys
+import warnings
+import zlib
+from functools import cache
 
 import numpy as np
 import open_clip
@@ -58,6 +64,7 @@ def test_equals_open_clips_transform_to_the_bit(shared):
         ("P", "GIF", {}),
         ("RGB", "BMP", {}),
         ("RGB", "TIFF", {}),
+        ("RGB", "AVIF", {"quality": 95, "subsampling": "4:4:4"}),
     ],
 )
 def test_every_kind_of_picture_becomes_rgb(mode, kind, options):
@@ -93,6 +100,35 @@ def test_pictures_are_turned_upright(orientation):
     assert np.array_equal(np.asarray(decoded), np.asarray(expected))
 
 
+def exif_of(kind: int, count: int, value: bytes) -> bytes:
+    """Return an EXIF block whose one tag is an orientation of any type."""
+    entry = struct.pack("<HHI", 0x0112, kind, count)
+    data = value if len(value) > 4 else b""
+    place = struct.pack("<I", 26) if data else value.ljust(4, b"\0")
+    return b"Exif\0\0II*\0" + struct.pack("<IH", 8, 1) + entry + place + bytes(4) + data
+
+
+ODD_ORIENTATIONS = {
+    "ascii": (2, 2, b"6\0"),
+    "byte": (1, 1, b"\6"),
+    "float": (11, 1, struct.pack("<f", 6)),
+    "double": (12, 1, struct.pack("<d", 6)),
+    "rational": (5, 1, struct.pack("<II", 6, 1)),
+    "70000": (4, 1, struct.pack("<I", 70_000)),
+    "-6": (9, 1, struct.pack("<i", -6)),
+    "none": (3, 0, b""),
+    "9": (3, 1, b"\x09\0"),
+}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("odd", ODD_ORIENTATIONS)
+def test_an_orientation_that_is_no_number_from_1_to_8_is_ignored(kind, odd):
+    data = encode(draw(), kind, exif=exif_of(*ODD_ORIENTATIONS[odd]))
+    plain = encode(draw(), kind)
+    assert np.array_equal(np.asarray(decode_image(data, 10**6)), np.asarray(decode_image(plain, 10**6)))
+
+
 def test_a_broken_exif_block_is_ignored():
     data = encode(draw(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f garbage")
     assert decode_image(data, 10**6).size == (90, 60)
@@ -107,7 +143,7 @@ def test_an_animation_shows_its_first_frame():
 def test_too_many_pixels_are_refused_before_decoding(monkeypatch):
     data = encode(Image.new("1", (3000, 3000)), "PNG")
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
-    with pytest.raises(ImageFault, match="3000 x 3000") as fault:
+    with pytest.raises(ImageFault, match="9000000 pixels") as fault:
         decode_image(data, 1_000_000)
     assert fault.value.status == IMAGE_TOO_LARGE
 
@@ -120,7 +156,151 @@ def test_a_declared_bomb_is_refused_by_its_declaration():
     assert fault.value.status == IMAGE_TOO_LARGE
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "TIFF"])
+def chunks_of_png(*middle: tuple[bytes, bytes], size: tuple[int, int] = (8, 8)) -> bytes:
+    """Return a PNG with more chunks behind its header."""
+    header = struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0)
+    rows = zlib.compress(b"\0" * (size[1] * (1 + 3 * size[0]))) if size == (8, 8) else b""
+    parts = [(b"IHDR", header), *middle, (b"IDAT", rows), (b"IEND", b"")]
+    body = [
+        struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
+
+
+def tags_of_tiff(**changed: int) -> bytes:
+    """Return a TIFF of 8 x 8 grey pixels in one strip or, with a tile's width, one tile."""
+    names = {
+        "width": 256, "height": 257, "bits": 258, "compression": 259, "photometric": 262, "offset": 273,
+        "rows": 278, "num_bytes": 279, "tile_width": 322, "tile_height": 323, "tile": 324, "tile_bytes": 325,
+    }  # fmt: skip
+    values = {"width": 8, "height": 8, "bits": 8, "compression": 1, "photometric": 1, **changed}
+    if "tile_width" not in values:
+        values = {"offset": 300, "rows": 8, "num_bytes": 64, **values}
+    ordered = sorted(values, key=names.get)
+    entries = b"".join(struct.pack("<HHII", names[name], 4, 1, values[name]) for name in ordered)
+    head = b"II*\0" + struct.pack("<IH", 8, len(ordered)) + entries + bytes(4)
+    return head.ljust(300, b"\0") + bytes(64)
+
+
+@cache
+def bombs() -> dict[str, bytes]:
+    """Return small files that declare, somewhere, much more than they hold."""
+    screen = bytes.fromhex(
+        "474946383961ffffffff800000000000ffffff21f90408000000002c00000000ffffffff0002024401003b"
+    )
+    zeros = zlib.compress(bytes(300_000_000), 1)
+    bmp = bytearray(encode(Image.new("P", (8, 8)), "BMP"))
+    palette = bytes(bmp[:46]) + struct.pack("<I", 2**31 - 1) + bytes(bmp[50:])
+    bmp[18:26] = struct.pack("<II", 2**30, 2**30)
+    webp = bytearray(encode(Image.new("RGBA", (8, 8)), "WEBP", exif=b"Exif\0\0"))
+    webp[24:30] = (15_000).to_bytes(3, "little") * 2
+    avif = encode(Image.new("RGB", (64, 64)), "AVIF")
+    jpeg = encode(Image.new("RGB", (8, 8)), "JPEG")
+    sides = struct.pack(">HH", 8, 8)
+    tile = {"tile": 300, "tile_bytes": 64, "tile_height": 2**20}
+    return {
+        "gif screen": screen,
+        "gif frame": screen[:6] + b"\1\0\1\0" + screen[10:],
+        "png size": chunks_of_png(size=(60_000, 60_000)),
+        "png text": chunks_of_png((b"zTXt", b"a\0\0" + zeros)),
+        "png texts": chunks_of_png(*[(b"zTXt", b"a\0\0" + zlib.compress(bytes(1_000_000)))] * 300),
+        "png profile": chunks_of_png((b"iCCP", b"a\0\0" + zeros)),
+        "png international": chunks_of_png((b"iTXt", b"a\0\1\0\0\0" + zeros)),
+        "bmp size": bytes(bmp),
+        "bmp palette": palette,
+        "webp canvas": bytes(webp),
+        "avif size": avif.replace(b"ispe" + bytes(4) + struct.pack(">II", 64, 64),
+                                  b"ispe" + bytes(4) + struct.pack(">II", 12_000, 12_000)),
+        "jpeg size": jpeg.replace(sides, struct.pack(">HH", 65_500, 65_500)),
+        "tiff size": tags_of_tiff(width=2**20, height=2**20),
+        "tiff strip": tags_of_tiff(rows=2**31 - 1, num_bytes=2**31 - 1),
+        "tiff lzw strip": tags_of_tiff(compression=5, rows=2**31 - 1, num_bytes=2**31 - 1),
+        "tiff tile": tags_of_tiff(**tile, tile_width=2**20),
+        "tiff lzw tile": tags_of_tiff(**tile, tile_width=2**20, compression=5),
+    }  # fmt: skip
+
+
+IN_LITTLE_MEMORY = """
+import pathlib, resource, sys
+from raycomp.models.images import ImageFault, decode_image
+for path in sys.argv[1:3]:
+    decode_image(pathlib.Path(path).read_bytes(), 10**6)  # Pillow and its decoders are loaded
+data = pathlib.Path(sys.argv[3]).read_bytes()
+held = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 250_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+try:
+    print("ok", decode_image(data, 20_000_000).size)
+except ImageFault as fault:
+    print(fault.status, type(fault.__cause__).__name__)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of a process as Linux has them")
+@pytest.mark.parametrize("bomb", bombs())
+def test_nothing_is_allocated_before_its_size_is_checked(bomb, tmp_path):
+    files = {"good.png": encode(draw(), "PNG"), "good.avif": encode(draw(), "AVIF"), "bomb": bombs()[bomb]}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    command = [sys.executable, "-W", "always", "-c", IN_LITTLE_MEMORY]
+    done = subprocess.run([*command, *(tmp_path / name for name in files)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr and "MemoryError" not in done.stdout
+    assert done.stdout.split()[0] in ("ok", CORRUPT_IMAGE, IMAGE_TOO_LARGE)
+    if bomb.endswith(("size", "screen", "frame", "canvas")):
+        assert done.stdout.split()[0] == IMAGE_TOO_LARGE
+
+
+def test_pillow_is_left_as_it_was_and_warns_of_nothing():
+    before = Image.MAX_IMAGE_PIXELS
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        decode_image(encode(draw("P"), "PNG", transparency=b"\1\2\3"), 10**6)
+        decode_image(encode(draw(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f garbage"), 10**6)
+        with pytest.raises(ImageFault):
+            decode_image(encode(draw(), "PNG"), 90 * 60 - 1)
+    assert caught == [] and before == Image.MAX_IMAGE_PIXELS
+
+
+def test_memory_that_runs_out_is_a_picture_too_large(monkeypatch):
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    data = encode(draw(), "PNG")
+    monkeypatch.setattr(Image.Image, "convert", fail)
+    with pytest.raises(ImageFault) as fault:
+        decode_image(data, 10**6)
+    assert fault.value.status == IMAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *((kind, mode) for kind in ("JPEG", "MPO") for mode in ("RGB", "L", "CMYK")),
+        *((kind, mode) for kind in ("PNG", "TIFF") for mode in ("RGB", "L", "P", "RGBA", "I;16")),
+        *((kind, mode) for kind in ("WEBP", "AVIF") for mode in ("RGB", "RGBA")),
+    ],
+)
+def test_describing_says_whether_open_clip_decodes_alike(kind, mode, orientation):
+    from webdataset.autodecode import imagehandler
+
+    ramp = np.linspace(0, 65535, 64 * 32).reshape(64, 32).astype(np.uint16)
+    image = Image.fromarray(ramp) if mode == "I;16" else draw(mode)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(image, kind, exif=exif)
+    theirs = np.asarray(imagehandler("pilrgb")(".jpg", data))
+    ours = decode_image(data, 10**6)
+    form, is_alike = images.describe_image(data, 10**6)
+    assert form == kind.lower() or (kind, form) == ("MPO", "jpeg")
+    assert not is_alike or np.array_equal(theirs, np.asarray(ours))
+    assert is_alike == (orientation == 1 and mode != "I;16")
+    again = np.asarray(imagehandler("pilrgb")(".png", images.encode_png(ours)))
+    assert np.array_equal(again, np.asarray(ours))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "AVIF"])
 def test_cut_and_damaged_pictures_are_faults_never_crashes(kind):
     rng = np.random.default_rng(0)
     whole = encode(draw(size=(200, 150)), kind)
@@ -210,7 +390,7 @@ def test_fast_decoding_leaves_other_formats_alone(kind, options):
 
 def test_fast_decoding_refuses_by_the_declared_size_and_sees_damage():
     data = encode(photo(2000, 1500), "JPEG")
-    with pytest.raises(ImageFault, match="2000 x 1500") as fault:
+    with pytest.raises(ImageFault, match="3000000 pixels") as fault:
         prepare_image(data, SPEC, 2_900_000, fast=True)
     assert fault.value.status == IMAGE_TOO_LARGE
     with pytest.raises(ImageFault) as fault:
