@@ -42,6 +42,8 @@ EMPTY_CAPTION = "empty_caption"
 BAD_ENCODING = "bad_encoding"
 BAD_JSON = "bad_json"
 BAD_EMBEDDING = "bad_embedding"
+LINKED_MEMBER = "linked_member"
+AMBIGUOUS_KEY = "ambiguous_key"
 NO_PHRASE = "no_phrase"
 NO_VALID_NONCE = "no_valid_nonce"
 DUPLICATE_UID = "duplicate_uid"
@@ -59,6 +61,8 @@ STATUSES = {
     BAD_ENCODING: "the caption is not UTF-8",
     BAD_JSON: "the sample's json member does not parse to an object",
     BAD_EMBEDDING: "the stored image embedding is zero, not finite or unreadable",
+    LINKED_MEMBER: "image, txt or json is a link out of the sample; tar -h --hard-dereference stores data",
+    AMBIGUOUS_KEY: "file names with dots before the extension: the key ends at the first dot, so no image",
     NO_PHRASE: "aligned, but the parser found no phrase in the caption",
     NO_VALID_NONCE: "aligned, with phrases, but none of them has a valid nonce",
     DUPLICATE_UID: "an earlier sample has this uid; outside the corpus",

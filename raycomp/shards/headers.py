@@ -4,11 +4,12 @@ tarfile takes about five times as long over web-sized images, nearly all of it o
 read here; any other goes to tarfile's own parser.
 """
 
+import posixpath
 import re
 import tarfile
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from raycomp.schema import TRUNCATED_SHARD, UNREADABLE_SHARD
 
@@ -22,6 +23,7 @@ _MAX_NAME_BYTES = 1 << 20
 
 _REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
+_LINKS = _HARD_LINK, _SYMBOLIC_LINK = (b"1", b"2")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS = b"L", b"K", b"x", b"g", b"X"
 _ABOUT_NEXT = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS)
 _PAX_RECORD = re.compile(rb"(\d{1,9}) ([^=]+)=")
@@ -41,11 +43,17 @@ class BrokenTar(Exception):
         self.ended = ended
 
 
-def iter_members(stream: Any) -> Iterator[tuple[str, bytes | None]]:
-    """Yield (name, data) of every regular file, data None beyond MAX_MEMBER_BYTES.
+class Link(NamedTuple):
+    """What stands for the data of a link; ``target`` is the name of the member that it leads to."""
 
-    ``stream`` needs ``read(n)`` only. Bytes of a name that are not UTF-8 become ``\\xNN``. Folders, links,
-    devices and GNU's old sparse files are passed over. Raises BrokenTar unless the tar ends in two zero
+    target: str
+
+
+def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
+    """Yield (name, data) of every regular file and link, data None beyond MAX_MEMBER_BYTES.
+
+    ``stream`` needs ``read(n)`` only. Bytes of a name that are not UTF-8 become ``\\xNN``. Folders, devices
+    and GNU's old sparse files are passed over. Raises BrokenTar unless the tar ends in two zero
     blocks (a cut between two members shows in nothing else) with only zeros after them; no bytes at all are
     an empty tar.
     """
@@ -54,8 +62,10 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | None]]:
         return
     status = UNREADABLE_SHARD
     long_name: str | None = None
+    long_link: str | None = None
     long_size: int | None = None
     while header != _ZEROS:
+        own_header = header
         kind, name, size = _parse_header(header, status)
         status = TRUNCATED_SHARD
         if kind not in _ABOUT_NEXT:
@@ -63,12 +73,16 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | None]]:
         data, header = _read_data(stream, name, 0 if kind in _WITHOUT_DATA else size, kind)
         if kind == _LONG_NAME:
             long_name = _decode(data)
+        elif kind == _LONG_LINK:
+            long_link = _decode(data)
         elif kind in (_PAX, _PAX_SOLARIS):
-            long_name, long_size = _parse_pax(data, long_name)
+            long_name, long_link, long_size = _parse_pax(data, long_name, long_link)
         elif kind not in _ABOUT_NEXT:
             if kind in _REGULAR:
                 yield name, data
-            long_name = long_size = None
+            elif kind in _LINKS:
+                yield name, _find_target(kind, name, long_link or _decode(own_header[157:257]))
+            long_name = long_link = long_size = None
     _check_tail(stream)
 
 
@@ -119,8 +133,14 @@ def _read_data(stream: Any, name: str, size: int, kind: bytes) -> tuple[bytes | 
     return None, _read(stream, _BLOCK)
 
 
-def _parse_pax(data: bytes, name: str | None) -> tuple[str | None, int | None]:
-    """Return the path (else ``name``) and the size that a pax header gives the next member."""
+def _find_target(kind: bytes, name: str, target: str) -> Link:
+    if kind == _SYMBOLIC_LINK:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    return Link(target)
+
+
+def _parse_pax(data: bytes, name: str | None, link: str | None) -> tuple[str | None, str | None, int | None]:
+    """Return the path (else ``name``), link (else ``link``) and size that pax gives the next member."""
     found, position = {}, 0
     while (match := _PAX_RECORD.match(data, position)) and int(match[1]) > 0:
         found[match[2]] = data[match.end() : position + int(match[1]) - 1]
@@ -128,8 +148,11 @@ def _parse_pax(data: bytes, name: str | None) -> tuple[str | None, int | None]:
     size = found.get(b"size")
     if size is not None and not re.fullmatch(rb"\d{1,18}", size):
         raise BrokenTar(TRUNCATED_SHARD)
-    path = found.get(b"path")
-    return name if path is None else _decode(path), None if size is None else int(size)
+    name, link = (
+        own if path is None else _decode(path)
+        for own, path in ((name, found.get(b"path")), (link, found.get(b"linkpath")))
+    )
+    return name, link, None if size is None else int(size)
 
 
 def _check_tail(stream: Any) -> None:

@@ -108,6 +108,13 @@ def decode_text(text: Any) -> str | None:
     return text
 
 
+def first_text(value: Any) -> Any:
+    """Return ``value``; of a list, as where an image has several captions, its first text, None without."""
+    if isinstance(value, list):
+        return next((item for item in value if isinstance(item, str | bytes)), None)
+    return value
+
+
 def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
     """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
     if not has_image:

@@ -3,24 +3,35 @@
 import io
 import re
 import tarfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from raycomp import schema
 from raycomp.shards.files import new_file
-from raycomp.shards.headers import BrokenTar, iter_members
+from raycomp.shards.headers import BrokenTar, Link, iter_members
 from raycomp.shards.paths import ShardPath
-from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, parse_object, sample_uid, shard_row
+from raycomp.shards.rows import (
+    Row,
+    cut_blocks,
+    decode_text,
+    first_text,
+    judge,
+    parse_object,
+    sample_uid,
+    shard_row,
+)
 
-IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
+# Of a sample's images the first of these is the one that counts.
+IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
 
 # WebDataset's rules: the key is all before the first dot of the file name; names like __this__ are metadata.
 _MEMBER = re.compile(r"^(?!__[^/]*__(?:$|/))((?:.*/|)[^.]+)[.]([^/]*)$")
 
-# Members of a sample by lower-case extension; None where a member is too large to be loaded.
-Members = dict[str, bytes | None]
+# Members of a sample by lower-case extension; None where a member is too large to be loaded, a Link where it
+# leads out of the sample.
+Members = dict[str, bytes | Link | None]
 
 
 def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
@@ -28,9 +39,10 @@ def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Tabl
 
     ``stream`` is a file object at its begin, of which only ``read(n)`` is used. Samples are grouped as
     WebDataset groups them; a key or an extension that comes back begins a new row. The caption is the ``txt``
-    member, without one the json's ``caption``; uid and url come from the json. A cut or damaged tar gives the
-    samples that are whole and one truncated_shard row, what is no tar one unreadable_shard row, a tar without
-    samples one empty_shard row. Errors of the file system pass through.
+    member, without one the json's ``caption``, of a list its first text; uid and url come from the json. A
+    link to an earlier member of its sample is that member, any other makes the sample linked_member. A cut or
+    damaged tar gives the samples that are whole and one truncated_shard row, what is no tar one
+    unreadable_shard row, a tar without samples one empty_shard row. Errors of the file system pass through.
     """
     return cut_blocks(_rows(stream, shard), shard, block_rows)
 
@@ -45,7 +57,7 @@ def extract_tar(stream: Any, positions: Collection[int]) -> Iterator[tuple[int, 
     try:
         for position, (_, members) in enumerate(_samples(stream)):
             if position in wanted:
-                yield position, {name: data for name, data in members.items() if data is not None}
+                yield position, {name: data for name, data in members.items() if isinstance(data, bytes)}
             if position >= last:
                 return
     except BrokenTar:
@@ -77,17 +89,33 @@ def _rows(stream: Any, shard: ShardPath) -> Iterator[Row]:
         yield shard_row(shard, broken.status)
 
 
+def find_image(members: Mapping[str, Any]) -> str:
+    """Return the extension of the image that is scored, "" without one."""
+    return next((name for name in IMAGE_EXTENSIONS if name in members), "")
+
+
+def find_caption(members: Mapping[str, Any], own: Mapping[str, Any]) -> str | bytes | None:
+    """Return the caption that is scored: the ``txt`` member, else what the sample's json ``own`` says."""
+    found = members["txt"] if "txt" in members else first_text(own.get("caption"))
+    return found if isinstance(found, str | bytes) else None
+
+
 def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
+    extension = find_image(members)
+    image = members.get(extension)
+    if Link in map(type, (image, members.get("txt"), members.get("json"))):
+        return Row(key, schema.LINKED_MEMBER, sample_uid(shard.name, key))
     text, fields = parse_object(members.get("json"))
     own = fields or {}
-    extension = next((name for name in IMAGE_EXTENSIONS if name in members), "")
-    image = members.get(extension)
-    has_caption = "txt" in members or isinstance(own.get("caption"), str)
-    caption = decode_text(members["txt"] if "txt" in members else own.get("caption"))
+    found = find_caption(members, own)
+    caption = decode_text(found)
     if extension and image is None:
         status = schema.IMAGE_TOO_LARGE
     else:
+        has_caption = "txt" in members or found is not None
         status = judge(image is not None, has_caption, caption, "json" in members and fields is None)
+    if status == schema.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
+        status = schema.AMBIGUOUS_KEY
     uid = sample_uid(shard.name, key, own.get("uid"))
     return Row(key, status, uid, decode_text(own.get("url")), caption, image, text)
 
@@ -110,7 +138,7 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
                 if key is not None:
                     yield key, members
                 key, members, previous = split[0], {}, members
-            members[split[1]] = data
+            members[split[1]] = _follow(data, key, members) if isinstance(data, Link) else data
     except BrokenTar as broken:
         cut = _split(broken.cut_member or "")
         is_whole = _begins_sample(cut, key, members) if cut else members.keys() == previous.keys()
@@ -125,6 +153,12 @@ def _split(name: str) -> tuple[str, str] | None:
     """Return (key, lower-case extension) of a member name, None for one that belongs to no sample."""
     match = _MEMBER.match(name)
     return match and (match[1], match[2].lower())
+
+
+def _follow(link: Link, key: str | None, members: Members) -> bytes | Link | None:
+    """Return the member of this sample that a link leads to, else the link."""
+    target = _split(link.target)
+    return members[target[1]] if target and target[0] == key and target[1] in members else link
 
 
 def _begins_sample(split: tuple[str, str], key: str | None, members: Members) -> bool:

@@ -124,7 +124,9 @@ def test_txt_goes_before_json(raw_tar, rows):
     assert rows(raw_tar(sample("0", text=b"one", caption="two")))[0]["caption"] == "one"
 
 
-@pytest.mark.parametrize("extension", ["jpg", "JPEG", "png", "webp", "gif", "bmp", "tif", "tiff"])
+@pytest.mark.parametrize(
+    "extension", ["jpg", "JPEG", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif"]
+)
 def test_image_extensions(raw_tar, rows, extension):
     found = rows(raw_tar([(f"0.{extension}", b"pixels"), ("0.txt", b"a")]))
     assert (found[0]["status"], found[0]["image"]) == ("ok", b"pixels")
@@ -147,7 +149,7 @@ def test_climbing_names_are_only_keys(raw_tar, rows, tmp_path, monkeypatch):
 def test_what_is_no_file_is_passed_over(rows):
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
-        for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+        for kind in (tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE):
             info = tarfile.TarInfo("0.jpg")
             info.type, info.linkname = kind, "/etc/passwd"
             tar.addfile(info)
@@ -156,6 +158,82 @@ def test_what_is_no_file_is_passed_over(rows):
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     assert statuses(rows(file.getvalue())) == [("1", "ok")]
+
+
+def tar_of_links(members: list[tuple[str, bytes | str]], kind: bytes, layout: int) -> bytes:
+    """Return a tar of files (bytes) and links (the name that they lead to)."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=layout) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            if isinstance(data, str):
+                info.type, info.linkname = kind, data
+            else:
+                info.size = len(data)
+            tar.addfile(info, None if isinstance(data, str) else io.BytesIO(data))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("layout", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("folder", ["", "deep/" * 25])
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_links_are_never_lost_in_silence(rows, kind, folder, layout):
+    if folder and layout == tarfile.USTAR_FORMAT:
+        folder = "deep/" * 15  # as long as ustar lets a link be
+
+    def link(name: str) -> str:
+        return name if kind == tarfile.SYMTYPE else folder + name
+
+    members = [
+        ("a.jpg", b"one"), ("a.txt", b"a dog"),
+        ("b.jpg", link("a.jpg")), ("b.txt", link("a.txt")),  # as GNU tar stores a file of two names
+        ("c.jpg", b"two"), ("c.txt", link("a.txt")),
+        ("d.jpg", b"three"), ("d.txt", b"a cat"), ("d.json", link("a.json")),
+        ("e.txt", b"a cow"), ("e.png", b"four"), ("e.jpg", link("e.png")),
+        ("f.jpg", b"five"), ("f.txt", b"a hen"), ("f.cls", link("a.cls")),
+        ("g.jpg", link("/etc/passwd")), ("g.txt", b"a pig"),
+        ("h.txt", b"a fox"), ("h.jpg", link("h.png")), ("h.png", b"six"),  # leads to a later member
+        ("README", link("a.txt")),
+    ]  # fmt: skip
+    named = [(folder + name, data) for name, data in members]
+    found = rows(tar_of_links(named, kind, layout))
+    check_numbering(found)
+    assert [row["key"].removeprefix(folder) for row in found] == list("abcdefgh")
+    linked = "linked_member"
+    assert [row["status"] for row in found] == ["ok", linked, linked, linked, "ok", "ok", linked, linked]
+    assert (found[4]["image"], found[4]["caption"]) == (b"four", "a cow")
+    stream = io.BytesIO(tar_of_links(named, kind, layout))
+    extracted = dict(extract_tar(stream, [1, 4, 5]))
+    assert extracted == {
+        1: {}, 4: {"txt": b"a cow", "png": b"four", "jpg": b"four"}, 5: {"jpg": b"five", "txt": b"a hen"}
+    }  # fmt: skip
+
+
+def test_dots_before_the_extension_are_told(raw_tar, rows):
+    members = [("a.b.jpg", b"x"), ("a.b.txt", b"a dog"), ("a.c.jpg", b"y"), ("a.c.txt", b"a cat")]
+    found = rows(
+        raw_tar([*members, ("d.jpg", b"x"), ("d.seg.png", b"m"), ("d.txt", b"a"), ("e.f.txt", b"a")])
+    )
+    assert statuses(found) == [("a", "ambiguous_key"), ("d", "ok"), ("e", "no_image")]
+
+
+CAPTION_LISTS = {
+    '["a dog", "a cat"]': ("ok", "a dog"),
+    '[null, 5, "a cat"]': ("ok", "a cat"),
+    '["", "a cat"]': ("empty_caption", ""),
+    '["\\ud800", "a cat"]': ("bad_encoding", None),
+    "[]": ("no_caption", None),
+    "[5]": ("no_caption", None),
+    '[["a dog"]]': ("no_caption", None),
+    '{"en": "a dog"}': ("no_caption", None),
+}
+
+
+@pytest.mark.parametrize("captions", CAPTION_LISTS)
+def test_of_a_list_of_captions_the_first_text_is_taken(raw_tar, rows, captions):
+    text = b'{"caption": ' + captions.encode() + b"}"
+    found = rows(raw_tar([("k.jpg", b"x"), ("k.json", text)]))
+    assert (found[0]["status"], found[0]["caption"]) == CAPTION_LISTS[captions]
 
 
 def test_empty_tars(raw_tar, rows):
