@@ -1,7 +1,9 @@
 """Parquet as input: image bytes or image paths with captions, every row of the file one sample."""
 
 import errno
+import os
 import posixpath
+import stat
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -10,8 +12,18 @@ import pyarrow.parquet as pq
 from pyarrow import fs, types
 
 from raycomp import schema
+from raycomp.shards import headers
 from raycomp.shards.paths import ShardPath, resolve
-from raycomp.shards.rows import Row, cut_blocks, decode_text, judge, sample_uid, shard_row, to_json
+from raycomp.shards.rows import (
+    Row,
+    cut_blocks,
+    decode_text,
+    first_text,
+    judge,
+    sample_uid,
+    shard_row,
+    to_json,
+)
 
 # The first column of each list that a file has is taken. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
@@ -19,6 +31,10 @@ IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath"
 CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT")
 
 _UNDECODABLE = b"\xff"
+_TOO_LARGE = b"\xfe"
+# What Arrow raises on values that Python cannot hold: text that is not UTF-8, times out of range or of an
+# unknown zone, structs with two fields of one name.
+_UNSPEAKABLE = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError, pa.ArrowException)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _EXTRACT_ROWS = 64
 
@@ -69,8 +85,10 @@ class Watched:
 def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file as tables of SAMPLE_SCHEMA, holding a block and a page at a time.
 
-    ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead to a file
-    below the folder of the Parquet file; any other path, and rows that img2dataset failed on, are no_image.
+    ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead, links
+    followed, to a regular file below the folder of the Parquet file, image_too_large beyond
+    MAX_MEMBER_BYTES; any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
+    the first text is taken. A value that Python cannot hold makes its row bad_json.
     Where the shard has stored embeddings no image is looked for, and none is missed.
     The key is the column ``key``, else the row's number in nine digits; ``uid`` and ``url`` are taken where
     there are such columns; ``json`` holds every column but the image, with times in UTC and null for what
@@ -144,39 +162,35 @@ def _read_batch(
         fields = {name: values[i] for name, values in columns.items()}
         bad_json = any(value is _UNDECODABLE for value in fields.values())
         image = _load_image(image_values[i], filesystem, folder)
-        found = fields.get(captions)
+        found = first_text(fields.get(captions))
         caption = decode_text(found)
         own_key = fields.get("key")
         key = str(own_key) if isinstance(own_key, str | int) and own_key != "" else f"{start + i:09d}"
+        status = judge(is_stored or image is not None, found is not None, caption, bad_json)
         yield Row(
             key,
-            judge(is_stored or image is not None, found is not None, caption, bad_json),
+            schema.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
             sample_uid(shard.name, key, fields.get("uid")),
             decode_text(fields.get("url")),
             caption,
-            image,
+            None if image is _TOO_LARGE else image,
             to_json(fields),
         )
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return Python values; text that is not UTF-8 becomes _UNDECODABLE, types json lacks become text."""
+    """Return Python values; what Python cannot hold becomes _UNDECODABLE, types json lacks become text."""
     kind = column.type
-    if types.is_timestamp(kind):
-        column = column.cast(pa.timestamp(kind.unit))  # UTC; a damaged time zone has no name to look up
-    if types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind):
-        column = column.cast(pa.string())
     try:
+        if types.is_timestamp(kind):
+            column = column.cast(pa.timestamp(kind.unit))  # UTC; a damaged time zone has no name to look up
+        if types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind):
+            column = column.cast(pa.string())
         return column.to_pylist()
-    except UnicodeDecodeError:
-        return [_value(scalar) for scalar in column]
-
-
-def _value(scalar: pa.Scalar) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return _UNDECODABLE
+    except _UNSPEAKABLE:
+        if len(column) == 1:
+            return [_UNDECODABLE]
+        return [value for i in range(len(column)) for value in _values(column.slice(i, 1))]
 
 
 def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | None:
@@ -186,11 +200,13 @@ def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | N
     if not isinstance(value, str):
         return value if isinstance(value, bytes) and value is not _UNDECODABLE else None
     path = posixpath.normpath(posixpath.join(folder, value))
-    if not path.startswith(folder.rstrip("/") + "/") or "\0" in path:
+    if not _is_below(path, folder) or "\0" in path:
         return None
     try:
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read()
+        if isinstance(filesystem, fs.LocalFileSystem) and not _is_own_file(path, folder):
+            return None
+        with filesystem.open_input_file(path) as file:
+            return file.read() if file.size() <= headers.MAX_MEMBER_BYTES else _TOO_LARGE
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError) or error.errno in _NO_FILE
         if is_missing or filesystem.get_file_info(path).type == fs.FileType.Directory:
@@ -198,7 +214,22 @@ def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | N
         raise
 
 
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_own_file(path: str, folder: str) -> bool:
+    """Return whether a local path leads to a regular file below ``folder``, wherever links point.
+
+    Opening a pipe would wait for ever, opening a device may do anything.
+    """
+    path = os.path.realpath(path)
+    return _is_below(path, os.path.realpath(folder)) and stat.S_ISREG(os.stat(path).st_mode)
+
+
 def _sniff(image: bytes) -> str:
     if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
         return "webp"
+    if image[4:12] in (b"ftypavif", b"ftypavis"):
+        return "avif"
     return next((extension for magic, extension in _MAGIC.items() if image.startswith(magic)), "jpg")

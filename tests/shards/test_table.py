@@ -3,7 +3,10 @@
 import datetime
 import io
 import json
+import os
 import random
+import signal
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ from pyarrow import fs
 
 from raycomp import schema
 from raycomp.shards.inputs import expand_input
+from raycomp.shards import headers
 from raycomp.shards.reader import extract, read_shard
 from raycomp.shards.rows import sample_uid
 from raycomp.shards.table import read_table
@@ -123,6 +127,101 @@ def test_bad_rows(tmp_path):
     assert json.loads(found[1]["json"]) == {"caption": None, "place": "Oslo"}
 
 
+def dates(days: int) -> pa.Array:
+    return pa.array([0, days, 1], pa.int32()).cast(pa.date32())
+
+
+def numbers(value: int, kind: pa.DataType) -> pa.Array:
+    return pa.array([0, value, 1], pa.int64()).cast(kind)
+
+
+ODD_VALUES = {
+    "date": dates(2**31 - 1),
+    "early date": dates(-(2**31)),
+    "date64": numbers(2**62 // 86_400_000 * 86_400_000, pa.date64()),
+    "timestamp": numbers(2**62, pa.timestamp("ms")),
+    "early timestamp": numbers(-(2**62), pa.timestamp("us")),
+    "nanoseconds": numbers(1, pa.timestamp("ns")),
+    "zone": numbers(2**62, pa.timestamp("ms", "Europe/Rome")),
+    "unknown zone": numbers(5, pa.timestamp("us", "Mars/Olympus")),
+    "duration": numbers(2**62, pa.duration("ms")),
+    "nanoseconds long": numbers(1, pa.duration("ns")),
+}
+
+
+@pytest.mark.parametrize("shape", ["plain", "struct", "list", "map"])
+@pytest.mark.parametrize("odd", ODD_VALUES)
+def test_a_value_that_python_cannot_hold_is_a_fault_of_its_row_alone(tmp_path, odd, shape):
+    values = ODD_VALUES[odd]
+    column = {
+        "plain": lambda: values,
+        "struct": lambda: pa.StructArray.from_arrays([values, values], ["a", "b"]),
+        "list": lambda: pa.ListArray.from_arrays([0, 1, 2, 3], values),
+        "map": lambda: pa.MapArray.from_arrays([0, 1, 2, 3], ["x", "y", "z"], values),
+    }[shape]()
+    found = read(write(tmp_path, {"jpg": [b"x"] * 3, "caption": ["a dog"] * 3, "odd": column}))
+    first, middle, last = (row["status"] for row in found)
+    assert middle in ("ok", "bad_json")
+    assert first == last == "ok" or (odd == "unknown zone" and first == middle == last == "bad_json")
+    for row in found:
+        assert (json.loads(row["json"])["odd"] is None) == (row["status"] == "bad_json")
+    out_of_range = shape != "plain" and odd in ("date", "early date", "timestamp", "early timestamp", "zone")
+    assert middle == "bad_json" or not out_of_range
+
+
+def test_struct_fields_of_one_name_are_bad_json(tmp_path):
+    twice = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["a", "a"])
+    found = read(write(tmp_path, {"jpg": [b"x"] * 2, "caption": ["a dog"] * 2, "odd": twice}))
+    assert [row["status"] for row in found] == ["bad_json"] * 2
+    as_image = read(write(tmp_path, {"image": twice, "caption": twice}))
+    assert [row["status"] for row in as_image] == ["no_image"] * 2
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_of_a_list_of_captions_the_first_text_is_taken(tmp_path, kind):
+    lists = pa.array([["a dog", "a cat"], [None, "a cow"], ["", "b"], [], None], pa.list_(kind))
+    found = read(write(tmp_path, {"jpg": [b"x"] * 5, "caption": lists}))
+    assert [row["caption"] for row in found] == ["a dog", "a cow", "", None, None]
+    assert [row["status"] for row in found] == ["ok", "ok", "empty_caption", "no_caption", "no_caption"]
+    (shard,) = expand_input(str(tmp_path))
+    assert [members.get("txt") for _, members in extract(shard, {0, 1})] == [b"a dog", b"a cow"]
+
+
+def test_only_regular_files_below_the_folder_are_opened(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/good.jpg").write_bytes(b"good")
+    (tmp_path / "secret.jpg").write_bytes(b"secret")
+    os.symlink("good.jpg", tmp_path / "in/link.jpg")
+    os.symlink("../secret.jpg", tmp_path / "in/out.jpg")
+    os.symlink("..", tmp_path / "in/up")
+    os.symlink("/dev/zero", tmp_path / "in/zero.jpg")
+    os.symlink("self.jpg", tmp_path / "in/self.jpg")
+    os.mkfifo(tmp_path / "in/pipe.jpg")
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(tmp_path / "in")  # a socket's path is short
+        server.bind("socket.jpg")
+    names = ["good", "link", "out", "up/secret", "zero", "self", "pipe", "socket"]
+    columns = {"image_path": [f"{name}.jpg" for name in names] + ["up"], "caption": ["a"] * 9}
+    os.symlink(tmp_path / "in", tmp_path / "linked")
+    write(tmp_path / "in", columns)
+    signal.alarm(20)  # a reader that waits is ended
+    try:
+        for folder in ("in", "linked"):
+            found = read(str(tmp_path / folder / "in.parquet"))
+            assert [row["image"] for row in found] == [b"good"] * 2 + [None] * 7
+            assert [row["status"] for row in found] == ["ok"] * 2 + ["no_image"] * 7
+    finally:
+        signal.alarm(0)
+
+
+def test_a_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(headers, "MAX_MEMBER_BYTES", 10)
+    (tmp_path / "a.jpg").write_bytes(b"x" * 10)
+    (tmp_path / "b.jpg").write_bytes(b"x" * 11)
+    found = read(write(tmp_path, {"image_path": ["a.jpg", "b.jpg"], "caption": ["a", "b"]}))
+    assert [(row["status"], row["image"]) for row in found] == [("ok", b"x" * 10), ("image_too_large", None)]
+
+
 def test_missing_columns_are_rows(tmp_path):
     assert [row["status"] for row in read(write(tmp_path, {"caption": ["a", "b"]}))] == ["no_image"] * 2
     assert [row["status"] for row in read(write(tmp_path, {"jpg": [b"a"]}))] == ["no_caption"]
@@ -184,12 +283,13 @@ def test_memory_holds_a_block_not_the_file(tmp_path):
 def test_extract_gives_tar_members(photos, tmp_path):
     images = [data for data, _ in photos[:20]]
     images[5:10] = [b"\x89PNG..", b"RIFF....WEBP", b"GIF89a", b"BM..", b"??"]
+    images[10] = b"\0\0\0\x1cftypavif"
     columns = {"image": images, "caption": [text for _, text in photos[:20]], "uid": [UID] * 20}
     (shard,) = expand_input(write(tmp_path, columns, row_group_size=3))
-    found = dict(extract(shard, {19, 0, 5, 6, 7, 8, 9, 77}))
+    found = dict(extract(shard, {19, 0, 5, 6, 7, 8, 9, 10, 77}))
     extensions = [next(iter(members)) for members in found.values()]
-    assert extensions == ["jpg", "png", "webp", "gif", "bmp", "jpg", "jpg"]
-    assert list(found) == [0, 5, 6, 7, 8, 9, 19]
+    assert extensions == ["jpg", "png", "webp", "gif", "bmp", "jpg", "avif", "jpg"]
+    assert list(found) == [0, 5, 6, 7, 8, 9, 10, 19]
     assert found[19]["jpg"] == images[19] and found[19]["txt"].decode() == photos[19][1]
     assert json.loads(found[19]["json"]) == {"caption": photos[19][1], "uid": UID}
 
