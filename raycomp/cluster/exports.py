@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from raycomp.cluster.choose import kept_ranges
+from raycomp.cluster.materialize import InputChanged, add_up
 from raycomp.cluster.session import map_tasks
 from raycomp.core.selection import parse_uids
 from raycomp.loops.captions import Source, read_aligned
+from raycomp.loops.rewrite import read_caption
 from raycomp.loops.tables import to_matrix
 from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
 from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
@@ -20,6 +22,7 @@ from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath, join_uri, resolve
 from raycomp.shards.reader import extract
+from raycomp.shards.rows import parse_object
 from raycomp.shards.scores import read_columns
 from raycomp.shards.tar import IMAGE_EXTENSIONS
 
@@ -34,7 +37,8 @@ _FORMULA = (*"=+-@#", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> int:
     """Write a curation's shards once more, each sample's json with its negatives; return how many samples.
 
-    The samples of a curation's shards stand in the order of its scores, and so do negatives.
+    The samples of a curation's shards stand in the order of its scores, and so do negatives. Raises
+    ValueError, and leaves no ``shards/``, where a sample is not the one that its negatives are of.
     """
     out.remove("shards")
     counts = list(map_tasks(_count, negatives, label="count"))
@@ -45,7 +49,7 @@ def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Fol
         (shard, [(negatives[o], a, b) for o, a, b in parts])
         for shard, parts in zip(shards, ranges, strict=True)
     ]
-    written = sum(map_tasks(_write_shard, jobs, out, label="materialize"))
+    written = add_up(map_tasks(_write_shard, jobs, out, label="materialize"), out)
     if written != sum(counts):
         raise RuntimeError(f"materialize: wrote {written} of {sum(counts)} samples")
     write_index(out.at("shards"), written, (parse_uids(read_columns(uri, [UID])[UID]) for uri in negatives))
@@ -56,10 +60,14 @@ def _count(uri: str) -> int:
     return len(read_columns(uri, [UID]))
 
 
-def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int:
+def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int | str:
+    """Return how many samples were written, or what has changed."""
     shard, parts = job
     rows = [row for part in parts for row in _read_rows(*part)]
-    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows))
+    try:
+        return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows))
+    except InputChanged as changed:
+        return str(changed)
 
 
 def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
@@ -67,10 +75,15 @@ def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def _enrich(shard: ShardPath, rows: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    for position, members in extract(shard, set(range(len(rows)))):
-        row = rows[position]
-        enriched = enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
-        yield row[UID], enriched
+    left = set(range(len(rows)))
+    for position, members in extract(shard, set(left)):
+        row, (_, own) = rows[position], parse_object(members.get("json"))
+        if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
+            raise InputChanged(shard, position)
+        left.remove(position)
+        yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
+    if left:
+        raise InputChanged(shard, min(left))
 
 
 def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_uri: str, out: Folder) -> int:

@@ -1,5 +1,6 @@
 """Make the report of a run: summaries mapped over scores files, a few photos fetched, one page written."""
 
+import hashlib
 from collections import defaultdict
 from functools import reduce
 from typing import Any
@@ -13,12 +14,24 @@ from raycomp.report.funnel import close_funnel
 from raycomp.report.markup import Table
 from raycomp.report.page import render
 from raycomp.report.summary import Summary, choose_shown, merge, summarise
-from raycomp.schema import ALIGNMENT, CAPTION, KEY, MEAN_PAS, PHRASES, POSITION, SHARD, STATUS, UID, URL
+from raycomp.schema import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_SHA256,
+    KEY,
+    MEAN_PAS,
+    PHRASES,
+    POSITION,
+    SHARD,
+    STATUS,
+    UID,
+    URL,
+)
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import extract
 from raycomp.shards.scores import read_columns
-from raycomp.shards.tar import IMAGE_EXTENSIONS
+from raycomp.shards.tar import find_image
 
 REPORT = "report.html"
 _COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES)
@@ -35,7 +48,7 @@ def publish_report(
 ) -> None:
     """Write report.html. Without ``shards`` the photos stay grey."""
     summary = reduce(merge, map_tasks(_summarise, scores, config, choice.gates, label="report"), Summary())
-    photos = _fetch_photos(summary, shards)
+    photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page finds its own warnings out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": []}
@@ -68,21 +81,23 @@ def _summarise(uri: str, config: CurateConfig, gates: Gates) -> Summary:
     return summarise(table, reason_N, score_N, config.seed)
 
 
-def _fetch_photos(summary: Summary, shards: list[ShardPath]) -> dict[str, bytes]:
-    """Return the image bytes of the samples that the page shows, by uid."""
+def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:
+    """Return the image bytes of the samples that the page shows, by uid; none that was not scored."""
     by_name = {shard.name: shard for shard in shards}
     wanted: dict[str, dict[int, str]] = defaultdict(dict)
     for sample in choose_shown(summary).samples:
         if sample.shard in by_name and sample.position is not None:
             wanted[sample.shard][sample.position] = sample.uid
-    jobs = [(by_name[name], uids) for name, uids in sorted(wanted.items())]
+    jobs = [(by_name[name], scores[by_name[name].ordinal], uids) for name, uids in sorted(wanted.items())]
     return {uid: image for found in map_tasks(_read_photos, jobs, label="photos") for uid, image in found}
 
 
-def _read_photos(job: tuple[ShardPath, dict[int, str]]) -> list[tuple[str, bytes]]:
-    shard, uids = job
+def _read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
+    shard, uri, uids = job
+    hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
     found = []
     for position, members in extract(shard, uids):
-        # The one that was scored, where a sample has several.
-        found += [(uids[position], members[name]) for name in IMAGE_EXTENSIONS if name in members][:1]
+        image = members.get(find_image(members))
+        if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():
+            found.append((uids[position], image))
     return found

@@ -89,9 +89,9 @@ def _rows(stream: Any, shard: ShardPath) -> Iterator[Row]:
         yield shard_row(shard, broken.status)
 
 
-def find_image(members: Mapping[str, Any]) -> str:
-    """Return the extension of the image that is scored, "" without one."""
-    return next((name for name in IMAGE_EXTENSIONS if name in members), "")
+def find_image(members: Mapping[str, Any]) -> str | None:
+    """Return the extension of the image that is scored, None without one."""
+    return next((name for name in IMAGE_EXTENSIONS if name in members), None)
 
 
 def find_caption(members: Mapping[str, Any], own: Mapping[str, Any]) -> str | bytes | None:

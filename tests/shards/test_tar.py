@@ -52,7 +52,7 @@ def test_invalid_own_uid_is_replaced(raw_tar, rows, uid):
 
 
 BAD_SAMPLES = {
-    "no_image": [("k.txt", b"a dog"), ("k.json", b"{}")],
+    "no_image": [("k.txt", b"a dog"), ("k.json", b"{}"), ("k.", b"x")],
     "no_caption": [("k.jpg", b"x"), ("k.json", b'{"caption": null}')],
     "empty_caption": [("k.jpg", b"x"), ("k.txt", b" \n\t")],
     "bad_encoding": [("k.jpg", b"x"), ("k.txt", b"caf\xe9")],
