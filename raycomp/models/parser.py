@@ -14,9 +14,14 @@ PACKAGED = Path(__file__).parent / "data" / "parser"
 MAX_CHARACTERS = 2000
 BATCH_SIZE = 256
 # No words: tags and entities of HTML, addresses, and halves of surrogate pairs, which spaCy cannot encode.
+# Whatever fails at one place of a run of characters fails at its later ones too, so addresses are tried only
+# where a run begins or goes on after something that was found; a host's "lead" are dashes, which stay.
 NO_WORDS = re.compile(
-    r"</?[A-Za-z][^<>]*>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S+|\S+@\S+\.\w+"
-    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|net|org|jpe?g|png)\b\S*|[\ud800-\udfff]"
+    r"</?[A-Za-z][^<>]*+>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S++"
+    r"|(?:(?<!\S)|(?<=[>;\ud800-\udfff]))\S[^\s@]*+@\S+\.\w++"
+    r"|(?<![\w-])(?<![\w-]\.)(?P<lead>(?:-++\.)*+-*+)"
+    r"\w[\w-]*+\.(?:[\w-]++\.)*?(?:com|net|org|jpe?g|png)\b\S*+"
+    r"|[\ud800-\udfff]"
 )
 NEEDED = ("tok2vec", "transformer", "tagger", "parser", "attribute_ruler", "morphologizer")
 
@@ -84,10 +89,15 @@ def tidy(caption: str) -> tuple[str, list[int]]:
     """Return the caption's words with one space between them, and every character's place in the caption."""
     if len(caption) > MAX_CHARACTERS:
         caption = caption[: caption.rfind(" ", 0, MAX_CHARACTERS + 1) + 1]
-    blank = NO_WORDS.sub(lambda found: " " * len(found.group()), caption)
+    blank = NO_WORDS.sub(_blank, caption)
     words = list(re.finditer(r"\S+", blank))
     places = [place for word in words for place in range(word.start(), word.end() + 1)]
     return " ".join(word.group() for word in words), places
+
+
+def _blank(found: re.Match[str]) -> str:
+    lead = found["lead"] or ""
+    return lead + " " * (len(found.group()) - len(lead))
 
 
 def _read_tokens(doc: Any, places: list[int]) -> list[Token]:

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,16 @@ HOSTILE = [
 ]
 
 
+# What is no word, said plainly; its time grows with the cube of a caption's length.
+PLAIN_NO_WORDS = re.compile(
+    r"</?[A-Za-z][^<>]*>|<!--.*?-->|&#?\w{1,8};|(?:https?://|www\.)\S+|\S+@\S+\.\w+"
+    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|net|org|jpe?g|png)\b\S*|[\ud800-\udfff]"
+)
+PARTS = (
+    "@ . - < > / ; & # _ a b \u00e9 <b> </ <!-- --> &amp; &#1 com org. .jpg .png www. http:// \ud800".split()
+)
+
+
 @pytest.fixture(scope="module")
 def parser() -> Parser:
     return load_parser("raycomp")
@@ -43,6 +54,41 @@ def captions(shared) -> list[str]:
         texts = [caption for line in lines for caption in json.loads(line)["captions"]]
         found += random.Random(1).sample(texts, 200)
     return found
+
+
+def tidy_plainly(caption: str) -> tuple[str, list[int]]:
+    blank = PLAIN_NO_WORDS.sub(lambda found: " " * len(found.group()), caption)
+    words = list(re.finditer(r"\S+", blank))
+    places = [place for word in words for place in range(word.start(), word.end() + 1)]
+    return " ".join(word.group() for word in words), places
+
+
+def test_tidying_equals_the_plain_pattern_on_real_captions(captions):
+    for caption in captions:
+        assert tidy(caption) == tidy_plainly(caption)
+
+
+def test_tidying_equals_the_plain_pattern_on_short_strings():
+    rng = random.Random(0)
+    for _ in range(60_000):
+        caption = "".join(rng.choice([*PARTS, " ", "\n"]) for _ in range(rng.randrange(1, 12)))
+        assert tidy(caption) == tidy_plainly(caption), ascii(caption)
+
+
+IN_LITTLE_TIME = """
+import resource, sys
+from raycomp.models.parser import MAX_CHARACTERS, tidy
+used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 12,) * 2)
+for part in "@. @ . a. a- - -. a@ x@y. ;@ >@. <b>x <a <!-- &a www <".split():
+    for end in ("", " ", ".com", "@a.b"):
+        tidy((part * MAX_CHARACTERS)[: MAX_CHARACTERS - len(end)] + end)
+"""
+
+
+def test_no_caption_takes_long_to_tidy():
+    done = subprocess.run([sys.executable, "-c", IN_LITTLE_TIME], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def check_phrases(caption: str, phrases) -> None:
