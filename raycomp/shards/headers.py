@@ -26,7 +26,7 @@ _WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
 _LINKS = _HARD_LINK, _SYMBOLIC_LINK = (b"1", b"2")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS = b"L", b"K", b"x", b"g", b"X"
 _ABOUT_NEXT = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS)
-_PAX_RECORD = re.compile(rb"(\d{1,9}) ([^=]+)=")
+_PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
 
 
 class BrokenTar(Exception):
@@ -142,8 +142,11 @@ def _find_target(kind: bytes, name: str, target: str) -> Link:
 def _parse_pax(data: bytes, name: str | None, link: str | None) -> tuple[str | None, str | None, int | None]:
     """Return the path (else ``name``), link (else ``link``) and size that pax gives the next member."""
     found, position = {}, 0
-    while (match := _PAX_RECORD.match(data, position)) and int(match[1]) > 0:
-        found[match[2]] = data[match.end() : position + int(match[1]) - 1]
+    while (match := _PAX_LENGTH.match(data, position)) and int(match[1]) > 0:
+        key, equals, value = data[match.end() : position + int(match[1]) - 1].partition(b"=")
+        if not equals:
+            break
+        found[key] = value
         position += int(match[1])
     size = found.get(b"size")
     if size is not None and not re.fullmatch(rb"\d{1,18}", size):

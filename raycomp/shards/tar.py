@@ -1,7 +1,6 @@
 """WebDataset tars: read as rows with a status, and written so that equal samples give equal bytes."""
 
 import io
-import re
 import tarfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -25,9 +24,6 @@ from raycomp.shards.rows import (
 
 # Of a sample's images the first of these is the one that counts.
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
-
-# WebDataset's rules: the key is all before the first dot of the file name; names like __this__ are metadata.
-_MEMBER = re.compile(r"^(?!__[^/]*__(?:$|/))((?:.*/|)[^.]+)[.]([^/]*)$")
 
 # Members of a sample by lower-case extension; None where a member is too large to be loaded, a Link where it
 # leads out of the sample.
@@ -150,9 +146,18 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
 
 
 def _split(name: str) -> tuple[str, str] | None:
-    """Return (key, lower-case extension) of a member name, None for one that belongs to no sample."""
-    match = _MEMBER.match(name)
-    return match and (match[1], match[2].lower())
+    """Return (key, lower-case extension) of a member name, None for one that belongs to no sample.
+
+    WebDataset's rules: the key is all before the first dot of the file name, of a name that begins with a dot
+    its folder if that has no dot; names like __this__, or below a folder so called, are metadata.
+    """
+    if name.startswith("__") and (top := name.partition("/")[0]).endswith("__") and len(top) >= 4:
+        return None
+    folder, slash, file = name.rpartition("/")
+    stem, dot, extension = file.partition(".")
+    if not dot or not (stem or (slash and "." not in folder.rpartition("/")[2])):
+        return None
+    return f"{folder}{slash}{stem}", extension.lower()
 
 
 def _follow(link: Link, key: str | None, members: Members) -> bytes | Link | None:

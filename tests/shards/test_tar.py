@@ -4,6 +4,9 @@ import hashlib
 import io
 import json
 import random
+import re
+import subprocess
+import sys
 import tarfile
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ import webdataset
 from raycomp import schema
 from raycomp.shards import headers
 from raycomp.shards import rows as row_module
+from raycomp.shards import tar as tar_module
 from raycomp.shards.datacomp import enrich
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.tar import extract_tar, read_tar, write_tar
@@ -339,6 +343,38 @@ def test_equals_webdataset(raw_tar, tmp_path, layout):
         keys = pa.concat_tables(read_tar(stream, shard, 2))[schema.KEY].to_pylist()
     assert [found for _, found in theirs] == ours
     assert [key for key, _ in theirs] == keys and len(keys) == len(stems)
+
+
+_WEBDATASET_MEMBER = re.compile(r"^(?!__[^/]*__(?:$|/))((?:.*/|)[^.]+)[.]([^/]*)$")
+
+
+def test_names_are_cut_as_webdatasets_pattern_cuts_them():
+    rng = random.Random(0)
+    parts = ["a", "b", ".", "..", "/", "//", "__", "___", "jpg", ".jpg", "./", "__x__", "\u00e9", " "]
+    for _ in range(30_000):
+        name = "".join(rng.choice(parts) for _ in range(rng.randrange(1, 9)))
+        match = _WEBDATASET_MEMBER.match(name)
+        assert tar_module._split(name) == (match and (match[1], match[2].lower())), name
+
+
+IN_LITTLE_TIME = """
+import io, resource
+from raycomp.shards.headers import _parse_pax
+from raycomp.shards.paths import ShardPath
+from raycomp.shards.tar import _split
+used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 10,) * 2)
+for part in ("a/", "./", "a", ".", "/", "__", "a.b/", "__a", "_/"):
+    _split(part * (1_000_000 // len(part)))
+for record in (b"1 ", b"2 ", b"3 =", b"9", b"5 a=b", b"=", b"8 a"):
+    _parse_pax(record * (1_000_000 // len(record)), None, None)
+    _parse_pax(record * (1_000_000 // len(record)) + b"=", None, None)
+"""
+
+
+def test_names_and_records_of_a_megabyte_take_little_time():
+    done = subprocess.run([sys.executable, "-c", IN_LITTLE_TIME], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_photos_round_trip(photos, tmp_path):
