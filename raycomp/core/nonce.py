@@ -3,7 +3,8 @@
 A nonce takes the place of a phrase's nominal target in the caption: as many BPE tokens (Eq. 4), no meaning,
 and the target's capitals, plural, possessive, hyphens and digits. The paper says what has to hold and not
 how; the rules are ours. Tokens are BPE ids without start and end of text. A nonce has one of three forms:
-``plural``, or ``vowel`` or ``consonant`` by its first letter, so that "a" or "an" before it stays right.
+``plural``, or ``vowel`` or ``consonant`` by its first letter. An "a" or "an" before it stays right: it is no
+token of the target's and cannot change, so the nonce is drawn to suit it.
 """
 
 import re
@@ -32,11 +33,13 @@ _LETTER = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1ef
 _WORD = re.compile(f"[{_LETTER}][{_LETTER}\u0300-\u036f]*")
 _POSSESSIVE = re.compile("['\u2019]s$", re.IGNORECASE)
 _AFTER_AN = re.compile("[aeio]|u(?!ni|s|t)", re.IGNORECASE)
+_ARTICLE = re.compile("(?:^|[^\\w'\u2019-])(an?)\\s+[\"'(\u2018\u201c]?$", re.IGNORECASE)
 _IRREGULAR_PLURALS = ("women", "children", "people", "feet", "teeth", "geese", "mice", "oxen")
 _PLURALS_IN_S = ("skis", "bikinis", "khakis", "kiwis", "safaris", "taxis", "emus", "gurus", "menus", "tutus")
 _NOT_MEN = ("specimen", "abdomen", "regimen", "omen", "semen", "ramen", "stamen", "acumen", "amen", "hymen")
 _SINGULARS_IN_S = frozenset(
-    "alias asbestos atlas bias canvas chaos christmas cosmos gas kansas lens news texas vegas".split()
+    "alias asbestos atlas bias canvas chaos christmas cosmos gas kansas lens news".split()
+    + "rhinoceros texas vegas".split()
 )
 
 
@@ -71,6 +74,16 @@ def form_of(word: str) -> str:
     return VOWEL if _AFTER_AN.match(word) else CONSONANT
 
 
+def find_article(caption: str, start: int) -> str:
+    """Return the "a" or "an" that stands right before the character ``start``, in lower case; "" for none."""
+    found = _ARTICLE.search(caption[max(0, start - 8) : start])
+    return found[1].lower() if found else ""
+
+
+def _suits(nonce: str, article: str) -> bool:
+    return not article or bool(_AFTER_AN.match(nonce) if article == "an" else nonce[0] not in "aeiou")
+
+
 def copy_case(nonce: str, word: str) -> str:
     """Return ``nonce`` with the capitals of ``word``, letter by letter; a longer nonce ends like its last."""
     upper = [letter.isupper() for letter in word]
@@ -79,14 +92,20 @@ def copy_case(nonce: str, word: str) -> str:
 
 
 def draw_nonces(
-    target: str, count_tokens: Callable[[str], int], count: int, key: str, seed: int, pools: Pools
+    target: str,
+    count_tokens: Callable[[str], int],
+    count: int,
+    key: str,
+    seed: int,
+    pools: Pools,
+    article: str = "",
 ) -> list[str]:
-    """Draw up to ``count`` distinct replacements of a target.
+    """Draw up to ``count`` distinct replacements of a target that suit the "a" or "an" before it, if any.
 
-    They depend on nothing but the target in lower case, the lengths of its words in tokens, ``key`` and
-    ``seed``; with ``key`` "" a target has the same nonces in every caption, a sample's own key changes them
-    from sample to sample. Fewer come back where a pool is small, none where a word is longer than any nonce
-    or the target has no word.
+    They depend on nothing but the target in lower case, the lengths of its words in tokens, ``article``,
+    ``key`` and ``seed``; with ``key`` "" a target has the same nonces in every caption but for that article,
+    a sample's own key changes them from sample to sample. Fewer come back where a pool is small, none where
+    a word is longer than any nonce or the target has no word.
     """
     spans = find_words(target)
     if not spans:
@@ -94,10 +113,19 @@ def draw_nonces(
     draws = []
     for start, end in spans:
         word = target[start:end]
-        pool = pools.get((count_tokens(word), form_of(word)), ())
+        asked = article if start == 0 else ""
+        pool = _find_pool(pools, count_tokens(word), form_of(word), asked)
         name = "\0".join((str(seed), key, target.lower(), str(start)))
         draws.append([copy_case(nonce, word) for nonce in _shuffle(pool, name, count, word.lower())])
     return [_replace(target, spans, words) for words in zip(*draws, strict=False)]
+
+
+def _find_pool(pools: Pools, num_tokens: int, form: str, article: str) -> Sequence[str]:
+    """Return the nonces of a form; where an article asks for another sound, those of that sound."""
+    if form == PLURAL:
+        return [nonce for nonce in pools.get((num_tokens, form), ()) if _suits(nonce, article)]
+    sound = {"": form, "a": CONSONANT, "an": VOWEL}[article]
+    return pools.get((num_tokens, sound), ())
 
 
 def _shuffle(pool: Sequence[str], name: str, count: int, never: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from raycomp.core.nonce import (
     TOKENS_CHANGE,
     Pools,
     draw_nonces,
+    find_article,
     find_fault,
     find_words,
     make_counterfactual,
@@ -86,7 +87,7 @@ class NonceMaker:
         target = caption[start:end]
         if not find_words(target):
             return NOT_A_WORD
-        drawn = self._draw(target, count + SPARE_NONCES, key)
+        drawn = self._draw(target, count + SPARE_NONCES, key, find_article(caption, start))
         if not drawn:
             return NO_NONCE_OF_LENGTH
         valid: list[str] = []
@@ -106,8 +107,8 @@ class NonceMaker:
                     break
         return valid or TOKENS_CHANGE
 
-    def _draw_nonces(self, target: str, count: int, key: str) -> list[str]:
-        return draw_nonces(target, self._count_tokens, count, key, self.seed, load_nonce_pools())
+    def _draw_nonces(self, target: str, count: int, key: str, article: str) -> list[str]:
+        return draw_nonces(target, self._count_tokens, count, key, self.seed, load_nonce_pools(), article)
 
     def _count_tokens(self, word: str) -> int:
         return len(self.encode(word))

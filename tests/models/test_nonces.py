@@ -219,3 +219,35 @@ def test_other_tokenizers_are_refused_by_name():
     for changes in ({"clean": "whitespace"}, {"clean": "canonicalize"}, {"reduction_mask": "simple"}):
         with pytest.raises(ValueError, match=r"tiny.*cleaning or reduction"):
             NonceMaker(open_clip.tokenizer.SimpleTokenizer(**changes), model="tiny")
+
+
+@pytest.mark.parametrize(
+    ("before", "target"),
+    [
+        *(
+            (article, target)
+            for article in ("a", "an", "A", "AN")
+            for target in ("hour", "dog", "apple", "girls")
+        ),
+        ("an", "HOUR"),
+        ("a", "one-way street"),
+        ("a", "eucalyptus"),
+        ("a", "object"),
+        ('she says "an', "unicorn"),
+    ],
+)
+def test_a_nonce_suits_the_article_before_it(before, target):
+    caption = f"{before} {target} on the grass"
+    start = len(before) + 1
+    [nonces] = maker().make(caption, [(start, start + len(target))], 8)
+    assert isinstance(nonces, list)
+    vowels = {nonce[0].lower() in "aeiou" for nonce in nonces}
+    assert vowels == {before.lower().endswith("n")}
+
+
+def test_without_an_article_right_before_it_a_target_keeps_its_nonces():
+    made_by = maker()
+    captions = ["hour", "the hour", "a long hour", "vitamin-a hour", "panda hour", "an hour"]
+    spans = [(len(caption) - 4, len(caption)) for caption in captions]
+    made = [made_by.make(caption, [span], 3)[0] for caption, span in zip(captions, spans, strict=True)]
+    assert made[:5] == [made[0]] * 5 and made[5] != made[0]
