@@ -1,14 +1,34 @@
 """Regular English endings, and the article that a word asks for."""
 
-VOWEL_SOUNDS = ("hour", "honest", "heir", "x-ray", "mp3", "suv", "atv", "lp")
-CONSONANT_SOUNDS = ("uni", "use", "usu", "util", "euro", "eu", "one", "once", "ukulele", "ufo")
+import re
+
+VOWEL_SOUNDS = (
+    "hour",
+    "honest",
+    "honor",
+    "honour",
+    "heir",
+    "x-ray",
+    "mp3",
+    "suv",
+    "atv",
+    "lp",
+    "nba",
+    "nfl",
+    "rv",
+)
+CONSONANT_SOUNDS = (
+    *("uni", "use", "usu", "util", "uran", "urin", "uter", "uga", "ukulele", "ufo", "uk ", "us ", "u.s"),
+    *("eu", "ewe", "one", "once"),
+)
+VOWEL_NUMBERS = re.compile(r"8|1[18](?!\d)|18\d\d(?!\d)")
 UN_PREFIX = ("unin", "unim", "unid")
 
 
 def choose_article(following: str) -> str:
     """Return "a" or "an" for the words that follow it, by their sound."""
     word = following.lower()
-    if word.startswith(VOWEL_SOUNDS):
+    if word.startswith(VOWEL_SOUNDS) or VOWEL_NUMBERS.match(word):
         return "an"
     if word.startswith(UN_PREFIX):
         return "an"

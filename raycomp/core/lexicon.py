@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from raycomp.core.inflection import add_ing, add_s, drop_s, regular_past
+from raycomp.core.nonce import is_plural
 from raycomp.schema import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
 
 ABSTRACT = "abstract"
@@ -218,9 +219,14 @@ class Lexicon:
             return self.forms.plural[word]
         if self._has(word, PLURAL) or self._has(word, MASS):
             return word
+        head, of, rest = word.partition(" of ")
+        if of:
+            return self.plural(head) + of + rest
         front, space, last = word.rpartition(" ")
         if last in self.forms.plural:
             return front + space + self.forms.plural[last]
+        if is_plural(last):
+            return word
         if last.endswith("man") and len(last) > 3 and last != "human":
             return front + space + last[:-3] + "men"
         return front + space + add_s(last)
@@ -243,7 +249,12 @@ class Lexicon:
         entry = self.find(text, OBJECT) or self.find(text.rpartition(" ")[2], OBJECT)
         if entry is None:
             return drop_s(text) != text
-        return PLURAL in self.row(entry).marks or not (text == entry.word or text.endswith(" " + entry.word))
+        if PLURAL in self.row(entry).marks:
+            return True
+        if text == entry.word or text.endswith(" " + entry.word):
+            # Said as a plural though its set is not: "stairs", of a staircase.
+            return is_plural(entry.word.partition(" of ")[0]) and entry.word not in self.forms.plural
+        return True
 
     def inflect(self, verb: str, tag: str) -> str:
         """Return a verb in the form of a Penn tag: VB, VBP, VBZ, VBG, VBD or VBN."""

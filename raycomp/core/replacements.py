@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from raycomp.core.changes import CHOICES, Case, Change, State
-from raycomp.core.lexicon import VERB
+from raycomp.core.lexicon import NUMBER, VERB
 from raycomp.core.wording import Piece
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
@@ -37,6 +37,8 @@ def replace_attributes(case: Case, state: State) -> Iterator[Change]:
         owner = case.concepts[old.owner] if old.owner is not None else None
         if entry is None or (owner and old.category == "colour" and case.is_person(owner)):
             continue
+        if old.category == NUMBER and owner and not owner.is_plural:
+            continue  # "one dog" is no "two dog"
         siblings = [word for word in case.lexicon.siblings(entry) if not case.carries(word, state)]
         if owner and case.lexicon.fits(old.word, ATTRIBUTE, owner.word):
             siblings = [word for word in siblings if case.lexicon.fits(word, ATTRIBUTE, owner.word)]

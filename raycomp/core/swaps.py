@@ -72,6 +72,8 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
         one, two = case.concepts[i], case.concepts[j]
         if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
             continue
+        if case.words.is_bare(i) != case.words.is_bare(j) and not case.words.is_headline:
+            continue
         if (
             case.is_barred(one.word) != case.is_barred(two.word)
             and case.is_person(one)

@@ -112,6 +112,17 @@ class Wording:
             return True
         return mass == self.lexicon.is_mass(slot.word)
 
+    def is_bare(self, place: int) -> bool:
+        """Tell whether one countable thing stands without a determiner: "in front of church"."""
+        one = self.concepts[place]
+        return not (one.is_plural or self.determiner(place) or self.lexicon.is_mass(one.word))
+
+    @cached_property
+    def is_headline(self) -> bool:
+        """Whether the caption leaves articles out from its first noun on: "dog in front of church"."""
+        first = next((place for place, one in enumerate(self.concepts) if one.kind == OBJECT), None)
+        return first is not None and self.is_bare(first)
+
     def inflect(self, place: int, noun: str) -> str:
         """Return a noun, given in its base form, in the number of object ``place``."""
         return self.lexicon.plural(noun) if self.concepts[place].is_plural else noun

@@ -94,4 +94,4 @@ def test_what_does_not_fit_stops_before_any_work(config, tmp_path):
 
 
 def test_a_plan_needs_no_images(config):
-    assert "by bytes: 30 in" in plan(config)
+    assert "by bytes: 40 in" in plan(config)

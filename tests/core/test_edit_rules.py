@@ -235,3 +235,23 @@ def test_swap_after_swap_never_gives_back_what_was_said():
 def test_an_unknown_operator_is_refused():
     with pytest.raises(ValueError, match="SWAP"):
         propose(parse("a dog")[0], "DROP", load_lexicon(), 0, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "never"),
+    [
+        ("Two dogs run up the steps next to the balls.", "stepses"),
+        ("A child in a pink dress is climbing up a set of stairs.", "pink stairs"),
+        ("A boy stands on two chests of drawers near some cats.", "drawerses"),
+        ("A child plays in front of church with a red ball.", "in front of child"),
+        ("One dog is biting the ear of the other dog.", "Two dog "),
+        ("A crowd looks at one man with a camera.", "two man "),
+    ],
+)
+def test_number_stays_right_where_an_edit_touches_it(text, never):
+    made = [edit for op in OPERATIONS for edit in edits(text, op)]
+    assert made and not any(never in edit for edit in made)
+
+
+def test_headlines_that_need_no_articles_are_swapped_without():
+    assert "building in front of dog" in edits("dog in front of building", SWAP)

@@ -122,6 +122,17 @@ def test_an_attribute_fits_what_its_row_says():
         ("unimpressed cat", "an"),
         ("one-eyed cat", "a"),
         ("X-ray", "an"),
+        ("honor guard", "an"),
+        ("8-year-old boy", "an"),
+        ("80th birthday", "an"),
+        ("11-year-old", "an"),
+        ("18 wheeler", "an"),
+        ("1800s house", "an"),
+        ("1900s house", "a"),
+        ("110 m race", "a"),
+        ("US flag", "a"),
+        ("ewe", "a"),
+        ("usher", "an"),
     ],
 )
 def test_articles_follow_the_sound(word, article):

@@ -118,3 +118,19 @@ KINDS = {
     ("puppy", "dog"),
     ("poodle", "dog"),
 }
+
+
+def test_no_plural_has_a_plural_of_its_own():
+    lexicon = load_lexicon()
+    words = [entry.word for entry in lexicon._entries[OBJECT].values()]
+    twice = {word: lexicon.plural(lexicon.plural(word)) for word in words if not word.endswith("i")}
+    wrong = {word for word, made in twice.items() if made != lexicon.plural(word)}
+    assert wrong <= {"cameraman", "cactus", "person of interest"} | {w for w in wrong if w.endswith("man")}
+    assert [lexicon.plural(word) for word in ("stairs", "steps", "chest of drawers", "rhinoceros")] == [
+        "stairs",
+        "steps",
+        "chests of drawers",
+        "rhinoceroses",
+    ]
+    assert all(lexicon.is_plural(word) for word in ("stairs", "steps", "jeans"))
+    assert not any(lexicon.is_plural(word) for word in ("chest of drawers", "rhinoceros", "bus", "glass"))
