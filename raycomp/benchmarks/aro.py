@@ -7,7 +7,7 @@ lists of image_path, true_caption, false_caption, and a box that the image is cu
 from collections.abc import Iterator
 from pathlib import Path
 
-from raycomp.benchmarks.choice import Choice, read_json, take, take_texts
+from raycomp.benchmarks.choice import Choice, read_json, take, take_pixels, take_texts
 from raycomp.schema import ATTRIBUTE, OBJECT, SWAP
 
 NAME = "aro"
@@ -26,7 +26,7 @@ def read(folder: Path) -> Iterator[Choice]:
     for split, (name, edit) in found.items():
         for place, record in enumerate(read_json(folder / name, list)):
             where = f"{folder / name}: row {place}"
-            left, top, width, height = (int(take(record, side, int | float, where)) for side in BOX)
+            left, top, width, height = (take_pixels(record, side, where) for side in BOX)
             yield Choice(
                 NAME,
                 split,

@@ -15,6 +15,9 @@ DEFECTS = {
 }
 
 
+_MOST_PIXELS = 1_000_000
+
+
 class Choice(NamedTuple):
     """Is every positive nearer to the image than every negative?"""
 
@@ -42,7 +45,7 @@ def read_json(path: Path, shape: type) -> Any:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: has no file {path.name}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(found, shape):
         raise ValueError(f"{path}: must hold a JSON {shape.__name__}, holds a {type(found).__name__}")
@@ -54,17 +57,33 @@ def take(record: Any, name: str, shape: type, where: str) -> Any:
     if not isinstance(record, dict) or name not in record:
         raise ValueError(f"{where}: has no field {name!r}")
     value = record[name]
-    if not isinstance(value, shape) or (shape is str and not value.strip()):
-        raise ValueError(f"{where}: {name}={value!r}: must be a {shape.__name__} that is not empty")
+    if not isinstance(value, shape) or (isinstance(value, str) and not is_text(value)):
+        kind = getattr(shape, "__name__", str(shape).replace(" | ", " or "))
+        raise ValueError(f"{where}: {name}={value!r:.80}: must be a {kind} that is not empty")
     return value
+
+
+def take_pixels(record: Any, name: str, where: str) -> int:
+    """Return a field that counts pixels, as a whole number. Raises ValueError as ``take``."""
+    value = take(record, name, int | float, where)
+    if isinstance(value, bool) or not abs(value) < _MOST_PIXELS:
+        raise ValueError(f"{where}: {name}={value!r:.80}: must be a number of pixels below {_MOST_PIXELS:,}")
+    return int(value)
+
+
+def is_text(value: Any) -> bool:
+    """Tell whether a value is a text that says something and that UTF-8 can hold."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def take_texts(record: Any, name: str, where: str) -> tuple[str, ...]:
     """Return a field that is a caption or a list of captions, stripped. Raises ValueError as ``take``."""
     values = take(record, name, str | list, where)
     texts = tuple([values] if isinstance(values, str) else values)
-    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError(f"{where}: {name}={values!r}: must be a caption or a list of captions")
+    if not texts or not all(map(is_text, texts)):
+        raise ValueError(f"{where}: {name}={values!r:.80}: must be a caption or a list of captions")
     return tuple(text.strip() for text in texts)
 
 

@@ -7,7 +7,7 @@ The published test takes the first caption of each, and the first 1,000 rows of 
 from collections.abc import Iterator
 from pathlib import Path
 
-from raycomp.benchmarks.choice import Choice, read_json, take_texts
+from raycomp.benchmarks.choice import Choice, is_text, read_json, take_texts
 from raycomp.schema import CONCEPT_KINDS, REPLACE
 
 NAME = "vl_checklist"
@@ -23,8 +23,8 @@ def read(folder: Path) -> Iterator[Choice]:
         kind = next((kind for kind in CONCEPT_KINDS if kind in split.lower()), "")
         for place, record in enumerate(read_json(path, list)):
             where = f"{path}: row {place}"
-            if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
-                raise ValueError(f"{where}: must be [image, {{POS, NEG}}], is {str(record)[:60]}")
+            if not isinstance(record, list) or len(record) != 2 or not is_text(record[0]):
+                raise ValueError(f"{where}: must be [image, {{POS, NEG}}], is {record!r:.60}")
             positives = take_texts(record[1], "POS", where)
             negatives = take_texts(record[1], "NEG", where)
             yield Choice(NAME, split, str(place), record[0], positives, negatives, REPLACE, kind)

@@ -47,6 +47,8 @@ def probe_overlap(config: ProbeConfig, out: str) -> str:
         for name in config.benchmarks
         for choice in _draw(read_benchmark(name, f"{config.input}/{name}"), config)
     ]
+    if not choices:
+        raise ValueError(f"benchmarks={','.join(config.benchmarks)}: no row in {config.input}")
     rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
     folder.write_bytes(draw_overlap(rows).encode(), "overlap.svg")
     return _write(folder, "overlap", config, [vars(row) for row in rows], format_overlap(rows))

@@ -150,3 +150,32 @@ def test_a_cut_file_and_a_missing_folder(tmp_path):
         read_benchmark("sugarcrepe", tmp_path)
     with pytest.raises(ValueError, match="is not a folder"):
         read_benchmark("sugarcrepe", tmp_path / "none")
+
+
+PLAIN_ROW = {"image_path": "a.jpg", "true_caption": "a b", "false_caption": "b a"} | {
+    f"bbox_{side}": 1 for side in "xywh"
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("bbox_x", value) for value in (float("nan"), float("inf"), 10**30, True, "1", None, [1])),
+        *(("image_path", value) for value in (5, None, " ", "\ud800", ["a"])),
+        *(("true_caption", value) for value in (5, None, {}, [], [None], "\ud800", ["a", " "])),
+    ],
+    ids=repr,
+)
+def test_a_field_of_another_kind_is_one_line(tmp_path, name, value):
+    (tmp_path / "visual_genome_relation.json").write_text(json.dumps([PLAIN_ROW, {**PLAIN_ROW, name: value}]))
+    with pytest.raises(ValueError, match=f"row 1: {name}=") as error:
+        read_benchmark("aro", tmp_path)
+    assert type(error.value) is ValueError and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "null", "5", "{}", "[" * 200_000, "[5]", "[null]", "[[]]", '"x"'])
+def test_a_file_of_another_shape_is_one_line(tmp_path, text):
+    (tmp_path / "visual_genome_relation.json").write_text(text)
+    with pytest.raises(ValueError, match="visual_genome_relation") as error:
+        read_benchmark("aro", tmp_path)
+    assert type(error.value) is ValueError and len(str(error.value)) < 500
