@@ -10,6 +10,8 @@ from raycomp.config import (
     AlignConfig,
     AttributeConfig,
     CurateConfig,
+    NegativesConfig,
+    ProbeConfig,
     SelectConfig,
     changed_dials,
     exact_share,
@@ -24,6 +26,22 @@ from raycomp.config import (
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.1, 0.29, 0.5, 0.57, 0.7, 1.0])
 def test_a_share_is_read_as_the_decimal_it_prints_as(share, count):
     assert exact_share(share, count) == Fraction(str(share)) * count // 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        *((NegativesConfig, f"llm.{name}", "inf") for name in ("temperature", "timeout_s", "patience_s")),
+        (NegativesConfig, "llm.url", "http://[::1"),
+        (NegativesConfig, "llm.url", "http://host:99999/v1"),
+        (NegativesConfig, "llm.url", "http://me:secret\u2100@host"),
+        (ProbeConfig, "seed", "-1"),
+    ],
+)
+def test_what_only_fails_later_is_named_at_birth(kind, path, value):
+    with pytest.raises(ValueError, match=path) as error:
+        override(kind(), path, value)
+    assert type(error.value) is ValueError and "secret" not in str(error.value)
 
 
 def test_a_binary_product_would_be_one_short():
@@ -69,12 +87,21 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("attribute.keep", "0.9", ["attribute.keep=0.9", "align.keep=0.7"]),
         ("prepare.stored_embeddings", "", ["prepare.stored_embeddings=''", "clip_retrieval"]),
         ("attribute.pool", "0.1", ["attribute.pool=0.1", "align.keep=0.7"]),
+        ("align\nkeep", "0.5", ["'align\\nkeep'", "align"]),
+        ("extra_columns", None, ["extra_columns=None", "tuple"]),
+        ("extra_columns", ["url", 5.5, []], ["extra_columns=", "tuple"]),
+        ("input", {"a": 1}, ["input={'a': 1}", "text"]),
+        ("input", "caf\udce9", ["input='caf\\udce9'", "UTF-8"]),
+        ("scorer.weights", "random:\u00b2", ["scorer.weights", "random:"]),
+        ("scorer.weights", "random:" + "9" * 20, ["scorer.weights", "19 digits"]),
+        ("cluster.price_per_hour", "nan", ["cluster.price_per_hour=nan", "finite"]),
+        ("cluster.block_rows", "9" * 20, ["cluster.block_rows", "between 1 and 1000000"]),
     ],
 )
 def test_a_mistake_is_named_in_one_line(path, value, words):
     with pytest.raises(ValueError) as error:
         override(CurateConfig(), path, value)
-    assert "\n" not in str(error.value)
+    assert type(error.value) is ValueError and len(str(error.value).splitlines()) == 1
     assert all(word in str(error.value) for word in words), error.value
 
 

@@ -1,6 +1,7 @@
 """The one way to change a config, shared by ``--set``, jobs and sweeps; and to write one down."""
 
 import dataclasses
+import os
 import typing
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -32,13 +33,13 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
     for path, value in values.items():
         name, _, below = path.partition(".")
         if name not in hints:
-            raise ValueError(f"{prefix}{path}: no such dial; here are {', '.join(hints)}")
+            raise ValueError(f"{prefix + path!r}: no such dial; here are {', '.join(hints)}")
         is_group = dataclasses.is_dataclass(getattr(config, name))
         if is_group and not below:
             fields = ", ".join(f"{prefix}{name}.{f.name}" for f in dataclasses.fields(getattr(config, name)))
-            raise ValueError(f"{prefix}{path}: names a group of dials; set one of {fields}")
+            raise ValueError(f"{prefix + path!r}: names a group of dials; set one of {fields}")
         if below and not is_group:
-            raise ValueError(f"{prefix}{path}: {prefix}{name} is a value and has no dial {below!r}")
+            raise ValueError(f"{prefix + path!r}: {prefix}{name} is a value and has no dial {below!r}")
         if is_group:
             groups.setdefault(name, {})[below] = value
         else:
@@ -54,18 +55,25 @@ def _read(path: str, hint: Any, value: Any) -> Any:
     if type(None) in options and (value is None or value in ("none", "None", "null")):
         return None
     kind = next(option for option in options if option is not type(None))
-    if typing.get_origin(kind) is tuple:
-        return tuple(part for part in value.split(",") if part) if isinstance(value, str) else tuple(value)
+    try:
+        return _convert(kind, value)
+    except (ValueError, LookupError) as error:
+        wanted = "text in UTF-8" if kind is str else f"of type {kind.__name__}"
+        raise ValueError(f"{path}={value!r}: must be {wanted}") from error
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    """Return ``value`` as bool, int, float, str or tuple of str. Raises ValueError or LookupError."""
+    if typing.get_origin(kind) is tuple and isinstance(value, list | tuple | str):
+        parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
+        return tuple(_convert(str, part) for part in parts)
     if kind is bool:
-        words = {"true": True, "false": False, "1": True, "0": False}
-        if str(value).lower() in words:
-            return words[str(value).lower()]
-    else:
-        try:
-            return kind(str(value)) if kind in (int, float) else kind(value)
-        except ValueError:
-            pass
-    raise ValueError(f"{path}={value!r}: must be of type {kind.__name__}")
+        return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+    if kind in (int, float):
+        return kind(str(value))
+    if kind is str and isinstance(value, str | int | float | os.PathLike):
+        return str(value).encode().decode()  # a path may hold bytes that are no text
+    raise ValueError(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

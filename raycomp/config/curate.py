@@ -1,6 +1,7 @@
 """The dials of a curation."""
 
 from dataclasses import dataclass, field
+from math import inf
 
 from raycomp.config.check import check
 
@@ -158,7 +159,10 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
         check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
-        check(self.block_rows >= 1, "cluster.block_rows", self.block_rows, "at least 1")
+        rows, price = self.block_rows, self.price_per_hour
+        check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")
+        is_price = price is None or 0 <= price < inf
+        check(is_price, "cluster.price_per_hour", price, "at least 0, and finite")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The dials of hard negatives and of probes."""
 
 from dataclasses import dataclass, field
+from math import inf
 from urllib.parse import urlsplit
 
 from raycomp.config.check import check
@@ -76,13 +77,22 @@ class LlmConfig:
     """http: how long a request is repeated, with growing pauses, while the server is busy or away."""
 
     def __post_init__(self) -> None:
-        check(self.temperature >= 0, "llm.temperature", self.temperature, "at least 0")
+        temperature, timeout_s, patience_s = self.temperature, self.timeout_s, self.patience_s
+        check(0 <= temperature < inf, "llm.temperature", temperature, "at least 0, and finite")
         check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
         check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
         check(self.engines >= 1, "llm.engines", self.engines, "at least 1")
-        check(self.timeout_s > 0, "llm.timeout_s", self.timeout_s, "above 0")
-        check(self.patience_s >= 0, "llm.patience_s", self.patience_s, "at least 0")
-        parts = urlsplit(self.url or "http://none")
+        check(0 < timeout_s < inf, "llm.timeout_s", timeout_s, "above 0, and finite")
+        check(0 <= patience_s < inf, "llm.patience_s", patience_s, "at least 0, and finite")
+        self._check_url()
+
+    def _check_url(self) -> None:
+        try:
+            parts = urlsplit(self.url or "http://none")
+            _ = parts.port  # raises where it is none
+        except ValueError as error:
+            # Its words may hold the password.
+            raise ValueError("llm.url: must be like http://host:8000/v1") from error
         # It stands in run.json and in messages, so it may hold no secret.
         if "@" in parts.netloc or parts.query:
             raise ValueError("llm.url: must hold no password and no query; a key goes into OPENAI_API_KEY")
@@ -131,3 +141,4 @@ class ProbeConfig:
     def __post_init__(self) -> None:
         check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")
         check(1 <= self.seeds <= 100, "seeds", self.seeds, "between 1 and 100")
+        check(self.seed >= 0, "seed", self.seed, "at least 0")
