@@ -1,0 +1,79 @@
+"""Dials: a config that run.json can hold, or one line that says which dial must be what."""
+
+import contextlib
+import io
+import json
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raycomp.cli import main
+from raycomp.config import (
+    CurateConfig,
+    NegativesConfig,
+    ProbeConfig,
+    changed_dials,
+    flatten,
+    from_dict,
+    override_all,
+    to_dict,
+)
+from tests.fuzz.child import run
+from tests.fuzz.inputs import JSON_VALUES, check_strict, refused
+
+pytestmark = pytest.mark.slow
+
+CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
+PATHS = sorted({path for config in CONFIGS for path, _ in flatten(to_dict(config()))})
+ODD_PATHS = st.sampled_from(
+    ["", ".", "align", "align.", "align.keep.x", "scorer..model", "__class__", "a\nb"]
+)
+WORDS = st.sampled_from(
+    ["0", "-1", "1", "0.5", "1e3", "nan", "-inf", "inf", "1_0", "\u0663", "\u00b2", "9" * 20, "9" * 5000,
+     "true", "none", "null", "", " ", ",", "a,b", "random:\u00b2", "random:" + "9" * 30, "random:-1", "\0",
+     "http://[::1", "http://h:99999/", "ftp://h", "s3://", "rules", "cpi", "SWAP,SWAP", "\udcff", "1e400"]
+)  # fmt: skip
+TEXTS = WORDS | st.text(max_size=6)
+VALUES = TEXTS | JSON_VALUES | st.lists(st.text(max_size=3), max_size=3).map(tuple)
+DIALS = st.dictionaries(st.sampled_from(PATHS) | ODD_PATHS, VALUES, min_size=1, max_size=3)
+
+
+@given(st.sampled_from(CONFIGS), DIALS)
+def dials(kind, values):
+    found = []
+    line = refused(lambda: found.append(override_all(kind(), values)))
+    if line is not None:
+        assert any(repr(name)[1:-1] in line for path in values for name in path.split(".")), line
+        return
+    (config,) = found
+    text = json.dumps(to_dict(config), indent=2)
+    assert from_dict(kind(), check_strict(text.encode())) == config
+    assert override_all(kind(), changed_dials(config)) == config
+    assert hash(config) is not None
+
+
+@given(st.lists(st.tuples(st.sampled_from(PATHS) | ODD_PATHS, st.sampled_from("==:"), TEXTS), max_size=3))
+def command_lines(parts):
+    sets = [f"--set={path}{equals}{value}" for path, equals, value in parts]
+    said = io.StringIO()
+    stub = patch("raycomp.cluster.curate.curate", lambda config, out: hash(config))
+    with stub, contextlib.redirect_stderr(said):
+        code = main(["curate", *sets, "--out", "nowhere"])
+    lines = said.getvalue().splitlines()
+    assert (code, len(lines)) in ((0, 0), (2, 1)), (code, lines)
+    assert all(line.startswith("raycomp: ") for line in lines)
+
+
+def load() -> None:
+    """Import what the command line imports late."""
+    import raycomp.cluster.curate  # noqa: F401
+
+
+def test_dials():
+    run(dials, 2000)
+
+
+def test_command_lines():
+    run(command_lines, 1000)

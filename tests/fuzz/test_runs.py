@@ -1,0 +1,133 @@
+"""run.json and lease.json by anyone: read, or one line that names the folder or a dial."""
+
+import json
+import os
+import re
+import tempfile
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raycomp.cluster.lease import LEASE, hold_lease, read_lease
+from raycomp.cluster.record import read_run, refuse_other
+from raycomp.config import CurateConfig, LeaseLost, to_dict
+from raycomp.core.selection import Threshold
+from raycomp.loops.inspect import RUN, explain, read_finished, show
+from raycomp.loops.select import Gates
+from raycomp.schema import aligned_schema, scores_schema
+from raycomp.shards.folder import Folder
+from raycomp.shards.scores import write_table
+from tests.fuzz.child import run
+from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
+
+pytestmark = pytest.mark.slow
+
+UIDS = [f"{i:032x}" for i in range(3)]
+PATHS = st.lists(st.integers(0, 30), min_size=1, max_size=4)
+CHANGES = st.lists(st.tuples(PATHS, JSON_VALUES | st.just(...)), min_size=1, max_size=2)
+BYTES = st.binary(max_size=40) | (ODD_JSON | JSON_VALUES.map(json.dumps)).map(str.encode)
+
+
+@cache
+def make_run() -> tuple[Folder, dict]:
+    """Return a folder with scores of three samples, and the content of its run.json."""
+    folder = Folder(os.path.realpath(tempfile.mkdtemp()))
+    phrase = {"text": "a dog", "start": 0, "end": 5, "kind": "object", "target": "dog", "target_start": 2}
+    phrase |= {"target_end": 5, "target_class": "head", "nonces": ["blick"], "drops": [0.1], "drop": 0.1}
+    rows = [
+        {"uid": uid, "caption": "a dog", "status": "ok", "position": i, "alignment": i / 4, "mean_pas": 0.1,
+         "image_embedding": [0.5] * 4, "phrases": [{**phrase, "displacement": 0.2}]}
+        for i, uid in enumerate(UIDS)
+    ]  # fmt: skip
+    kind = scores_schema(aligned_schema(4, "float32"))
+    write_table(pa.Table.from_pylist(rows, kind), folder.at("scores", "00000.parquet"), kind)
+    cut = Threshold(2, 0xBE800000, (0, 1))
+    return folder, {
+        "kind": "curate",
+        "status": "finished",
+        "commands": {"curate": "raycomp curate"},
+        "started": "2026-01-01T00:00:00+00:00",
+        "config": to_dict(CurateConfig(input="in")),
+        "fingerprint": {"input": "0" * 64, "scorer": "1" * 64},
+        "versions": {"python": "3.11", "raycomp": "0.1.0"},
+        "machine": {"system": "Linux", "cores": 2},
+        "scores": folder.at("scores"),
+        "funnel": {"read": 3, "corpus": 3, "kept": 2, "dropped": {"below_alignment_gate": 1}},
+        "gates": Gates(3, cut, Threshold(2, 0x80000000), 2).to_dict(),
+        "warnings": [],
+    }
+
+
+def check_reads(data: bytes) -> None:
+    """Check what every reader of run.json makes of these bytes."""
+    folder, whole = make_run()
+    folder.write_bytes(data, RUN)
+    uri = folder.uri
+    readers = [lambda: read_finished(uri), lambda: show(uri).encode()]
+    readers += [lambda uid=uid: explain(uri, uid).encode() for uid in (*UIDS[:2], "none")]
+    readers.append(lambda: refuse_other(read_run(folder) or whole, whole, folder))
+    for read in readers:
+        line = refused(read)
+        named = line is None or uri in line or "none: no such uid" in line or re.match(r"[\w.']+=?", line)
+        assert named, line
+
+
+@given(CHANGES)
+def changed_runs(changes):
+    content = make_run()[1]
+    for path, new in changes:
+        content = replace_within(content, path, new)
+    check_reads(json.dumps(content).encode())
+
+
+@given(BYTES, st.booleans(), EDITS)
+def foreign_runs(data, is_whole, edits):
+    check_reads(damage(json.dumps(make_run()[1]).encode(), edits) if is_whole else data)
+
+
+def _hold(folder: Folder) -> None:
+    with hold_lease(folder, 30.0):
+        pass
+
+
+@given(BYTES, st.booleans(), CHANGES, st.sampled_from([-60, 60]), EDITS)
+def leases(data, is_lease, changes, seconds, edits):
+    if is_lease:
+        expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+        content = {"holder": "0", "host": os.uname().nodename, "process": os.getpid(), "expires": expires}
+        content = {**content, "started": expires}
+        for path, new in changes:
+            content = replace_within(content, path, new)
+        data = damage(json.dumps(content).encode(), edits[:1])
+    folder = Folder(os.path.realpath(tempfile.mkdtemp()))
+    folder.write_bytes(data, LEASE)
+    line = refused(lambda: read_lease(folder))
+    assert line is None or folder.uri in line
+    try:
+        line = refused(lambda: _hold(folder))
+    except LeaseLost as error:
+        line = str(error)
+    assert line is None or folder.uri in line
+
+
+def load() -> None:
+    """Show and explain a whole run."""
+    folder, whole = make_run()
+    folder.write_bytes(json.dumps(whole).encode(), RUN)
+    assert "kept: yes" in explain(folder.uri, UIDS[1]) and "2  kept" in show(folder.uri)
+
+
+def test_changed_runs():
+    run(changed_runs, 800)
+
+
+def test_foreign_runs():
+    run(foreign_runs, 400)
+
+
+def test_leases():
+    run(leases, 400)

@@ -1,0 +1,90 @@
+"""Texts before any model: captions tidied, prompts made, and what a language model or its server replies."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raycomp.cluster.chat import ChatServer, ChatSession, Secret, _read_seconds
+from raycomp.core.prompts import MAX_REPLY, REPLY_REASONS, REPLY_SCHEMA, Reply, make_messages, read_reply
+from raycomp.models.parser import MAX_CHARACTERS, tidy
+from raycomp.schema import CONCEPT_KINDS, OPERATIONS
+from tests.fuzz.child import run
+from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, ODD_JSON, REPLIES, TEXTS, damage
+
+pytestmark = pytest.mark.slow
+
+KEY = "sk-never-to-be-seen-4711"
+BODIES = (
+    REPLIES.map(lambda text: json.dumps({"choices": [{"message": {"content": text}}]}))
+    | JSON_VALUES.map(lambda value: json.dumps({"choices": value}))
+    | JSON_VALUES.map(lambda value: json.dumps({"choices": [{"message": {"content": value}}]}))
+    | REPLIES
+)
+
+
+@given(REPLIES | st.none())
+def replies(text):
+    reply = read_reply(text)
+    if not isinstance(reply, Reply):
+        assert reply in REPLY_REASONS
+        return
+    assert reply.kind in CONCEPT_KINDS and 1 <= len(reply.concepts) <= 2
+    assert all(
+        0 < len(one) <= 300 and one.strip() and one.isprintable() for one in (reply.negative, *reply.concepts)
+    )
+    fields = {**reply._asdict(), "concepts": list(reply.concepts)}
+    assert json.loads(text) == fields and fields.keys() == REPLY_SCHEMA["properties"].keys()
+
+
+@given(st.sampled_from(OPERATIONS), TEXTS | ODD_JSON, st.lists(TEXTS, max_size=2))
+def prompts(op, caption, taken):
+    messages = make_messages(op, caption, taken)
+    last = messages[-1]["content"]
+    assert last.count("<") == last.count(">") == 4 and len(last.splitlines()) >= 2
+    json.dumps(messages, ensure_ascii=False).encode()
+
+
+@given(
+    BODIES, EDITS, st.sampled_from([200, 200, 200, 400, 401, 429, 500, 302, 599]), st.booleans(), st.text()
+)
+def answers(body, edits, status, has_key, retry_after):
+    data = damage(body.encode("utf-8", "surrogatepass"), edits[:1])
+    if has_key:
+        data = damage(data, [("insert", len(data) // 2, 1, KEY.encode())])
+    session = ChatSession(ChatServer(Secret(KEY), 16, 2.0, 2.0))
+    assert 0 <= _read_seconds(retry_after) <= 86_400
+    answer = session._judge(status, 0.0, data)
+    assert (answer.reply is None) != (answer.error is None)
+    said = answer.reply if answer.error is None else answer.error
+    assert KEY not in said and said.encode() is not None
+    if answer.error is None:
+        assert status == 200 and len(said) <= MAX_REPLY + 1
+    else:
+        assert 0 < len(said) <= 300 and len(said.splitlines()) == 1
+
+
+@given(CAPTIONS | st.text())
+def tidied(caption):
+    words, places = tidy(caption)
+    assert len(places) >= len(words) and places == sorted(places)
+    assert all(words[i] == " " or words[i] == caption[places[i]] for i in range(len(words)))
+    assert len(words) <= MAX_CHARACTERS + 1 and words == " ".join(words.split())
+    words.encode()
+
+
+def test_replies():
+    run(replies, 2000)
+
+
+def test_prompts():
+    run(prompts, 500)
+
+
+def test_answers():
+    run(answers, 2000)
+
+
+def test_tidied():
+    run(tidied, 2000)
