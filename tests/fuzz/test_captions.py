@@ -16,7 +16,7 @@ from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser
 from raycomp.schema import CAPTION, KINDS, NEGATIVE_STATUSES, NEGATIVES, OK, STATUS, UID
 from tests.fuzz.child import run
-from tests.fuzz.inputs import CAPTIONS, REPLIES, TEXTS
+from tests.fuzz.inputs import CAPTIONS, LONG, REPLIES, TEXTS
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def tools() -> tuple[Parser, NonceMaker]:
     return load_parser(), NonceMaker(SimpleTokenizer())
 
 
-@given(st.lists(CAPTIONS, max_size=4))
+@given(st.lists(CAPTIONS | LONG, max_size=3))
 def parsed(captions):
     parser, maker = tools()
     found = parser.parse(captions)
@@ -103,12 +103,12 @@ def load() -> None:
 
 
 def test_parsed():
-    run(parsed, 300)
+    run(parsed, 150)
 
 
 def test_negatives():
-    run(negatives, 150)
+    run(negatives, 60)
 
 
 def test_written():
-    run(written, 150)
+    run(written, 100)

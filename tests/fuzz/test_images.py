@@ -108,8 +108,8 @@ def load() -> None:
 
 
 def test_whole_images():
-    run(whole_images, 400)
+    run(whole_images, 300)
 
 
 def test_damaged_images():
-    run(damaged_images, 2000)
+    run(damaged_images, 1500)

@@ -85,8 +85,8 @@ def load() -> None:
 
 
 def test_json_members():
-    run(json_members, 1200)
+    run(json_members, 600)
 
 
 def test_prepared_members():
-    run(prepared_members, 500)
+    run(prepared_members, 200)

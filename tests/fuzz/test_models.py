@@ -124,8 +124,8 @@ def load() -> None:
 
 
 def test_model_configs():
-    run(model_configs, 300, megabytes=1024)
+    run(model_configs, 200, megabytes=1024)
 
 
 def test_weight_files():
-    run(weight_files, 300, megabytes=1024)
+    run(weight_files, 200, megabytes=1024)

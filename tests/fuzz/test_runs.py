@@ -122,12 +122,12 @@ def load() -> None:
 
 
 def test_changed_runs():
-    run(changed_runs, 800)
+    run(changed_runs, 400)
 
 
 def test_foreign_runs():
-    run(foreign_runs, 400)
+    run(foreign_runs, 200)
 
 
 def test_leases():
-    run(leases, 400)
+    run(leases, 200)

@@ -183,8 +183,8 @@ def load() -> None:
 
 
 def test_whole_tables():
-    run(whole_tables, 600)
+    run(whole_tables, 400)
 
 
 def test_damaged_tables():
-    run(damaged_tables, 1200)
+    run(damaged_tables, 600)

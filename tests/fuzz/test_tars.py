@@ -124,8 +124,8 @@ def damaged_tars(members, layout, edits, is_gzip, is_twice):
 
 
 def test_whole_tars():
-    run(whole_tars, 500, megabytes=128)
+    run(whole_tars, 300, megabytes=128)
 
 
 def test_damaged_tars():
-    run(damaged_tars, 2500, megabytes=128)
+    run(damaged_tars, 1200, megabytes=128)

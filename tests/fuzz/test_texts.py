@@ -11,7 +11,7 @@ from raycomp.core.prompts import MAX_REPLY, REPLY_REASONS, REPLY_SCHEMA, Reply, 
 from raycomp.models.parser import MAX_CHARACTERS, tidy
 from raycomp.schema import CONCEPT_KINDS, OPERATIONS
 from tests.fuzz.child import run
-from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, ODD_JSON, REPLIES, TEXTS, damage
+from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, LONG, ODD_JSON, REPLIES, TEXTS, damage
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def answers(body, edits, status, has_key, retry_after):
         assert 0 < len(said) <= 300 and len(said.splitlines()) == 1
 
 
-@given(CAPTIONS | st.text())
+@given(CAPTIONS | LONG | st.text())
 def tidied(caption):
     words, places = tidy(caption)
     assert len(places) >= len(words) and places == sorted(places)
@@ -75,7 +75,7 @@ def tidied(caption):
 
 
 def test_replies():
-    run(replies, 2000)
+    run(replies, 1500)
 
 
 def test_prompts():
@@ -83,8 +83,8 @@ def test_prompts():
 
 
 def test_answers():
-    run(answers, 2000)
+    run(answers, 1500)
 
 
 def test_tidied():
-    run(tidied, 2000)
+    run(tidied, 1000)
