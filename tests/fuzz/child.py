@@ -30,6 +30,8 @@ QUIET = {
     "PYTHONHASHSEED": "0",
 }
 _SHOWN = 8000
+# What waits for ever uses no processor time.
+_HANGS_S = 1200
 
 
 def run(function: Callable[[], None], examples: int = 1, megabytes: int = 256, cpu_s: int = 10) -> None:
@@ -47,6 +49,7 @@ def run(function: Callable[[], None], examples: int = 1, megabytes: int = 256, c
         child = subprocess.run(
             command, cwd=folder, env={**os.environ, **QUIET, **named}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="backslashreplace",
+            timeout=_HANGS_S,
         )  # fmt: skip
     print(f"{function.__name__}: seed {SEED}, {examples} examples")
     if child.returncode:
