@@ -93,7 +93,7 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("input", {"a": 1}, ["input={'a': 1}", "text"]),
         ("input", "caf\udce9", ["input='caf\\udce9'", "UTF-8"]),
         ("scorer.weights", "random:\u00b2", ["scorer.weights", "random:"]),
-        ("scorer.weights", "random:" + "9" * 20, ["scorer.weights", "19 digits"]),
+        ("scorer.weights", "random:" + "9" * 20, ["scorer.weights", "below 2^64"]),
         ("cluster.price_per_hour", "nan", ["cluster.price_per_hour=nan", "finite"]),
         ("cluster.block_rows", "9" * 20, ["cluster.block_rows", "between 1 and 1000000"]),
     ],

@@ -7,7 +7,7 @@ import pytest
 import raycomp
 from raycomp.config import CurateConfig, SelectConfig
 from raycomp.models.images import decode_image
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 from tests.loops.test_rewrite import corpus, encode, read_by_open_clip

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 SHARD = ShardPath(0, "00000.tar", "00000.tar", "tar")
 SCORER = ScorerConfig(model="ViT-B-32", weights="random:0")
-SPEC = ScorerSpec(ImageSpec(8, 8, (0.5,) * 3, (0.5,) * 3), 77, 4, True, "")
+SPEC = ScorerSpec(ImageSpec(8, 8, (0.5,) * 3, (0.5,) * 3), 77, 4, True)
 EXTRA = ("a", "license")
 NAMES = st.sampled_from(["caption", "uid", "url", "original_width", "original_height", "alignment", *EXTRA])
 VALUES = ODD_JSON | JSON_VALUES.map(json.dumps)

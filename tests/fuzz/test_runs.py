@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.cluster.lease import LEASE, hold_lease, read_lease
-from raycomp.cluster.record import read_run, refuse_other
+from raycomp.cluster.lease import LEASE, find_place, hold_lease, read_lease
+from raycomp.cluster.record import find_run, refuse_other
 from raycomp.config import CurateConfig, LeaseLost, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.loops.inspect import RUN, explain, read_finished, show
+from raycomp.loops.inspect import explain, show
 from raycomp.loops.select import Gates
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import RUN
+from raycomp.shards.runs import read_finished
 from raycomp.shards.scores import write_table
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
@@ -52,7 +54,7 @@ def make_run() -> tuple[Folder, dict]:
         "commands": {"curate": "raycomp curate"},
         "started": "2026-01-01T00:00:00+00:00",
         "config": to_dict(CurateConfig(input="in")),
-        "fingerprint": {"input": "0" * 64, "scorer": "1" * 64},
+        "fingerprint": {"input": "0" * 64, "scorer": "1" * 64, "shards": 1},
         "versions": {"python": "3.11", "raycomp": "0.1.0"},
         "machine": {"system": "Linux", "cores": 2},
         "scores": folder.at("scores"),
@@ -69,7 +71,7 @@ def check_reads(data: bytes) -> None:
     uri = folder.uri
     readers = [lambda: read_finished(uri), lambda: show(uri).encode()]
     readers += [lambda uid=uid: explain(uri, uid).encode() for uid in (*UIDS[:2], "none")]
-    readers.append(lambda: refuse_other(read_run(folder) or whole, whole, folder))
+    readers.append(lambda: refuse_other(find_run(folder) or whole, whole, folder))
     for read in readers:
         line = refused(read)
         named = line is None or uri in line or "none: no such uid" in line or re.match(r"[\w.']+=?", line)
@@ -99,7 +101,7 @@ def leases(data, is_lease, changes, seconds, edits):
     if is_lease:
         expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
         content = {"holder": "0", "host": os.uname().nodename, "process": os.getpid(), "expires": expires}
-        content = {**content, "started": expires}
+        content = {**content, "started": expires, "place": find_place()}
         for path, new in changes:
             content = replace_within(content, path, new)
         data = damage(json.dumps(content).encode(), edits[:1])

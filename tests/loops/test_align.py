@@ -14,7 +14,7 @@ from raycomp.loops.prepare import prepare
 from raycomp.loops.tables import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
 from raycomp.models.clip import Clip, describe_scorer, load_tokenizer
 from raycomp.schema import ALIGNMENT, CAPTION, IMAGE, IMAGE_EMBEDDING, STATUS, UID
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.samples import world_shards

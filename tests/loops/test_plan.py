@@ -11,7 +11,8 @@ from raycomp.cli import main
 from raycomp.config import CurateConfig
 from raycomp.loops import plan as plans
 from raycomp.loops.plan import plan, take_sample
-from raycomp.shards.paths import expand_input, fingerprint_shards
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import fingerprint_shards
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.samples import world_shards

@@ -23,7 +23,7 @@ from webdataset.tariterators import tar_file_expander, url_opener
 from raycomp.loops.rewrite import DECODED, is_scored, read_caption, rewrite
 from raycomp.models.images import decode_image
 from raycomp.shards.datacomp import enrich, write_index, write_shard
-from raycomp.shards.paths import expand_input
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract, read_shard
 from raycomp.shards.tar import write_tar
 

@@ -15,8 +15,8 @@ import pytest
 from pyarrow import fs
 
 from raycomp import schema
-from raycomp.shards.inputs import expand_input
 from raycomp.shards import headers
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract, read_shard
 from raycomp.shards.rows import sample_uid
 from raycomp.shards.table import read_table
