@@ -151,7 +151,7 @@ def _read_settings(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         path, equals, value = pair.partition("=")
         if not equals:
-            raise ValueError(f"--set {pair}: must be DIAL=VALUE")
+            raise ValueError(f"--set {pair!r}: must be DIAL=VALUE")
         settings[path] = value
     return settings
 

@@ -12,6 +12,8 @@ FORM_FAULTS = {
 }
 
 MAX_CHARACTERS, MAX_WORDS = 300, 60
+LONGEST_EDITED = 2 * MAX_CHARACTERS
+"""No edit of a longer text could be short enough, and finding edits takes the square of its length."""
 MAX_TOKENS = 75
 """CLIP reads 77, two of them marks; a word is taken for one token and one more per eight letters."""
 MAX_GROWTH, GROWTH_SLACK = 1.5, 6

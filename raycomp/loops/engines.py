@@ -10,6 +10,7 @@ import pyarrow as pa
 from raycomp.config import NegativesConfig, ParserConfig, WritingConfig
 from raycomp.core.concepts import Edit, Parsed
 from raycomp.core.edits import apply_calls
+from raycomp.core.form import LONGEST_EDITED, TOO_LONG
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.prompts import NOT_ANSWERED, Reply, make_messages, read_reply, request_key
 from raycomp.core.validity import judge
@@ -37,7 +38,9 @@ def propose_by_rules(reader: Reader, config: WritingConfig) -> ProposeChains:
 
     def propose(uid: str, parsed: Parsed, beside: Sequence[Parsed]) -> tuple[list[Chain], list[str]]:
         chains: list[Chain] = []
-        short = []
+        short: list[str] = []
+        if len(parsed.text) > LONGEST_EDITED:
+            return [], _too_long(config)
         for calls in range(1, config.calls + 1):
             at_most = -(-config.candidates // len(config.operations) ** (calls - 1))
             for ops in product(config.operations, repeat=calls):
@@ -49,6 +52,10 @@ def propose_by_rules(reader: Reader, config: WritingConfig) -> ProposeChains:
         return chains, short
 
     return propose
+
+
+def _too_long(config: WritingConfig) -> list[str]:
+    return [f"{op}: {TOO_LONG}" for op in config.operations]
 
 
 def write_by_rules(table: pa.Table, config: NegativesConfig) -> pa.Table:
@@ -78,7 +85,10 @@ class ReplyTree:
     ) -> tuple[list[Chain], list[str], list[Prompt]]:
         """Return the chains that replies make, why others are missing, and the prompts not yet answered."""
         chains: list[Chain] = []
-        faults, prompts = [], []
+        faults: list[str] = []
+        prompts: list[Prompt] = []
+        if len(parsed.text) > LONGEST_EDITED:
+            return [], _too_long(self.writing), []
         tips: list[Chain] = [()]
         for _ in range(self.writing.calls):
             grown = []

@@ -15,6 +15,7 @@ from raycomp.config import NegativesConfig, ScorerConfig, WritingConfig
 from raycomp.core.alignment import pair_cosine
 from raycomp.core.concepts import Edit, Parsed, parse_concepts
 from raycomp.core.edits import join_calls
+from raycomp.core.form import LONGEST_EDITED
 from raycomp.core.hardness import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.validity import judge
@@ -144,7 +145,7 @@ def _status(caption: str | None, chains: Sequence[Chain], valid: Sequence[Candid
         return NO_CAPTION
     if not caption.strip():
         return EMPTY_CAPTION
-    if not chains:
+    if not chains and len(readable(caption)) <= LONGEST_EDITED:
         return NO_CONCEPT if engine == "rules" else NO_REPLY
     return OK if valid else NO_NEGATIVE
 

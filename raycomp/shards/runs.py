@@ -19,7 +19,7 @@ _FREE = (
     "max_bad_fraction",
     *(f"llm.{name}" for name in ("url", "tries", "engines", "timeout_s", "patience_s")),
 )
-_CUT = (dict, NoneType)
+_CUT = {"count": int, "bits": int, "uid": (str, NoneType)}
 _BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
 _FINISHED = {
     "funnel": {"read": int, "corpus": int, "kept": int, "dropped": dict},
@@ -27,7 +27,7 @@ _FINISHED = {
 }
 _CHOSEN = {
     "scores": str,
-    "gates": {"num_corpus": int, "align": _CUT, "attribute": _CUT, "num_scored": (int, NoneType)},
+    "gates": {"num_corpus": int, "align": _CUT, "attribute": [_CUT], "num_scored": (int, NoneType)},
     "fingerprint": {"shards": int},
 }
 _SCORES = re.compile(r"(\d+)\.parquet")
@@ -57,7 +57,9 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
 
 
 def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
-    """Return where ``value`` is not of a shape: a type, several, or a dict of shapes by name."""
+    """Return where ``value`` is not of a shape: a type, several, shapes by name, or [a shape or none]."""
+    if isinstance(shape, list):
+        return None if value is None else _find_lack(value, shape[0], path)
     if not isinstance(shape, dict):
         return None if isinstance(value, shape) else path
     if not isinstance(value, dict):

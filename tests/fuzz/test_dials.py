@@ -58,7 +58,7 @@ def dials(kind, values):
 def command_lines(parts):
     sets = [f"--set={path}{equals}{value}" for path, equals, value in parts]
     said = io.StringIO()
-    stub = patch("raycomp.cluster.curate.curate", lambda config, out: hash(config))
+    stub = patch("raycomp.cluster.curate.curate", lambda config, out, say: hash(config))
     with stub, contextlib.redirect_stderr(said):
         code = main(["curate", *sets, "--out", "nowhere"])
     lines = said.getvalue().splitlines()

@@ -92,14 +92,8 @@ def states(draw) -> object:
     state = dict(make_state())
     for _ in range(draw(st.integers(0, 2))):
         name = draw(st.sampled_from(sorted(state)))
-        new = [
-            torch.zeros(3),
-            state[name].double(),
-            state[name] * float("nan"),
-            state[name].bool(),
-            None,
-            "x",
-        ]
+        weight = make_state()[name]
+        new = [torch.zeros(3), weight.double(), weight * float("nan"), weight.bool(), None, "x"]
         state[name] = new[draw(st.integers(0, len(new) - 1))]
     return state if draw(st.booleans()) else {"state_dict": state, "epoch": 1}
 

@@ -17,6 +17,7 @@ from raycomp.schema import (
     NEGATIVES,
     NO_CAPTION,
     NO_CONCEPT,
+    NO_NEGATIVE,
     NO_REPLY,
     OK,
     STATUS,
@@ -64,6 +65,15 @@ def test_every_row_ends_with_a_status_and_nothing_is_lost():
     for row in rows:
         assert (row[STATUS] == OK) == bool(row[NEGATIVES])
         assert all(negative["text"] != row[CAPTION] for negative in row[NEGATIVES])
+
+
+def test_a_caption_too_long_for_any_edit_is_not_tried():
+    """Edits of it would all be too long, and finding them takes the square of its length."""
+    config = make_config(calls=2)
+    rows = write(["dog, cat, " * 200, "dog, cat, " * 61], config)
+    assert {row[STATUS] for row in rows} == {NO_NEGATIVE}
+    assert {*rows[0][FAULTS], *rows[1][FAULTS]} == {"SWAP: too_long", "REPLACE: too_long", "ADD: too_long"}
+    assert find_prompts(make_table(["dog, cat, " * 200]), config, {}) == []
 
 
 def test_a_row_does_not_depend_on_its_company():
@@ -136,7 +146,8 @@ def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
 def test_a_row_without_any_reply_says_so(llm):
     table = make_table(CAPTIONS)
     rows = write_by_replies(table, llm, {}).to_pylist()
-    assert {row[STATUS] for row in rows} == {NO_REPLY, EMPTY_CAPTION, NO_CAPTION}
+    assert rows[6][STATUS] == NO_NEGATIVE  # too long to be asked for
+    assert {row[STATUS] for row in rows[:6] + rows[7:]} == {NO_REPLY, EMPTY_CAPTION, NO_CAPTION}
 
 
 def test_nonsense_replies_are_counted(llm):

@@ -10,7 +10,8 @@ from raycomp.loops.inspect import explain, show
 from raycomp.shards.folder import Folder
 from raycomp.shards.runs import identify, list_scores, read_finished, read_run
 
-CUTS = {"num_corpus": 9, "align": None, "attribute": None, "num_scored": None}
+CUT = {"count": 9, "bits": 0, "uid": None}
+CUTS = {"num_corpus": 9, "align": CUT, "attribute": None, "num_scored": None}
 CURATED = {
     "kind": "curate",
     "status": "finished",
