@@ -94,6 +94,7 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("input", "caf\udce9", ["input='caf\\udce9'", "UTF-8"]),
         ("scorer.weights", "random:\u00b2", ["scorer.weights", "random:"]),
         ("scorer.weights", "random:" + "9" * 20, ["scorer.weights", "below 2^64"]),
+        ("prepare.max_pixels", "200000000", ["prepare.max_pixels=200000000", "178,956,970"]),
         ("cluster.price_per_hour", "nan", ["cluster.price_per_hour=nan", "finite"]),
         ("cluster.block_rows", "9" * 20, ["cluster.block_rows", "between 1 and 1000000"]),
     ],

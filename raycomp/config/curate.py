@@ -47,7 +47,8 @@ class PrepareConfig:
     """What the scorer sees of an image, made on CPU tasks or stored."""
 
     max_pixels: int = 100_000_000
-    """Images of more pixels (width x height as declared) are refused before decoding."""
+    """Images of more pixels (width x height as declared) are refused before decoding. At most 178,956,970:
+    what is larger Pillow refuses to whoever trains on it."""
     fast_decode: bool = False
     """Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, never below the model's; scores change a little.
     On 200 web photos 2.7 times as fast; their embeddings (ViT-B/32, random weights) keep a cosine of 0.9997
@@ -58,7 +59,8 @@ class PrepareConfig:
     ``STEM.npz`` beside ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
 
     def __post_init__(self) -> None:
-        check(self.max_pixels >= 1, "prepare.max_pixels", self.max_pixels, "at least 1")
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "prepare.max_pixels", self.max_pixels, "between 1 and 178,956,970")
         stored = self.stored_embeddings
         check(stored != "", "prepare.stored_embeddings", stored, "clip_retrieval or an array's name")
 

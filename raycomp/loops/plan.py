@@ -14,6 +14,7 @@ from raycomp.config import CurateConfig
 from raycomp.loops.align import Align
 from raycomp.loops.attribute import Attribute, parse
 from raycomp.loops.prepare import prepare
+from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer
 from raycomp.schema import OK, SHARD_STATUSES, STATUS
 from raycomp.shards.embeddings import check_embeddings
@@ -51,6 +52,7 @@ def plan(config: CurateConfig) -> str:
     it works, and where no usable row is found.
     """
     shards = expand_input(config.input, config.prepare.stored_embeddings)
+    check_extra_columns(config.extra_columns)
     sizes = [shard["size"] for shard in fingerprint_shards(shards)]
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
