@@ -6,6 +6,7 @@ over; 130 interrupted; 143 terminated.
 
 import argparse
 import importlib.util
+import os
 import signal
 import sys
 import threading
@@ -63,6 +64,7 @@ def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM, which clusters send, and a closed terminal end the block as Ctrl-C does."""
 
     def end(number: int, frame: object) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)  # a second one would break off the clearing up
         raise Terminated(number)
 
     # What was set to be ignored, as nohup does, stays so; only the main thread may set any.
@@ -85,8 +87,11 @@ def _complain(error: object) -> None:
 
 
 def _tell(text: str) -> None:
-    """Print text that may hold anybody's captions and names."""
-    print(_printable(text))
+    """Print text that may hold anybody's captions and names, as long as anybody reads it."""
+    try:
+        print(_printable(text), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _printable(text: str) -> str:

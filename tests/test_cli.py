@@ -102,6 +102,35 @@ def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
     assert "\x1b" not in capsys.readouterr().err
 
 
+def test_a_reader_that_has_enough_is_no_error():
+    code = (
+        "from raycomp import cli\n"
+        "from raycomp.loops import inspect\n"
+        "inspect.show = lambda source: 'line\\n' * 100_000\n"
+        "raise SystemExit(cli.main(['show', 'x']))\n"
+    )
+    program = f'"{sys.executable}" -c "$0" | head -1; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", program, code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("line\n0\n", "")
+
+
+def test_a_second_signal_does_not_break_off_the_end(tmp_path):
+    code = (
+        "import os, signal, sys, time\n"
+        "from raycomp import cli\n"
+        "def wait(args):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(60)\n"
+        "    finally:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(0.1)\n"
+        "cli._show = wait\n"
+        "sys.exit(cli.main(['show', 'x']))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 143
+
+
 def test_a_terminal_of_ascii_can_show_anything():
     code = (
         "from raycomp import cli\n"

@@ -4,15 +4,15 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raycomp.cluster.choose import choose
+from raycomp.cluster.choose import choose, cut_pool
 from raycomp.cluster.lease import Lease, hold_lease
 from raycomp.cluster.materialize import materialize
 from raycomp.cluster.publish import publish_report
 from raycomp.cluster.record import bind_device, close_run, command_line, describe_run
-from raycomp.cluster.runs import Say, check_unchanged, open_run, tidy, with_absolute_paths
+from raycomp.cluster.runs import Say, check_unchanged, count_results, open_run, tidy, with_absolute_paths
 from raycomp.cluster.score import Job, score
 from raycomp.cluster.session import connect
-from raycomp.config import CurateConfig, changed_dials, from_dict, override_all
+from raycomp.config import CurateConfig, changed_dials, exact_share, from_dict, override, override_all
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
@@ -112,6 +112,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     config = _choose_config(curated["config"], settings)
+    check_output(config.input, folder.uri)
     check_writable(folder.uri)
     commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}
     fingerprint = _point_at(curated)
@@ -128,6 +129,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         with connect(config.cluster):
             work = Folder(folder.at("work"))
             scores = list_scores(curated, origin.uri)
+            _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
             choice = choose(scores, config, folder, work, lease.check)
             known = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
             run = close_run({**run, **known, "scores": origin.at("scores")}, config, choice, {}, {})
@@ -167,6 +169,20 @@ def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> Cura
     return config
 
 
+def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
+    """Raise ValueError where DataComp's rule keeps ties at the first gate that were not attributed."""
+    compat = config.select.datacomp_compat
+    if config.select.rule != "cpi" or not compat or scored.select.datacomp_compat or scored.pool == 1:
+        return
+    first = cut_pool(scores, override(config, "attribute.pool", None))
+    attributed = exact_share(scored.pool, first["gates"]["num_corpus"])
+    if sum(first["sizes"]) > attributed:
+        raise ValueError(
+            f"select.datacomp_compat=true: gate 1 keeps {sum(first['sizes']):,} pairs with their ties, of "
+            f"which {attributed:,} were attributed; curate with it, or with a larger attribute.pool"
+        )
+
+
 def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
     """Return what results depend on beside the dials.
 
@@ -194,7 +210,7 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
 
 
 def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:
-    folder.write_json(run, RUN)
+    folder.write_json({**run, "results": count_results(folder)}, RUN)
     tidy(folder)
     funnel = run["funnel"]
     say(f"kept {funnel['kept']:,} of {funnel['read']:,} rows; report: {folder.at('report.html')}")

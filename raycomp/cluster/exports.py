@@ -12,6 +12,7 @@ import numpy as np
 from raycomp.cluster.choose import kept_ranges
 from raycomp.cluster.materialize import InputChanged, add_up
 from raycomp.cluster.session import map_tasks
+from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.loops.captions import Source, read_aligned
 from raycomp.loops.rewrite import read_caption
@@ -27,6 +28,7 @@ from raycomp.shards.scores import read_columns
 from raycomp.shards.tar import IMAGE_EXTENSIONS
 
 NEIGHBOURS = 3
+_SHARD = re.compile(r"\d{8}\.tar")
 _TSV = ("", "title", "filepath", "neg_caption", "neg_image")
 # What ends a line or a field for some reader, or is nothing that can be read.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -93,10 +95,10 @@ def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_ur
     neg_caption (a Python list of texts), neg_image (a Python list of the numbers of the three rows whose
     images are nearest among those of the same file). ``title`` is the caption but for white space, see
     ``to_title``. ``filepath`` is the name of the sample's image in the curation's shards, which lie in the
-    folder ``shards_uri``; "" where they hold none.
+    folder ``shards_uri``. Raises ValueError where they do not hold the images of all captions.
     """
     first = place = 0
-    tars = [name for name in sorted(Folder(shards_uri).list_names()) if name.endswith(".tar")]
+    tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
     jobs = []
     for source, uri, count in zip(
         sources, negatives, map_tasks(_count, negatives, label="count"), strict=True
@@ -143,10 +145,16 @@ def _read_negclip(job: tuple[Source, str, list[str]]) -> list[tuple[str, str, li
     place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
     image_ND = to_matrix(table[IMAGE_EMBEDDING])[[place[row[UID]] for row in rows]].astype(np.float32)
     names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
+    lost = next((row[UID] for row in rows if row[UID] not in names), None)
+    if lost:
+        raise UserError(
+            f"negatives.export=negclip: the curation's shards hold no image of {lost}; they are not whole, "
+            f"or another's: curate or select anew"
+        )
     return [
         (
             to_title(row[CAPTION]),
-            names.get(row[UID], ""),
+            names[row[UID]],
             [negative["text"] for negative in row[NEGATIVES]],
             near,
         )

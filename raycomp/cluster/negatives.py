@@ -21,13 +21,20 @@ from raycomp.cluster.record import (
     command_line,
     describe_run,
 )
-from raycomp.cluster.runs import Say, check_unchanged, open_run, tidy, with_absolute_paths
+from raycomp.cluster.runs import Say, check_unchanged, count_results, open_run, tidy, with_absolute_paths
 from raycomp.cluster.session import Session, connect, map_tasks
 from raycomp.cluster.source import ItemSource, read_timed
 from raycomp.cluster.waves import Phase, Stats, read_parts, stage_part
 from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, changed_dials, from_dict, override
 from raycomp.core.prompts import PROMPT_VERSION
-from raycomp.loops.captions import Source, count_captions, list_curated, list_parquet, load_captions
+from raycomp.loops.captions import (
+    Source,
+    count_captions,
+    is_scored_by,
+    list_curated,
+    list_parquet,
+    load_captions,
+)
 from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
 from raycomp.loops.negatives import Rank, choose_negatives
 from raycomp.loops.replies import read_replies, to_prompt_table
@@ -118,16 +125,17 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
         with connect(config.cluster) as session:
             run = bind_device(folder, run, session.device)
             job = Job(config, sources, folder, Folder(folder.at("work")), session, lease)
+            totals = count_all(job)
             if config.negatives.engine != "rules":
                 ask_all(job)
-            stats = {"negatives": write_all(job)}
+            stats = {"negatives": write_all(job, totals)}
             tally = _tally(job)
             _write_exports(job)
             check_unchanged(fingerprint, _fingerprint(config))
         run = close_negatives(run, stats, job.workers, tally)
         folder.write_bytes(render_negatives(run, tally).encode(), "report.html")
         lease.check()
-        folder.write_json(run, RUN)
+        folder.write_json({**run, "results": count_results(folder)}, RUN)
         tidy(folder)
         say(
             f"{run['written']:,} negatives of {run['funnel']['read']:,} captions; "
@@ -168,6 +176,11 @@ def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, 
         return config, list_parquet(config.input)
     if config.scorer == ScorerConfig():
         config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
+        if config.negatives.rank and not is_scored_by(config.scorer, run):
+            raise ValueError(
+                f"scorer.weights={config.scorer.weights!r}: is no longer what scored {folder.uri}; "
+                f"name a scorer, or set negatives.rank=false"
+            )
     if not folder.exists("shards"):
         _refuse_shards(config, folder)
     return config, list_curated(run, folder.uri)
@@ -195,13 +208,19 @@ def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:
         )
 
 
-def write_all(job: Job) -> Stats:
+def count_all(job: Job) -> dict[int, int]:
+    """Return how many captions each file has, by its number; ValueError where a row has no uid of its own."""
+    totals = {}
+    for source, count in zip(job.sources, map_tasks(count_captions, job.sources, label="count"), strict=True):
+        if count is None:
+            raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
+        totals[source.ordinal] = count
+    return totals
+
+
+def write_all(job: Job, totals: dict[int, int]) -> Stats:
     """Write ``negatives/``: one file per file of captions. Returns the phase's stats."""
     ordinals = [source.ordinal for source in job.sources]
-    totals = dict(zip(ordinals, map_tasks(count_captions, job.sources, label="count"), strict=True))
-    for source in job.sources:
-        if totals[source.ordinal] is None:
-            raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
     phase = Phase(
         "negatives",
         job.work,

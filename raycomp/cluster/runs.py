@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from raycomp.cluster.record import find_run, refuse_other
-from raycomp.config import override_all
+from raycomp.config import from_dict, override_all, to_dict
 from raycomp.shards.files import remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import absolute_input
@@ -13,6 +13,7 @@ from raycomp.shards.paths import RUN, absolute_uri
 
 Say = Callable[[str], None]
 Config = TypeVar("Config")
+_ROOMS = ("scores", "subset", "shards", "negatives", "exports")
 
 
 def open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | None:
@@ -21,12 +22,29 @@ def open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | 
     if previous is not None:
         refuse_other(previous, run, folder)
         if previous["status"] == "finished":
+            _check_results(folder, previous.get("results", {}))
             tidy(folder)  # it may have been killed just before it did
             say(f"{folder.uri} is finished already; nothing to do")
             return previous
     else:
         folder.write_json(run, RUN)
     return None
+
+
+def count_results(folder: Folder) -> dict[str, int]:
+    """Return how many files lie in every sub-folder that a run's results are in."""
+    return {room: count for room in _ROOMS if (count := len(folder.list_names(room)))}
+
+
+def _check_results(folder: Folder, written: dict[str, int]) -> None:
+    """Raise ValueError where a finished run's results are no longer all there."""
+    found = count_results(folder)
+    for room, count in written.items():
+        if found.get(room, 0) < count:
+            raise ValueError(
+                f"out={folder.uri!r}: the run there was finished, but {room}/ holds {found.get(room, 0)} of "
+                f"the {count} files that it wrote; remove the folder or name another to have them again"
+            )
 
 
 def tidy(folder: Folder) -> None:
@@ -38,6 +56,7 @@ def tidy(folder: Folder) -> None:
 def with_absolute_paths(config: Config) -> Config:
     """Return the config with its input, and a model, weights or parser that are files, named by whole paths:
     they then mean the same to every worker and from every working folder."""
+    config = from_dict(config, to_dict(config))  # every dial read as --set would, whoever made it
     names = {"scorer.model": config.scorer.model, "scorer.weights": config.scorer.weights}
     files = {path: absolute_uri(name) for path, name in names.items() if os.path.isfile(name)}
     schema, _, place = config.scorer.model.partition(":")

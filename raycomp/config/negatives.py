@@ -42,7 +42,8 @@ class WritingConfig:
     def __post_init__(self) -> None:
         check(self.engine in ENGINES, "negatives.engine", self.engine, f"one of {ENGINES}")
         known = bool(self.operations) and set(self.operations) <= set(OPERATIONS)
-        check(known, "negatives.operations", self.operations, f"some of {OPERATIONS}")
+        known = known and len(set(self.operations)) == len(self.operations)
+        check(known, "negatives.operations", self.operations, f"some of {OPERATIONS}, each once")
         check(1 <= self.calls <= 8, "negatives.calls", self.calls, "between 1 and 8")
         check(self.per_caption >= 1, "negatives.per_caption", self.per_caption, "at least 1")
         check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")

@@ -1,15 +1,18 @@
 """The captions that negatives are written for: rows of a curation's subset, or of plain Parquet files."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp.config import ScorerConfig, UserError
 from raycomp.loops.tables import OTHERS
+from raycomp.models.clip import fingerprint_scorer
 from raycomp.schema import (
     ALIGNED_STATUSES,
+    BAD_ENCODING,
     CAPTION,
     IMAGE_SHA256,
     POSITION,
@@ -20,6 +23,7 @@ from raycomp.schema import (
 )
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import join_uri
+from raycomp.shards.rows import decode_text
 from raycomp.shards.runs import list_scores
 from raycomp.shards.scores import read_columns, read_matching, read_schema
 
@@ -42,6 +46,12 @@ def list_curated(run: dict, source: str) -> list[Source]:
     return [Source(ordinal, uri, kept) for ordinal, uri in enumerate(list_scores(run, source))]
 
 
+def is_scored_by(scorer: ScorerConfig, run: dict) -> bool:
+    """Whether a scorer is, bytes of its files included, the one that the curation in ``run`` scored with."""
+    known = run["fingerprint"].get("scorer"), run["config"]["scorer"]["precision"]
+    return (fingerprint_scorer(scorer), scorer.precision) == known
+
+
 def list_parquet(spec: str) -> list[Source]:
     """Return the Parquet files that ``spec`` names, sorted by name.
 
@@ -57,26 +67,28 @@ def list_parquet(spec: str) -> list[Source]:
 
 def _check_columns(uri: str) -> None:
     schema = read_schema(uri)
-    texts = {
-        field.name
-        for field in schema
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-    }
+    texts = Counter(field.name for field in schema if _is_text(field.type))
+    here = ", ".join(schema.names)
     for name in (UID, CAPTION):
-        if name not in texts:
-            here = ", ".join(schema.names)
-            raise ValueError(f"input={uri!r}: must have a column {name!r} of text; it has {here}")
+        if texts[name] != 1:
+            raise ValueError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
+    if schema.names.count(IMAGE_SHA256) != texts[IMAGE_SHA256] or texts[IMAGE_SHA256] > 1:
+        raise ValueError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one file in blocks, each with the other captions of its image."""
-    table = _read(source)
+    table, statuses = _part_encodings(_read(source))
     others = _find_others(table)
     if source.kept is not None:
         kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
         # A bad row or a duplicate may have the uid of one that was kept.
         stays = pc.and_(pc.is_in(table[UID], kept.combine_chunks()), _is_aligned(table))
-        table, others = table.filter(stays), others.filter(stays)
+        table, others, statuses = table.filter(stays), others.filter(stays), statuses.filter(stays)
     rows = pa.table(
         {
             SHARD_ORDINAL: pa.array([source.ordinal] * len(table), pa.int32()),
@@ -84,10 +96,39 @@ def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
             UID: table[UID].cast(pa.string()),
             CAPTION: table[CAPTION].cast(pa.string()),
             OTHERS: others,
+            STATUS: statuses,
         }
     )
     for start in range(0, len(rows), block_rows):
         yield rows.slice(start, block_rows)
+
+
+def _part_encodings(table: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """Return the table with null for captions that are not UTF-8, and bad_encoding for these rows, else null.
+
+    Raises UserError where a uid or an image's hash is not.
+    """
+    statuses: list[str | None] = [None] * len(table)
+    for name in (UID, CAPTION, IMAGE_SHA256):
+        if name not in table.column_names or _is_utf8(table[name]):
+            continue
+        if name != CAPTION:
+            raise UserError(f"input: a value of the column {name!r} is not UTF-8")
+        texts = [decode_text(data) for data in table[name].cast(pa.large_binary()).to_pylist()]
+        statuses = [
+            BAD_ENCODING if text is None and is_there else None
+            for text, is_there in zip(texts, table[name].is_valid().to_pylist(), strict=True)
+        ]
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+    return table, pa.array(statuses, pa.string())
+
+
+def _is_utf8(column: pa.ChunkedArray) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def read_aligned(uri: str, columns: Sequence[str]) -> pa.Table:

@@ -74,6 +74,8 @@ class Reader:
 def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: ProposeChains) -> pa.Table:
     """Add valid candidates (in ``negatives``, all of them), status, and reasons of rejection.
 
+    A status that a row brings along stays.
+
     With ranking, the tokens of captions and candidates come with them.
     """
     started = time.perf_counter()
@@ -89,13 +91,18 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
         valid, rejected = _judge_chains(chains, caption, texts, reader)
         candidates.append(valid)
         faults.append([*short, *rejected])
+    known = table[STATUS].to_pylist() if STATUS in table.column_names else [None] * len(table)
     columns = {
         NEGATIVES: _to_array(candidates, config.negatives.engine),
         STATUS: pa.array(
             [
-                _status(caption, chains, valid, config.negatives.engine)
-                for caption, (chains, _), valid in zip(
-                    table[CAPTION].to_pylist(), proposed, candidates, strict=True
+                status or _status(caption, chains, valid, config.negatives.engine)
+                for status, caption, (chains, _), valid in zip(
+                    known,
+                    table[CAPTION].to_pylist(),
+                    proposed,
+                    candidates,
+                    strict=True,
                 )
             ]
         ),

@@ -10,7 +10,7 @@ from raycomp.benchmarks.choice import Choice
 from raycomp.benchmarks.read import read_benchmark
 from raycomp.config import NegativesConfig, ProbeConfig, ScorerConfig, from_dict, to_dict
 from raycomp.core.probe import swap_conjuncts
-from raycomp.loops.captions import list_curated, load_captions, read_aligned
+from raycomp.loops.captions import is_scored_by, list_curated, load_captions, read_aligned
 from raycomp.loops.overlap import format_overlap, measure_overlap
 from raycomp.loops.overlap_plot import draw_overlap
 from raycomp.loops.probe import PARAPHRASE, format_probe, probe_composition
@@ -22,8 +22,8 @@ from raycomp.models.parser import load_parser
 from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import absolute_uri
-from raycomp.shards.runs import identify, list_scores, read_finished, read_run
+from raycomp.shards.paths import absolute_uri, join_uri
+from raycomp.shards.runs import identify, list_scores, list_tables, read_finished, read_run
 from raycomp.shards.scores import read_columns
 
 
@@ -40,8 +40,8 @@ def probe_overlap(config: ProbeConfig, out: str) -> str:
     Raises ValueError where a benchmark's files are not there.
     """
     folder = _open(out)
-    if not config.benchmarks:
-        raise ValueError("benchmarks: name at least one, as in benchmarks=sugarcrepe,valse")
+    if not config.benchmarks or len({*config.benchmarks}) < len(config.benchmarks):
+        raise ValueError("benchmarks: name at least one, each once, as in benchmarks=sugarcrepe,valse")
     choices = [
         choice
         for name in config.benchmarks
@@ -80,7 +80,7 @@ def probe_composition_of(config: ProbeConfig, out: str) -> str:
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold negatives")
     written = from_dict(NegativesConfig(), run["config"])
     scorer = written.scorer if config.scorer == ScorerConfig() else config.scorer
-    rows = [row for row in _read_rows(config.input) if row[CAPTION]]
+    rows = [row for row in _read_rows(run, config.input) if row[CAPTION]]
     if config.sample is not None:
         drawn = np.random.default_rng(config.seed).permutation(len(rows))[: config.sample]
         rows = [rows[i] for i in sorted(drawn)]
@@ -98,10 +98,13 @@ def probe_composition_of(config: ProbeConfig, out: str) -> str:
     return _write(folder, "composition", config, asdict(result), format_probe(result))
 
 
-def _read_rows(source: str) -> list[dict[str, Any]]:
-    folder = Folder(absolute_uri(source))
-    uris = [folder.at("negatives", name) for name in folder.list_names("negatives")]
-    return [row for uri in uris for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist()]
+def _read_rows(run: dict[str, Any], source: str) -> list[dict[str, Any]]:
+    tables = list_tables(Folder(absolute_uri(join_uri(source, "negatives"))))
+    uris = [tables[ordinal] for ordinal in sorted(tables)]
+    rows = [row for uri in uris for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist()]
+    if len(rows) != run["funnel"]["read"]:
+        raise ValueError(f"input={source!r}: holds {len(rows)} rows, the run wrote {run['funnel']['read']}")
+    return rows
 
 
 def _add_curated(
@@ -125,7 +128,7 @@ def _add_curated(
     }
     for row in rows:
         row[PARAPHRASE] = others.get(row[UID], row[PARAPHRASE])
-    if to_dict(scorer) != run["config"]["scorer"]:
+    if not is_scored_by(scorer, run):
         return None
     wanted = {row[UID]: i for i, row in enumerate(rows)}
     images: list[np.ndarray | None] = [None] * len(rows)

@@ -107,8 +107,8 @@ def make_search(config: CurateConfig, num_corpus: int, num_ranked: int, share: f
 
 def pool_config(config: CurateConfig) -> CurateConfig:
     """Return the config under which exactly the rows to be attributed are kept."""
-    is_gate = config.pool == config.align.keep
-    compat = config.select.datacomp_compat and is_gate
+    # DataComp's rule keeps ties too, so only a pool cut by it holds all that its gate keeps.
+    compat = config.select.datacomp_compat and config.pool < 1
     select = replace(config.select, rule="align_only", datacomp_compat=compat)
     return replace(config, select=select, attribute=replace(config.attribute, keep=config.pool))
 

@@ -47,9 +47,9 @@ def resolve(uri: str) -> tuple[fs.FileSystem, str]:
         raise ValueError(f"{os.fsencode(uri)!r}: names must be UTF-8; rename it") from error
     scheme, separator, path = uri.partition("://")
     if not separator:
-        return fs.LocalFileSystem(), os.path.abspath(uri)
+        return fs.LocalFileSystem(), _absolute(uri)
     if scheme == "file":
-        return fs.LocalFileSystem(), os.path.abspath(path)
+        return fs.LocalFileSystem(), _absolute(path)
     if scheme != "s3":
         raise ValueError(f"{uri}: must be a path, file:// or s3://")
     bucket = path.partition("/")[0]
@@ -73,13 +73,24 @@ def _open_s3(bucket: str, endpoint: str | None, region: str | None) -> fs.S3File
 
 
 def absolute_uri(uri: str) -> str:
-    """Return a path made absolute; a uri as it is. Workers have other working folders than the driver.
+    """Return a path made absolute, one with ``file://`` too; any other uri as it is.
 
-    Raises ValueError for an empty text, which would be the working folder.
+    Workers have other working folders than the driver. Raises ValueError for an empty text, which would be
+    the working folder.
     """
     if not uri:
         raise ValueError("a folder's name is empty; name one, as in --out out/mine")
-    return uri if "://" in uri else os.path.abspath(uri)
+    path = uri.removeprefix("file://")
+    return path if "://" in path else _absolute(path)
+
+
+def _absolute(path: str) -> str:
+    """Return a whole path. ``link/..`` is the folder above what the link leads to, as everywhere else."""
+    parts = path.split("/")
+    if ".." not in parts:
+        return os.path.abspath(path)
+    end = len(parts) - parts[::-1].index("..")
+    return os.path.abspath(os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:]))
 
 
 def join_uri(folder: str, *names: str) -> str:

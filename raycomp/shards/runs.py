@@ -19,7 +19,7 @@ _FREE = (
     "max_bad_fraction",
     *(f"llm.{name}" for name in ("url", "tries", "engines", "timeout_s", "patience_s")),
 )
-_CUT = {"count": int, "bits": int, "uid": (str, NoneType)}
+_CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
 _BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
 _FINISHED = {
     "funnel": {"read": int, "corpus": int, "kept": int, "dropped": dict},
@@ -30,7 +30,7 @@ _CHOSEN = {
     "gates": {"num_corpus": int, "align": _CUT, "attribute": [_CUT], "num_scored": (int, NoneType)},
     "fingerprint": {"shards": int},
 }
-_SCORES = re.compile(r"(\d+)\.parquet")
+_TABLE = re.compile(r"(\d+)\.parquet")
 
 
 def read_run(folder: Folder) -> dict[str, Any] | None:
@@ -99,10 +99,16 @@ def list_scores(run: dict[str, Any], source: str) -> list[str]:
                 f"{source}: was chosen from the scores in {folder.uri}, which are gone or another run's; "
                 f"select again from where they are"
             )
-    names = {int(match[1]): name for name in folder.list_names() if (match := _SCORES.fullmatch(name))}
-    if sorted(names) != list(range(count)):
-        raise ValueError(f"{folder.uri}: holds {len(names)} scores files, the run wrote {count}")
-    return [folder.at(names[ordinal]) for ordinal in range(count)]
+    tables = list_tables(folder)
+    if sorted(tables) != list(range(count)):
+        raise ValueError(f"{folder.uri}: holds {len(tables)} scores files, the run wrote {count}")
+    return [tables[ordinal] for ordinal in range(count)]
+
+
+def list_tables(folder: Folder) -> dict[int, str]:
+    """Return the tables that a run wrote into a folder, by number of their shard, and nothing else there."""
+    names = folder.list_names()
+    return {int(match[1]): folder.at(name) for name in names if (match := _TABLE.fullmatch(name))}
 
 
 def identify(run: dict[str, Any]) -> str:

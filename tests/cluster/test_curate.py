@@ -26,7 +26,8 @@ from raycomp.config import (
     WavesConfig,
 )
 from raycomp.loops.inspect import explain, show
-from tests.cluster.corpus import write_bad_shards, write_world_shards
+from raycomp.shards.tar import write_tar
+from tests.cluster.corpus import scenes, write_bad_shards, write_world_shards
 
 pytestmark = pytest.mark.ray
 NUM, PER_SHARD = 90, 30
@@ -246,6 +247,7 @@ def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, r
     run = raycomp.select(str(out), {**settings, "materialize": "false"}, str(tmp_path / "out"))
     assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (kept, reasons)
     assert not (tmp_path / "out/shards").exists()
+    assert f"{kept:>14,}  kept" in show(str(tmp_path / "out"))
 
 
 def test_a_moved_curation_is_its_own(curated, tmp_path):
@@ -286,8 +288,35 @@ def test_what_changes_while_a_run_goes_on_is_never_published(curated, tmp_path, 
     assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "running"
 
 
-def test_results_go_nowhere_into_the_input(curated, tmp_path):
+def test_a_finished_run_that_lost_results_is_not_called_finished(curated, tmp_path):
+    config, out, _ = curated
+    shutil.copytree(out, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy/shards")
+    with pytest.raises(ValueError, match=r"was finished, but shards/ holds 0 of the 4 files"):
+        raycomp.curate(config, str(tmp_path / "copy"))
+    (tmp_path / "twice").symlink_to(out)
+    assert raycomp.curate(config, str(tmp_path / "twice"))["status"] == "finished"
+
+
+def test_ties_that_were_not_attributed_are_not_chosen_from(curated, tmp_path):
+    """DataComp's rule keeps all pairs of the threshold's score: here every pair."""
     config, _, _ = curated
+    members = scenes(2, 3)[0]
+    write_tar(str(tmp_path / "in/0.tar"), [(f"e{i:02d}", members) for i in range(40)])
+    tied = raycomp.override_all(config, {"input": str(tmp_path / "in"), "align.keep": 0.7})
+    for name, pool in (("gate", None), ("pool", 0.8)):
+        dials = {"select.datacomp_compat": True, "attribute.keep": 0.7, "attribute.pool": pool}
+        run = raycomp.curate(raycomp.override_all(tied, dials), str(tmp_path / name))
+        assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (40, {})
+    raycomp.curate(raycomp.override_all(tied, {"attribute.pool": 0.8}), str(tmp_path / "plain"))
+    with pytest.raises(ValueError, match="keeps 40 pairs with their ties, of which 32 were attributed"):
+        raycomp.select(str(tmp_path / "plain"), {"select.datacomp_compat": True}, str(tmp_path / "again"))
+
+
+def test_results_go_nowhere_into_the_input(curated, tmp_path):
+    config, out, _ = curated
+    with pytest.raises(ValueError, match="lies inside input="):
+        raycomp.select(str(out), {}, f"{config.input}/out")
     with pytest.raises(ValueError, match="lies inside input="):
         raycomp.curate(config, f"{config.input}/out")
     assert not Path(f"{config.input}/out").exists()

@@ -11,6 +11,7 @@ import pytest
 
 from raycomp.cluster import exports
 from raycomp.cluster.exports import write_negclip
+from raycomp.config import UserError
 from raycomp.loops.captions import Source
 from raycomp.loops.tables import to_fixed_lists
 from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, NEGATIVES_SCHEMA, OK, STATUS, UID
@@ -110,8 +111,16 @@ def test_lines_are_rows_and_no_field_begins_a_formula(export):
 
 
 def test_a_path_names_the_image_that_is_in_the_shards(export):
-    images = ["jpg", "jpeg", "png", "webp", "txt2", "png"]
+    images = ["jpg", "jpeg", "png", "webp", "jpg", "png"]
     path, uids, _ = export([f"a dog {i}" for i in range(6)], images, per_file=4)
     paths = pd.read_csv(path, sep="\t", keep_default_na=False)["filepath"].tolist()
     wanted = [f"{uid}-0.{name}" for uid, name in zip(uids, images, strict=True)]
-    assert paths == [*wanted[:4], "", wanted[5]]
+    assert paths == wanted
+
+
+def test_shards_that_are_not_whole_or_others_are_refused(export, tmp_path):
+    with pytest.raises(UserError, match="the curation's shards hold no image of 0{31}2"):
+        export(["a dog", "a cat", "a cow"], ["jpg", "jpg", "txt2"])
+    for name in ("._00000000.tar", ".00000000.tar", "more.tar"):
+        (tmp_path / "shards" / name).write_bytes(b"no tar")
+    export(["a dog", "a cat", "a cow"], ["jpg"] * 3)

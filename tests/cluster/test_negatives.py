@@ -181,8 +181,9 @@ def test_parquet_of_captions_needs_no_model(tmp_path, ray_cluster):
 @pytest.mark.parametrize(
     ("table", "dials", "told"),
     [
-        ({"id": ["a"], "caption": ["b"]}, {}, "must have a column 'uid' of text"),
-        ({"uid": ["a"], "caption": [1]}, {}, "must have a column 'caption' of text"),
+        ({"id": ["a"], "caption": ["b"]}, {}, "must have one column 'uid' of text"),
+        ({"uid": ["a"], "caption": [1]}, {}, "must have one column 'caption' of text"),
+        ({"uid": ["a"], "caption": ["b"], "image_sha256": [["x"]]}, {}, "'image_sha256' must be text"),
         ({"uid": ["a"], "caption": ["b"]}, {"export": ("negclip",)}, "need a folder that curate wrote"),
         ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a uid of its own"),
     ],

@@ -2,9 +2,10 @@
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from raycomp.loops.captions import Source, count_captions, load_captions
-from raycomp.schema import CORRUPT_IMAGE, DUPLICATE_UID, NO_PHRASE, OK
+from raycomp.loops.captions import Source, count_captions, list_parquet, load_captions
+from raycomp.schema import BAD_ENCODING, CORRUPT_IMAGE, DUPLICATE_UID, NO_PHRASE, OK
 
 SCORES = [
     # uid, caption, image, status
@@ -24,6 +25,22 @@ def write_scores(folder) -> Source:
     kept = pa.table({"uid": ["a" * 32, "b" * 32, "d" * 32], "shard": ["00.tar", "00.tar", "01.tar"]})
     pq.write_table(kept, folder / "kept.parquet")
     return Source(3, str(folder / "00000.parquet"), str(folder / "kept.parquet"))
+
+
+def test_a_caption_that_is_not_utf8_is_a_row_with_a_status(tmp_path):
+    """Parquet calls it text all the same."""
+    captions = pa.array([b"a dog", b"\xff\xfe a cat", None], pa.binary()).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"uid": ["a", "b", "c"], "caption": captions}), tmp_path / "0.parquet")
+    (table,) = load_captions(Source(0, str(tmp_path / "0.parquet")), 10)
+    assert table["caption"].to_pylist() == ["a dog", None, None]
+    assert table["status"].to_pylist() == [None, BAD_ENCODING, None]
+
+
+def test_two_columns_of_one_name_are_said(tmp_path):
+    table = pa.table([["a"], ["b"], ["c"]], names=["uid", "caption", "caption"])
+    pq.write_table(table, tmp_path / "0.parquet")
+    with pytest.raises(ValueError, match="must have one column 'caption' of text"):
+        list_parquet(str(tmp_path / "0.parquet"))
 
 
 def test_a_kept_row_stands_for_itself_alone(tmp_path):

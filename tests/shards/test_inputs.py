@@ -123,6 +123,21 @@ def test_a_file_that_links_lead_to_is_one_shard(corpus, tmp_path):
     assert names(tmp_path / "latest") == names(corpus)
 
 
+def test_what_lies_above_a_link_is_above_what_it_leads_to(corpus, tmp_path, monkeypatch):
+    (tmp_path / "far/deep/A").mkdir(parents=True)
+    (tmp_path / "far/deep/A/there.tar").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "far/deep/A")
+    monkeypatch.chdir(tmp_path)
+    for spec in ("link/../A", f"{tmp_path}/link/../A", "file://link/../A/there.tar", "link/../*/there.tar"):
+        (shard,) = expand_input(spec)
+        assert shard.uri == str(tmp_path / "far/deep/A/there.tar")
+        assert absolute_input(spec).startswith(str(tmp_path / "far/deep/"))
+    assert names("in/sub/../sub") == names("in/./sub") == names(corpus / "sub")
+    (tmp_path / "a..b").mkdir()
+    (tmp_path / "a..b/0.tar").touch()
+    assert names("a..b") == ["0.tar"]
+
+
 def test_a_link_that_leads_nowhere_is_said(corpus):
     (corpus / "gone.tar").symlink_to("/no/such/file.tar")
     with pytest.raises(ValueError, match=r"gone\.tar is a link to /no/such/file\.tar"):
