@@ -13,6 +13,7 @@ from raycomp.config import (
     NegativesConfig,
     ProbeConfig,
     SelectConfig,
+    WritingConfig,
     changed_dials,
     exact_share,
     from_dict,
@@ -94,6 +95,7 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("input", "caf\udce9", ["input='caf\\udce9'", "UTF-8"]),
         ("scorer.weights", "random:\u00b2", ["scorer.weights", "random:"]),
         ("scorer.weights", "random:" + "9" * 20, ["scorer.weights", "below 2^64"]),
+        ("prepare.max_pixels", "0", ["prepare.max_pixels=0", "178,956,970"]),
         ("prepare.max_pixels", "200000000", ["prepare.max_pixels=200000000", "178,956,970"]),
         ("cluster.price_per_hour", "nan", ["cluster.price_per_hour=nan", "finite"]),
         ("cluster.block_rows", "9" * 20, ["cluster.block_rows", "between 1 and 1000000"]),
@@ -143,3 +145,8 @@ def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth(settings):
 
 def test_operations_are_those_of_the_schema():
     assert config_module.OPERATIONS == schema.OPERATIONS
+
+
+def test_an_operation_is_asked_for_once():
+    with pytest.raises(ValueError, match=r"negatives\.operations=.*each once"):
+        WritingConfig(operations=("SWAP", "SWAP"))

@@ -50,6 +50,21 @@ def test_composition_probes_the_scorer_that_ranked(tiny_scorer, tmp_path, capsys
     assert rows["num_paraphrased"] == 2 and not rows["has_images"]
 
 
+def test_only_what_the_run_wrote_is_counted(tiny_scorer, tmp_path, capsys):
+    source = write_negatives(tmp_path / "negatives", tiny_scorer)
+    table = (tmp_path / "negatives/negatives/00000.parquet").read_bytes()
+    for name in ("00000 (copy).parquet", ".00000.parquet.0123456789abcdef0123456789abcdef.tmp", ".DS_Store"):
+        (tmp_path / "negatives/negatives" / name).write_bytes(table)
+    line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
+    assert main(line) == 0
+    rows = json.loads((tmp_path / "out" / "composition.json").read_text())["rows"]
+    assert next(row for row in rows["operations"] if row["op"] == "SWAP")["num_uids"] == 4
+    (tmp_path / "negatives/negatives/00000.parquet").unlink()
+    capsys.readouterr()
+    assert main(line) == USER_ERROR
+    assert "holds 0 rows, the run wrote 4" in capsys.readouterr().err
+
+
 def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
     line = ["probe", "overlap", "--set", f"input={shared / 'data' / 'benchmarks'}"]
     line += ["--set", "benchmarks=sugarcrepe,valse", "--set", "sample=5", "--out", str(tmp_path)]

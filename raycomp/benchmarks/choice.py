@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 def read_json(path: Path, shape: type) -> Any:
     """Return what ``path`` holds. Raises ValueError where there is no file, no JSON or not a ``shape``."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: has no file {path.name}") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -210,7 +210,8 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
 
 
 def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:
-    folder.write_json({**run, "results": count_results(folder)}, RUN)
+    run = {**run, "results": count_results(folder)}
+    folder.write_json(run, RUN)
     tidy(folder)
     funnel = run["funnel"]
     say(f"kept {funnel['kept']:,} of {funnel['read']:,} rows; report: {folder.at('report.html')}")

@@ -135,7 +135,8 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
         run = close_negatives(run, stats, job.workers, tally)
         folder.write_bytes(render_negatives(run, tally).encode(), "report.html")
         lease.check()
-        folder.write_json({**run, "results": count_results(folder)}, RUN)
+        run = {**run, "results": count_results(folder)}
+        folder.write_json(run, RUN)
         tidy(folder)
         say(
             f"{run['written']:,} negatives of {run['funnel']['read']:,} captions; "

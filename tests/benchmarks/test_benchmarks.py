@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED
+from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, read_json
 from raycomp.benchmarks.read import read_benchmark
 from raycomp.schema import ADD, ATTRIBUTE, OBJECT, REPLACE, SWAP
 
@@ -179,3 +179,8 @@ def test_a_file_of_another_shape_is_one_line(tmp_path, text):
     with pytest.raises(ValueError, match="visual_genome_relation") as error:
         read_benchmark("aro", tmp_path)
     assert type(error.value) is ValueError and len(str(error.value)) < 500
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf[1]")
+    assert read_json(tmp_path / "a.json", list) == [1]

@@ -4,6 +4,7 @@ import ast
 import csv
 import hashlib
 import json
+import shutil
 import tarfile
 from itertools import count
 from pathlib import Path
@@ -197,6 +198,27 @@ def test_bad_input_is_one_line(table, dials, told, tmp_path, ray_cluster):
             str(tmp_path / "out"),
         )
     assert "\n" not in str(error.value)
+
+
+def test_nobody_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, ray_cluster, monkeypatch):
+    pq.write_table(pa.table({"uid": ["a", None], "caption": ["a dog", "a cat"]}), tmp_path / "0.parquet")
+    monkeypatch.setattr(cluster_negatives, "ask_all", lambda job: pytest.fail("asked"))
+    writing = WritingConfig(engine="http", rank=False)
+    llm = LlmConfig(url="http://127.0.0.1:9/v1", model="any")
+    config = NegativesConfig(input=str(tmp_path / "0.parquet"), negatives=writing, llm=llm)
+    with pytest.raises(ValueError, match="every row must have a uid of its own"):
+        raycomp.negatives(config, str(tmp_path / "out"))
+
+
+def test_a_scorer_that_is_no_longer_the_curations_does_not_rank(curated, tmp_path):
+    shutil.copytree(curated, tmp_path / "copy")
+    run = json.loads((curated / "run.json").read_text())
+    run["fingerprint"]["scorer"] = "of other weights"
+    (tmp_path / "copy/run.json").write_text(json.dumps(run))
+    config = NegativesConfig(input=str(tmp_path / "copy"))
+    with pytest.raises(ValueError, match=r"scorer\.weights='random:0': is no longer what scored"):
+        raycomp.negatives(config, str(tmp_path / "out"))
+    assert run["config"]["scorer"]["weights"] == "random:0"
 
 
 def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path, ray_cluster):
