@@ -90,10 +90,11 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
     MAX_MEMBER_BYTES; any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
     the first text is taken. A value that Python cannot hold makes its row bad_json.
     Where the shard has stored embeddings no image is looked for, and none is missed.
-    The key is the column ``key``, else the row's number in nine digits; ``uid`` and ``url`` are taken where
-    there are such columns; ``json`` holds every column but the image, with times in UTC and null for what
-    json cannot say. A file that is no Parquet gives one unreadable_shard row, one that is damaged inside a
-    truncated_shard row after the rows before the damage. Errors of the file system pass through.
+    The key is the column ``key``, else the row's number in nine digits, with ``row-`` before it where other
+    rows have keys of their own; ``uid`` and ``url`` are taken where there are such columns; ``json`` holds
+    every column but the image, with times in UTC and null for what json cannot say. A file that is no Parquet
+    gives one unreadable_shard row, one that is damaged inside a truncated_shard row after the rows before the
+    damage. Errors of the file system pass through.
     """
     return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
 
@@ -164,8 +165,7 @@ def _read_batch(
         image = _load_image(image_values[i], filesystem, folder)
         found = first_text(fields.get(captions))
         caption = decode_text(found)
-        own_key = fields.get("key")
-        key = str(own_key) if isinstance(own_key, str | int) and own_key != "" else f"{start + i:09d}"
+        key = _name(fields, start + i)
         status = judge(is_stored or image is not None, found is not None, caption, bad_json)
         yield Row(
             key,
@@ -176,6 +176,15 @@ def _read_batch(
             None if image is _TOO_LARGE else image,
             to_json(fields),
         )
+
+
+def _name(fields: dict[str, Any], position: int) -> str:
+    """Return a row's key; a whole float, which pandas makes of integers beside a null, is that integer."""
+    own = fields.get("key")
+    if isinstance(own, float) and own.is_integer():
+        own = int(own)
+    own = str(own) if isinstance(own, int) else decode_text(own)
+    return own or f"{'row-' if 'key' in fields else ''}{position:09d}"
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -3,6 +3,7 @@
 import datetime
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -309,3 +310,22 @@ def test_damage_anywhere_is_rows_and_never_an_error(tmp_path):
         path.write_bytes(data)
         seen |= {row["status"] for row in read(str(path))}
     assert "truncated_shard" in seen and "ok" in seen and seen <= set(schema.STATUSES)
+
+
+NINE = "000000003"
+KEYS = {
+    "text": (["a", None, "", NINE], ["a", "row-000000001", "row-000000002", NINE]),
+    "integers": ([5, 0, -1, 7], ["5", "0", "-1", "7"]),
+    "floats": ([7.0, None, 0.5, math.inf], ["7", "row-000000001", "row-000000002", "row-000000003"]),
+    "bytes": ([b"k", b"", b"\xff", NINE.encode()], ["k", "row-000000001", "row-000000002", NINE]),
+    "nulls": ([None] * 4, [f"row-{i:09d}" for i in range(4)]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_row_without_a_key_is_named_as_no_other(tmp_path, kind):
+    keys, expected = KEYS[kind]
+    columns = {"jpg": [b"x"] * 4, "caption": ["a"] * 4, "key": keys}
+    found = read(write(tmp_path, columns))
+    assert [row["key"] for row in found] == expected
+    assert [row["uid"] for row in found] == [sample_uid("in.parquet", key) for key in expected]
