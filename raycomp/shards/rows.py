@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ BLOCK_BYTES = 64 << 20
 # and in whatever reads what is written; a sample's json has three or four.
 MAX_DEPTH = 100
 
-_UID = re.compile(r"[0-9a-fA-F]{32}")
+_UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_UID_BYTES = 16
 
 
 class Row(NamedTuple):
@@ -37,12 +39,23 @@ class Row(NamedTuple):
 def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
     """Return the uid of a sample: 32 hex digits.
 
-    ``own`` in lower case where it is a text of 32 hex digits, else the first 16 bytes of SHA-256 over
-    ``shard_name``, one zero byte and ``key``, both in UTF-8.
+    ``own`` where it is one (see parse_uid), else the first 16 bytes of SHA-256 over ``shard_name``, one zero
+    byte and ``key``, both in UTF-8.
     """
-    if isinstance(own, str) and _UID.fullmatch(own):
-        return own.lower()
-    return hashlib.sha256(f"{shard_name}\0{key}".encode()).hexdigest()[:32]
+    return parse_uid(own) or hashlib.sha256(f"{shard_name}\0{key}".encode()).hexdigest()[:32]
+
+
+def parse_uid(own: Any) -> str | None:
+    """Return a uid as 32 lower-case hex digits; None where ``own`` is none.
+
+    It is 16 bytes, a UUID, or a text (bytes or str) of 32 hex digits, with a UUID's dashes or without.
+    """
+    if isinstance(own, uuid.UUID):
+        return own.hex
+    if isinstance(own, bytes) and len(own) == _UID_BYTES:
+        return own.hex()
+    text = decode_text(own)
+    return text.replace("-", "").lower() if text is not None and _UID.fullmatch(text) else None
 
 
 def shard_row(shard: ShardPath, status: str) -> Row:

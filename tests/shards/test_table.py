@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,6 +101,22 @@ def test_other_columns_go_into_json(tmp_path):
     }  # fmt: skip
     assert json.loads(second["json"])["score"] is None
     assert (second["status"], second["uid"]) == ("no_caption", sample_uid("in.parquet", "k1"))
+
+
+OWN_UIDS = {
+    "text": pa.array([UID.upper()]),
+    "dashes": pa.array([str(uuid.UUID(UID))]),
+    "bytes of text": pa.array([UID.encode()]),
+    "bytes": pa.array([bytes.fromhex(UID)]),
+    "fixed bytes": pa.array([bytes.fromhex(UID)], pa.binary(16)),
+    "uuid": pa.array([bytes.fromhex(UID)], pa.uuid()),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_UIDS)
+def test_an_own_uid_of_any_type_is_taken(tmp_path, kind):
+    (row,) = read(write(tmp_path, {"jpg": [b"x"], "caption": ["a"], "uid": OWN_UIDS[kind]}))
+    assert (row["status"], row["uid"]) == ("ok", UID)
 
 
 def test_rows_of_img2dataset_that_failed(tmp_path):

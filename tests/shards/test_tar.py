@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import uuid
 
 import pyarrow as pa
 import pytest
@@ -48,7 +49,14 @@ def test_good_rows(raw_tar, rows):
     assert found[1]["image"] == b"image" and found[1]["url"] is None
 
 
-@pytest.mark.parametrize("uid", ["", "0" * 31, "g" * 32, 5, None, "0" * 31 + "\n", "\u0660" * 32])
+def test_an_own_uid_with_dashes_is_the_same_uid(raw_tar, rows):
+    found = rows(raw_tar([*sample("0", uid=UID), *sample("1", uid=str(uuid.UUID(UID)).upper())]))
+    assert [row["uid"] for row in found] == [UID, UID]
+
+
+@pytest.mark.parametrize(
+    "uid", ["", "0" * 31, "g" * 32, 5, None, "0" * 31 + "\n", "\u0660" * 32, "-" * 32, "0-" * 16, "0" * 16]
+)
 def test_invalid_own_uid_is_replaced(raw_tar, rows, uid):
     found = rows(raw_tar(sample("0", uid=uid)))
     assert found[0]["uid"] == hashlib.sha256(b"00000.tar\x000").hexdigest()[:32]
