@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.shards.files import new_file
 from raycomp.shards.paths import join_uri
-from raycomp.shards.rows import parse_object, to_json
+from raycomp.shards.rows import parse_object, parse_uid, to_json
 from raycomp.shards.tar import write_tar
 
 SAMPLES_PER_SHARD = 10_000
@@ -28,11 +28,15 @@ def enrich(
     """Return a sample's members with ``uid`` and ``fields`` in its json; every other member is unchanged.
 
     The json keeps its own fields in their order and gains the new ones at its end; one of the same name is
-    replaced; what json cannot say becomes null (see to_json). A sample whose caption came from its json gains
-    a ``txt``, without which open_clip passes it over.
+    replaced, but its own ``uid``, where that is another, stays as ``original_uid`` unless there is one; what
+    json cannot say becomes null (see to_json). A sample whose caption came from its json gains a ``txt``,
+    without which open_clip passes it over.
     """
-    _, own = parse_object(members.get("json"))
-    enriched = {**members, "json": to_json({**(own or {}), "uid": uid, **fields}).encode()}
+    _, found = parse_object(members.get("json"))
+    own = found or {}
+    if own.get("uid") is not None and parse_uid(own["uid"]) != uid:
+        own.setdefault("original_uid", own["uid"])
+    enriched = {**members, "json": to_json({**own, "uid": uid, **fields}).encode()}
     enriched.setdefault("txt", caption.encode())
     return enriched
 

@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 import tracemalloc
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -147,7 +148,7 @@ def test_enrich_keeps_what_is_there():
     }
     found = enrich(members, "ab", "ignored", {"alignment": 0.5})
     assert list(found) == ["webp", "txt", "json"] and found["txt"] == members["txt"]
-    assert found["json"] == b'{"b": 1000.0, "alignment": 0.5, "uid": "ab"}'
+    assert found["json"] == b'{"b": 1000.0, "alignment": 0.5, "uid": "ab", "original_uid": "FF"}'
     assert enrich({"jpg": b"x"}, "ab", "caf\u00e9", {}) == {
         "jpg": b"x",
         "json": b'{"uid": "ab"}',
@@ -157,6 +158,25 @@ def test_enrich_keeps_what_is_there():
     assert enrich({"json": odd}, "ab", "c", {"alignment": float("nan")})["json"] == (
         b'{"a": null, "b": [null, {"c": null}], "d": "x?", "e": 2, "uid": "ab", "alignment": null}'
     )
+
+
+WRITTEN = "0123456789abcdef0123456789abcdef"
+OWN_UIDS = {
+    '{"uid": "row 7"}': {"original_uid": "row 7"},
+    '{"uid": 7}': {"original_uid": 7},
+    '{"uid": 7, "original_uid": "mine"}': {"original_uid": "mine"},
+    f'{{"uid": "{WRITTEN.upper()}"}}': {},
+    f'{{"uid": "{uuid.UUID(WRITTEN)}"}}': {},
+    '{"uid": null}': {},
+    "{}": {},
+}
+
+
+@pytest.mark.parametrize("own", OWN_UIDS)
+def test_an_own_uid_that_is_not_written_is_kept(own):
+    once = enrich({"json": own.encode()}, WRITTEN, "c", {})
+    assert json.loads(once["json"]) == {"uid": WRITTEN, **OWN_UIDS[own]}
+    assert enrich(once, WRITTEN, "c", {}) == once
 
 
 def test_member_names_cannot_climb(tmp_path):
