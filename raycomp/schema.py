@@ -47,6 +47,7 @@ AMBIGUOUS_KEY = "ambiguous_key"
 NO_PHRASE = "no_phrase"
 NO_VALID_NONCE = "no_valid_nonce"
 DUPLICATE_UID = "duplicate_uid"
+UID_CONFLICT = "uid_conflict"
 TRUNCATED_SHARD = "truncated_shard"
 UNREADABLE_SHARD = "unreadable_shard"
 EMPTY_SHARD = "empty_shard"
@@ -65,7 +66,9 @@ STATUSES = {
     AMBIGUOUS_KEY: "file names with dots before the extension: the key ends at the first dot, so no image",
     NO_PHRASE: "aligned, but the parser found no phrase in the caption",
     NO_VALID_NONCE: "aligned, with phrases, but none of them has a valid nonce",
-    DUPLICATE_UID: "an earlier sample has this uid; outside the corpus",
+    DUPLICATE_UID: "an earlier sample has this uid, image and caption; outside the corpus",
+    UID_CONFLICT: "another image or caption before it has this uid; outside the corpus. Name the inputs "
+    "(a=...::b=...) where they were first curated",
     TRUNCATED_SHARD: "a shard ends before its last sample does; one row for the shard",
     UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
     EMPTY_SHARD: "a shard holds no sample; one row for the shard",

@@ -34,10 +34,13 @@ from raycomp.schema import (
     CAPTION,
     IMAGE_EMBEDDING,
     KEPT,
+    OK,
     POSITION,
     SHARD_ORDINAL,
     STATUS,
+    STATUSES,
     UID,
+    UID_CONFLICT,
     aligned_schema,
     scores_schema,
 )
@@ -119,7 +122,9 @@ def score(job: Job) -> dict[str, Stats]:
     check_bad_rows(statuses, job.config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
-        mark_duplicates(aligned, sum(statuses.values()))
+        conflicts = mark_duplicates(aligned, sum(statuses.values()))[UID_CONFLICT]
+        unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
+        check_bad_rows({**statuses, **unlike}, job.config.max_bad_fraction)
         return cut_pool(aligned, job.config)
 
     pool = commit_once(job.work, "pool", cut, job.check_lease)
@@ -139,6 +144,7 @@ def check_bad_rows(statuses: dict[str, int], most: float) -> None:
         share = sum(bad.values()) / rows
         raise TooMuchBadData(
             f"{share:.1%} of {rows:,} rows have no alignment ({reasons}), more than max_bad_fraction={most}"
+            + (f"; {UID_CONFLICT}: {STATUSES[UID_CONFLICT]}" if UID_CONFLICT in bad else "")
         )
 
 

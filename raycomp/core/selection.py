@@ -279,12 +279,15 @@ def bucket_of(uid_N2: np.ndarray, num_buckets: int) -> np.ndarray:
     return (hash_uids(uid_N2, 0) % np.uint64(num_buckets)).astype(np.int64)
 
 
-def find_duplicates(uid_N2: np.ndarray, ordinal_N: np.ndarray, position_N: np.ndarray) -> np.ndarray:
-    """Return the sorted indices of rows whose uid occurs earlier, by (ordinal, position), in the bucket.
+def find_firsts(uid_N2: np.ndarray, ordinal_N: np.ndarray, position_N: np.ndarray) -> np.ndarray:
+    """Return of each row the index of the first, by (ordinal, position), with its uid, int64 of shape (N,).
 
     The bucket may be in any order and must hold every row of the uids in it (``bucket_of``).
     """
     order_N = np.lexsort((position_N, ordinal_N, uid_N2[:, 1], uid_N2[:, 0]))
     sorted_N2 = uid_N2[order_N]
-    repeated = (sorted_N2[1:] == sorted_N2[:-1]).all(axis=1)
-    return np.sort(order_N[1:][repeated])
+    is_first_N = np.ones(len(order_N), bool)
+    is_first_N[1:] = (sorted_N2[1:] != sorted_N2[:-1]).any(axis=1)
+    first_N = np.empty(len(order_N), np.int64)
+    first_N[order_N] = order_N[is_first_N][np.cumsum(is_first_N) - 1]
+    return first_N

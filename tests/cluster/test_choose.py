@@ -9,7 +9,17 @@ from raycomp.cluster.dedupe import mark_duplicates
 from raycomp.config import LeaseLost
 from raycomp.core.selection import Threshold
 from raycomp.loops.select import Gates
-from raycomp.schema import ALIGNMENT, DUPLICATE_UID, IMAGE_EMBEDDING, OK, STATUS, UID
+from raycomp.schema import (
+    ALIGNMENT,
+    CAPTION,
+    DUPLICATE_UID,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    OK,
+    STATUS,
+    UID,
+    UID_CONFLICT,
+)
 from raycomp.shards.folder import Folder
 from raycomp.shards.scores import read_columns, write_table
 
@@ -61,21 +71,25 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
         [
             (UID, pa.string()),
             (STATUS, pa.string()),
+            (IMAGE_SHA256, pa.string()),
+            (CAPTION, pa.string()),
             (ALIGNMENT, pa.float32()),
             (IMAGE_EMBEDDING, pa.list_(pa.float32(), 2)),
         ]
     )
-    seen, expected, uris = set(), [], []
+    seen, expected, uris = {}, [], []
     for shard in range(5):
         rows = []
         for _ in range(200):
             uid = f"{rng.integers(400):032x}"
             usable = bool(rng.random() < 0.8)
             status = OK if usable else "no_image"
-            rows.append((uid, status, 0.5 if usable else None, [1.0, 2.0] if usable else None))
-            if usable:
-                status = DUPLICATE_UID if uid in seen else OK
-                seen.add(uid)
+            content = (rng.choice([None, "a", "b"]), rng.choice(["a dog", "a cat"]))
+            rows.append((uid, status, *content, 0.5 if usable else None, [1.0, 2.0] if usable else None))
+            if usable and uid in seen:
+                status = DUPLICATE_UID if seen[uid] == content else UID_CONFLICT
+            elif usable:
+                seen[uid] = content
             expected.append(status)
         uris.append(str(tmp_path / f"{shard}.parquet"))
         write_table(
@@ -83,10 +97,11 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
             uris[-1],
             schema,
         )
-    marked = mark_duplicates(uris, 1000)
+    want = {status: expected.count(status) for status in (DUPLICATE_UID, UID_CONFLICT)}
+    assert mark_duplicates(uris, 1000) == want and min(want.values()) > 30
     found = [row for uri in uris for row in read_columns(uri).to_pylist()]
     assert [row[STATUS] for row in found] == expected
-    assert marked == expected.count(DUPLICATE_UID) > 100
     for row in found:
         assert (row[ALIGNMENT] is None) == (row[IMAGE_EMBEDDING] is None) == (row[STATUS] != OK)
-    assert mark_duplicates(uris, 1000) == 0
+    assert mark_duplicates(uris, 1000) == want
+    assert [row for uri in uris for row in read_columns(uri).to_pylist()] == found

@@ -364,7 +364,7 @@ def test_explain_tells_the_row_that_was_scored(bad):
     out, _, _ = bad
     text = explain(str(out), "ab" * 16)
     assert "02-duplicates.tar" in text.splitlines()[2] and "corrupt" not in text.splitlines()[0]
-    assert text.splitlines()[-1] == "the same uid again: 04-own-uid.tar, row 0: duplicate_uid"
+    assert text.splitlines()[-1] == "the same uid again: 04-own-uid.tar, row 0: uid_conflict"
 
 
 def test_explain_tells_a_samples_way(curated):
@@ -407,9 +407,9 @@ def test_the_first_of_a_uid_stays(bad):
     out, _, _ = bad
     rows = read_scores(out).to_pylist()
     own = [(row["shard"], row["status"]) for row in rows if row["uid"] == "ab" * 16]
-    assert own[0][0] == "02-duplicates.tar" and own[0][1] != "duplicate_uid"
-    assert own[1] == ("04-own-uid.tar", "duplicate_uid")
-    duplicates = [row for row in rows if row["status"] == "duplicate_uid"]
+    assert own[0][0] == "02-duplicates.tar" and own[0][1] != "uid_conflict"
+    assert own[1] == ("04-own-uid.tar", "uid_conflict")
+    duplicates = [row for row in rows if row["status"] in ("duplicate_uid", "uid_conflict")]
     assert all(row["alignment"] is None and row["image_embedding"] is None for row in duplicates)
 
 
@@ -431,6 +431,23 @@ def test_too_much_bad_data_stops_the_run_and_a_higher_limit_goes_on(bad, tiny_sc
     finished = raycomp.curate(more, str(tmp_path / "out"))
     assert finished["funnel"]["read"] == run["funnel"]["read"]
     assert finished["phases"][0]["wall_s"] == pytest.approx(sum(walls))
+
+
+def test_other_samples_of_one_uid_stop_the_run_every_time(tiny_scorer, tmp_path, ray_cluster):
+    """Two sets numbered alike, each with the uids that a curation of its own wrote."""
+    for name, seed in (("a", 1), ("b", 2)):
+        named = [
+            (f"{i:09d}", {**members, "json": json.dumps({"uid": f"{i:032x}"}).encode()})
+            for i, members in enumerate(scenes(10, seed))
+        ]
+        write_tar(str(tmp_path / f"in/{name}.tar"), named)
+    config = CurateConfig(input=str(tmp_path / "in"), scorer=tiny_scorer, max_bad_fraction=0.49)
+    for _ in range(2):
+        with pytest.raises(TooMuchBadData, match=r"10 uid_conflict.*Name the inputs"):
+            raycomp.curate(config, str(tmp_path / "out"))
+    run = raycomp.curate(raycomp.override(config, "max_bad_fraction", 0.5), str(tmp_path / "out"))
+    assert run["funnel"]["corpus"] == 10 and run["funnel"]["dropped"]["uid_conflict"] == 10
+    assert "Name the inputs" in (tmp_path / "out/report.html").read_text()
 
 
 def test_no_usable_row_is_said_in_one_line(tiny_scorer, tmp_path, ray_cluster):

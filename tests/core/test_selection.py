@@ -256,31 +256,27 @@ def test_random_scores_do_not_depend_on_the_batch():
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_duplicates_are_all_but_the_first_occurrence():
+def test_the_first_of_every_uid_is_found():
     rng = np.random.default_rng(7)
     for num_uids in (1, 5, 200):
         uid = draw_uids(rng, num_uids)[rng.integers(0, num_uids, 300)]
         ordinal = np.sort(rng.integers(0, 4, 300)).astype(np.int32)
         position = np.concatenate([np.arange(n) for n in np.bincount(ordinal, minlength=4)]).astype(np.int32)
-        seen, want = set(), []
-        for row, key in enumerate(map(tuple, uid.tolist())):
-            if key in seen:
-                want.append(row)
-            seen.add(key)
+        seen: dict[tuple[int, int], int] = {}
+        want = np.array([seen.setdefault(key, row) for row, key in enumerate(map(tuple, uid.tolist()))])
         mixed = rng.permutation(300)
-        assert selection.find_duplicates(uid, ordinal, position).tolist() == want
-        got = selection.find_duplicates(uid[mixed], ordinal[mixed], position[mixed])
-        assert sorted(mixed[got].tolist()) == want
-        assert (np.diff(got) > 0).all()
+        assert selection.find_firsts(uid, ordinal, position).tolist() == want.tolist()
+        got = selection.find_firsts(uid[mixed], ordinal[mixed], position[mixed])
+        assert mixed[got].tolist() == want[mixed].tolist()
         bucket = selection.bucket_of(uid, 3)
-        rows_of = [np.flatnonzero(bucket == b) for b in range(3)]
-        later = [r[selection.find_duplicates(uid[r], ordinal[r], position[r])] for r in rows_of]
-        assert sorted(np.concatenate(later).tolist()) == want
+        for rows in (np.flatnonzero(bucket == b) for b in range(3)):
+            got = selection.find_firsts(uid[rows], ordinal[rows], position[rows])
+            assert rows[got].tolist() == want[rows].tolist()
 
 
-def test_no_duplicates_in_nothing():
+def test_no_firsts_in_nothing():
     none = np.zeros(0, np.int32)
-    assert selection.find_duplicates(np.zeros((0, 2), np.uint64), none, none).tolist() == []
+    assert selection.find_firsts(np.zeros((0, 2), np.uint64), none, none).tolist() == []
 
 
 def test_buckets_are_even_for_consecutive_uids():
