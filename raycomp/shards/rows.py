@@ -54,8 +54,8 @@ def parse_uid(own: Any) -> str | None:
         return own.hex
     if isinstance(own, bytes) and len(own) == _UID_BYTES:
         return own.hex()
-    text = decode_text(own)
-    return text.replace("-", "").lower() if text is not None and _UID.fullmatch(text) else None
+    text = decode_text(own) if own else None
+    return text.replace("-", "").lower() if text and _UID.fullmatch(text) else None
 
 
 def shard_row(shard: ShardPath, status: str) -> Row:
