@@ -8,6 +8,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -296,6 +298,44 @@ def test_memory_holds_a_block_not_the_file(tmp_path):
         most = max(most, pa.total_allocated_bytes() - before)
         assert len(table) == 8
     assert most < 24e6
+
+
+IN_LITTLE_MEMORY = """
+import pathlib, resource, sys
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.reader import extract, read_shard
+small, *bombs = (expand_input(path)[0] for path in sys.argv[1:])
+def count(shard):
+    rows = sum(len(table) for table in read_shard(shard, 1000))
+    return rows, sum(len(members["jpg"]) for _, members in extract(shard, {0, 399}))
+count(small)  # everything is loaded
+held = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 700_000_000,) * 2)
+for shard in bombs:
+    assert count(shard) == (400, 4_000_000), shard
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of a process as Linux has them")
+def test_a_small_file_of_large_rows_takes_little_memory(tmp_path):
+    """A picture that stands in a dictionary once, and pictures that pack well: 800 MB each."""
+    once = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), [b"x" * 2_000_000])
+    images = {"small": [b"x"] * 400, "once": once, "packed": [bytes(2_000_000)] * 400}
+    paths = []
+    for name, column in images.items():
+        (tmp_path / name).mkdir()
+        options = {"compression": "zstd", "use_dictionary": name == "once", "store_schema": False}
+        columns = {"jpg": column, "caption": ["a"] * 400}
+        paths.append(write(tmp_path / name, columns, write_batch_size=4, **options))
+    assert sum(os.path.getsize(path) for path in paths) < 1_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", IN_LITTLE_MEMORY, *paths],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_extract_gives_tar_members(photos, tmp_path):
