@@ -4,6 +4,7 @@ Normalisation stays with the scorer: a fixed-size uint8 picture is a quarter of 
 """
 
 import io
+import re
 import struct
 import warnings
 import zlib
@@ -34,6 +35,11 @@ _BROKEN = (
 )
 # Pillow refuses by the size that it is about to allocate for: of the picture, a frame, a canvas, a tile.
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError)
+# An encoder writes about ten, and each takes the time of a whole picture. The limit is what libjpeg-turbo is
+# itself fuzzed with.
+_MOST_SCANS = 500
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 # How a picture of each EXIF orientation is turned upright; as wide as the stored one is high from 5 on.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -130,6 +136,8 @@ def _decode(
         with _guard(max_pixels):
             image = _open(data)
             width, height = image.size
+            if image.format in ("JPEG", "MPO"):
+                _check_scans(data)
             if least_side is not None:
                 image.draft(None, (least_side, least_side))  # nothing happens in another format
             image.load()
@@ -140,6 +148,18 @@ def _decode(
         raise ImageFault(IMAGE_TOO_LARGE, f"more than {max_pixels} pixels: {error}") from error
     except (UnidentifiedImageError, *_BROKEN) as error:
         raise ImageFault(CORRUPT_IMAGE, f"{type(error).__name__}: {error}") from error
+
+
+def _check_scans(data: bytes) -> None:
+    """Raise ValueError where a JPEG has more scans than any encoder writes, seen from its markers."""
+    if data.count(bytes((0xFF, _START_OF_SCAN))) <= _MOST_SCANS:
+        return
+    count, place = 0, 0
+    while (found := _JPEG_MARKER.search(data, place)) and found[0][1] != _END_OF_IMAGE:
+        count += found[0][1] == _START_OF_SCAN
+        place = found.end() + int.from_bytes(data[found.end() : found.end() + 2])
+    if count > _MOST_SCANS:
+        raise ValueError(f"{count} scans: must be at most {_MOST_SCANS}")
 
 
 def _is_wide(image: Image.Image) -> bool:

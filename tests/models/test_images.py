@@ -319,6 +319,25 @@ def test_cut_and_damaged_pictures_are_faults_never_crashes(kind):
             assert found.status in (CORRUPT_IMAGE, IMAGE_TOO_LARGE)
 
 
+def with_scans(count: int, comment: bytes = b"") -> bytes:
+    """Return a JPEG whose only scan of its last component stands ``count`` times more."""
+    data = encode(draw(), "JPEG", progressive=True, comment=comment)
+    last = data.rindex(b"\xff\xda")
+    return data[:-2] + data[last:-2] * count + data[-2:]
+
+
+def test_a_jpeg_of_more_scans_than_any_encoder_writes_is_corrupt(monkeypatch):
+    comment = b"\xff\xda" * 600  # no scans
+    trailer = b"\xff\xda\0\2" * 600
+    assert decode_image(encode(draw(), "JPEG", comment=comment) + trailer, 10**6).size == (90, 60)
+    assert decode_image(with_scans(400, comment), 10**6).size == (90, 60)
+    data = with_scans(500)
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    with pytest.raises(ImageFault, match=r"51\d scans") as fault:
+        decode_image(data, 10**6)
+    assert fault.value.status == CORRUPT_IMAGE
+
+
 @pytest.mark.parametrize("data", [b"", b"no picture", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg xmlns='x'/>"])
 def test_what_is_no_picture_is_corrupt(data):
     with pytest.raises(ImageFault) as fault:
