@@ -121,11 +121,10 @@ def decode_text(text: Any) -> str | None:
     return text
 
 
-def first_text(value: Any) -> Any:
-    """Return ``value``; of a list, as where an image has several captions, its first text, None without."""
-    if isinstance(value, list):
-        return next((item for item in value if isinstance(item, str | bytes)), None)
-    return value
+def first_text(value: Any) -> str | bytes | None:
+    """Return a text; of a list, as where an image has several captions, its first; None without."""
+    values = value if isinstance(value, list) else [value]
+    return next((item for item in values if isinstance(item, str | bytes)), None)
 
 
 def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:

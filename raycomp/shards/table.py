@@ -95,10 +95,10 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
     the first text is taken. A value that Python cannot hold makes its row bad_json.
     Where the shard has stored embeddings no image is looked for, and none is missed.
     The key is the column ``key``, else the row's number in nine digits, with ``row-`` before it where other
-    rows have keys of their own; ``uid`` and ``url`` are taken where there are such columns; ``json`` holds
-    every column but the image, with times in UTC and null for what json cannot say. A file that is no Parquet
-    gives one unreadable_shard row, one that is damaged inside a truncated_shard row after the rows before the
-    damage. Errors of the file system pass through.
+    rows have keys of their own; ``uid`` and ``url`` or ``URL`` are taken where there are such columns;
+    ``json`` holds every column but the image, with times in UTC and null for what json cannot say. A file
+    that is no Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row after
+    the rows before the damage. Errors of the file system pass through.
     """
     return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
 
@@ -200,7 +200,7 @@ def _read_batch(
             key,
             schema.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
             sample_uid(shard.name, key, fields.get("uid")),
-            decode_text(fields.get("url")),
+            decode_text(fields.get("url", fields.get("URL"))),
             caption,
             None if image is _TOO_LARGE else image,
             to_json(fields),

@@ -207,6 +207,25 @@ def test_of_a_list_of_captions_the_first_text_is_taken(tmp_path, kind):
     assert [members.get("txt") for _, members in extract(shard, {0, 1})] == [b"a dog", b"a cow"]
 
 
+NO_TEXTS = {
+    "struct": pa.array([{"en": "a dog"}]),
+    "number": pa.array([5]),
+    "lists": pa.array([[["a dog"]]]),
+}
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_a_caption_that_is_no_text_is_none(tmp_path, kind):
+    (row,) = read(write(tmp_path, {"jpg": [b"x"], "caption": NO_TEXTS[kind]}))
+    assert (row["status"], row["caption"]) == ("no_caption", None)
+
+
+def test_the_address_is_taken_under_either_name(tmp_path):
+    columns = {"jpg": [b"x"], "TEXT": ["a"], "URL": ["http://x"]}
+    assert read(write(tmp_path, columns))[0]["url"] == "http://x"
+    assert read(write(tmp_path, {**columns, "url": ["http://y"]}))[0]["url"] == "http://y"
+
+
 def test_only_regular_files_below_the_folder_are_opened(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/good.jpg").write_bytes(b"good")
