@@ -3,7 +3,6 @@
 import errno
 import os
 import posixpath
-import re
 import stat
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -39,8 +38,6 @@ _TOO_LARGE = b"\xfe"
 _UNSPEAKABLE = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError, pa.ArrowException)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _EXTRACT_ROWS = 64
-_PAGE_START = re.compile(rb"\x15[\x00-\x7f]\x15([\x80-\xff]{0,4}[\x00-\x7f])", re.DOTALL)
-_PAGE_START_BYTES = 8
 
 _MAGIC = {
     b"\xff\xd8\xff": "jpg",
@@ -144,40 +141,27 @@ def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tupl
             start, end = end, end + parquet.metadata.row_group(group).num_rows
             if wanted is not None and not any(start <= position < end for position in wanted):
                 continue
-            most = min(
-                num_rows, max(1, BLOCK_BYTES // _row_bytes(watched, parquet.metadata.row_group(group)))
-            )
+            most = min(num_rows, _rows_at_once(parquet.metadata.row_group(group)))
             for batch in parquet.iter_batches(most, row_groups=[group], use_threads=False):
                 yield start, batch
                 start += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if watched.failed:
+        if watched.failed or isinstance(error, MemoryError):
             raise
         raise _BrokenTable(status) from error
 
 
-def _row_bytes(file: Watched, group: pq.RowGroupMetaData) -> int:
-    """Return what a row may take: its share of the group, or a value out of every column's dictionary.
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a group may be in memory together.
 
-    However often a value of a dictionary occurs, the file holds it once.
+    A row takes its share of the group, an image out of a dictionary, where it is held once however often it
+    occurs, up to all of its column.
     """
     chunks = [group.column(i) for i in range(group.num_columns)]
     share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, group.num_rows)
-    return max(1, share, sum(_dictionary_bytes(file, chunk) for chunk in chunks))
-
-
-def _dictionary_bytes(file: Watched, chunk: pq.ColumnChunkMetaData) -> int:
-    """Return how large a chunk's dictionary says that it is, 0 without one.
-
-    A page's header begins with two fields of Thrift's compact protocol, whole numbers in zigzag, seven bits a
-    byte from the lowest: the kind of page, and its size before it was compressed.
-    """
-    is_binary = chunk.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-    if not is_binary or not 0 <= (chunk.dictionary_page_offset or -1) < file.seek(0, os.SEEK_END):
-        return 0
-    file.seek(chunk.dictionary_page_offset)
-    found = _PAGE_START.match(file.read(_PAGE_START_BYTES))
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1])) >> 1 if found else 0
+    images = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in IMAGE_COLUMNS]
+    largest = sum(chunk.total_uncompressed_size for chunk in images if chunk.has_dictionary_page)
+    return max(1, BLOCK_BYTES // max(1, share, largest))
 
 
 def _read_batch(
@@ -188,9 +172,12 @@ def _read_batch(
     images = None if is_stored else next((name for name in IMAGE_COLUMNS if name in names), None)
     captions = next((name for name in CAPTION_COLUMNS if name in names), None)
     folder = posixpath.dirname(resolve(shard.uri)[1])
-    for i in range(len(batch)):  # row by row: Python's values take more room than Arrow's
-        fields = {name: _value(column, i) for name, column in zip(names, batch.columns, strict=True)}
-        image = _load_image(fields.pop(images, None), filesystem, folder)
+    columns = {name: _values(batch.column(i)) for i, name in enumerate(names) if name != images}
+    for i in range(len(batch)):
+        fields = {name: values[i] for name, values in columns.items()}
+        # One image at a time: in Python it takes as much room again as in Arrow.
+        value = None if images is None else _values(batch.column(names.index(images)).slice(i, 1))[0]
+        image = _load_image(value, filesystem, folder)
         bad_json = any(value is _UNDECODABLE for value in fields.values())
         found = first_text(fields.get(captions))
         caption = decode_text(found)
@@ -216,18 +203,19 @@ def _name(fields: dict[str, Any], position: int) -> str:
     return own or f"{'row-' if 'key' in fields else ''}{position:09d}"
 
 
-def _value(column: pa.Array, row: int) -> Any:
-    """Return a Python value; what Python cannot hold becomes _UNDECODABLE, types json lacks become text."""
-    column = column.slice(row, 1)
+def _values(column: pa.Array) -> list[Any]:
+    """Return Python values; what Python cannot hold becomes _UNDECODABLE, types json lacks become text."""
     kind = column.type
     try:
         if types.is_timestamp(kind):
             column = column.cast(pa.timestamp(kind.unit))  # UTC; a damaged time zone has no name to look up
         if types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind):
             column = column.cast(pa.string())
-        return column[0].as_py()
+        return column.to_pylist()
     except _UNSPEAKABLE:
-        return _UNDECODABLE
+        if len(column) == 1:
+            return [_UNDECODABLE]
+        return [value for i in range(len(column)) for value in _values(column.slice(i, 1))]
 
 
 def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | None:
