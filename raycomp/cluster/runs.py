@@ -32,8 +32,9 @@ def open_run(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any] | 
 
 
 def count_results(folder: Folder) -> dict[str, int]:
-    """Return how many files lie in every sub-folder that a run's results are in."""
-    return {room: count for room in _ROOMS if (count := len(folder.list_names(room)))}
+    """Return how many files lie in every sub-folder that a run's results are in, but for hidden ones."""
+    names = {room: [name for name in folder.list_names(room) if name[0] != "."] for room in _ROOMS}
+    return {room: len(found) for room, found in names.items() if found}
 
 
 def _check_results(folder: Folder, written: dict[str, int]) -> None:
