@@ -85,10 +85,10 @@ def _real(uri: str) -> str:
 def check_output(spec: str, out: str) -> None:
     """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves."""
     for _, pattern in map(_part, spec.split("::")):
+        is_local = not pattern.startswith("s3://")
+        if not pattern or is_local == out.startswith("s3://"):
+            continue  # no storage is asked for what cannot be
         filesystem, path = resolve(pattern)
-        is_local = isinstance(filesystem, fs.LocalFileSystem)
-        if not pattern or is_local != isinstance(resolve(out)[0], fs.LocalFileSystem):
-            continue
         for name in _OUTPUTS:
             target = resolve(join_uri(out, name))[1]
             names = {target, os.path.realpath(target)} if is_local else {target}
