@@ -105,8 +105,9 @@ DROPPED_ALIGNMENT = "below_alignment_gate"
 DROPPED_RANDOM = "not_drawn"
 DROPPED_UNSCORED = "no_score_for_attribution_gate"
 DROPPED_ATTRIBUTION = "below_attribution_gate"
+DROPPED_CONTROL = "below_control_gate"
 KEPT = "kept"
-GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION)
+GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 
 # One sample as a reader yields it. ``image`` is null where there is none; ``json`` is the sample's own
 # json member as text (null where there is none); ``is_last`` marks the last row of its shard. A shard with
@@ -233,6 +234,8 @@ NEGATIVES_SCHEMA = pa.schema(
     ]
 )
 
+# ``score`` is Score of Eq. 5 under cpi; under another rule what its last gate ranked by, larger is better:
+# alignment, draw in [0, 1), minus PAS, words, phrases, displacement in [0, 2], residual in cosines.
 KEPT_SCHEMA = pa.schema(
     [
         (UID, pa.string()),

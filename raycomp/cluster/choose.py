@@ -5,7 +5,7 @@ Only counts come to the driver, so its memory does not grow with the corpus.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -13,21 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.cluster.session import map_tasks
-from raycomp.config import CurateConfig
+from raycomp.config import CurateConfig, find_rule
+from raycomp.config.rules import PAS
 from raycomp.core.attribution import Moments, normalise_scores
-from raycomp.core.selection import KthSearch, Threshold, count_digit, parse_uids
-from raycomp.loops.select import (
-    Corpus,
-    Gates,
-    corpus_columns,
-    enters_second,
-    first_scores,
-    first_share,
-    judge,
-    make_search,
-    pool_config,
-    read_corpus,
-)
+from raycomp.core.selection import parse_uids
+from raycomp.loops.measures import Corpus, corpus_columns, read_corpus
+from raycomp.loops.select import Gates, cut_gates, enters_second, judge, pool_config
 from raycomp.schema import KEPT, KEPT_SCHEMA, KEY, MEAN_PAS, POSITION, SCORE, SHARD, UID
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.folder import Folder
@@ -58,11 +49,11 @@ def choose(
 
     ``check`` is asked before the gates are committed; it raises where this run may not.
     """
-    committed = commit_once(work, "subset", lambda: {"gates": cut_gates(scores, config).to_dict()}, check)
+    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, config).to_dict()}, check)
     gates = Gates.from_dict(committed["gates"])
-    moments = Moments()
-    if gates.attribute is not None:
-        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates), moments)
+    moments = None
+    if find_rule(config.select.rule).gate_2 == PAS:
+        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates))
     jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
     reasons: Counter = Counter()
     kept_per_shard = []
@@ -86,47 +77,24 @@ def commit_once(
     return work.read_json(*names)
 
 
-def cut_gates(scores: list[str], config: CurateConfig) -> Gates:
-    """Cut the gates of the config's rule over all files."""
-    num_corpus = sum(map_tasks(_count_corpus, scores, config))
-    gates = Gates(num_corpus)
-    search = make_search(config, num_corpus, num_corpus, first_share(config))
-    gates = replace(gates, align=_find(search, scores, _count_first, config, gates))
-    if config.select.rule != "cpi":
-        return gates
-    num_scored = sum(map_tasks(_count_scored, scores, config, gates))
-    search = make_search(config, num_corpus, num_scored, config.attribute.keep)
-    cut = _find(search, scores, _count_second, config, gates)
-    return replace(gates, attribute=cut, num_scored=num_scored)
-
-
 def cut_pool(scores: list[str], config: CurateConfig) -> dict[str, Any]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
     pool = pool_config(config)
-    gates = cut_gates(scores, pool)
+    gates = _cut(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_tasks(_count_passing, scores, pool, gates))}
 
 
-def _find(
-    search: KthSearch, scores: list[str], count: Callable, config: CurateConfig, gates: Gates
-) -> Threshold:
-    """Run a search to its end, one pass over all files per digit."""
-    while not search.done:
-        search.advance(sum(map_tasks(count, scores, config, gates, search)))
-    return search.threshold
+def _cut(scores: list[str], config: CurateConfig) -> Gates:
+    """Cut the gates of the config's rule over all files, a task for each file in each pass."""
+    return cut_gates(config, lambda *measure: map_tasks(_measure, scores, config, *measure))
 
 
-def _load(uri: str, config: CurateConfig, with_pas: bool) -> Corpus:
-    return read_corpus(read_columns(uri, corpus_columns(config, with_pas)), config)
+def _measure(uri: str, config: CurateConfig, measure: Callable, with_second: bool, *args: Any) -> Any:
+    return measure(_load(uri, config, with_second), config, *args)
 
 
-def _count_corpus(uri: str, config: CurateConfig) -> int:
-    return len(_load(uri, config, False).row_M)
-
-
-def _count_first(uri: str, config: CurateConfig, gates: Gates, search: KthSearch) -> np.ndarray:
-    corpus = _load(uri, config, False)
-    return count_digit(search, first_scores(corpus, config), corpus.uid_M2)
+def _load(uri: str, config: CurateConfig, with_second: bool) -> Corpus:
+    return read_corpus(read_columns(uri, corpus_columns(config, with_second)), config)
 
 
 def _count_passing(uri: str, config: CurateConfig, gates: Gates) -> int:
@@ -134,31 +102,21 @@ def _count_passing(uri: str, config: CurateConfig, gates: Gates) -> int:
     return int((reason_N == KEPT).sum())
 
 
-def _count_scored(uri: str, config: CurateConfig, gates: Gates) -> int:
-    return int(enters_second(_load(uri, config, True), config, gates).sum())
-
-
-def _count_second(uri: str, config: CurateConfig, gates: Gates, search: KthSearch) -> np.ndarray:
-    corpus = _load(uri, config, True)
-    scored_M = enters_second(corpus, config, gates)
-    return count_digit(search, corpus.pas_M[scored_M], corpus.uid_M2[scored_M])
-
-
 def _pool_moments(uri: str, config: CurateConfig, gates: Gates) -> Moments:
     corpus = _load(uri, config, True)
-    return Moments.of(corpus.pas_M[enters_second(corpus, config, gates)])
+    return Moments.of(corpus.measures[PAS][enters_second(corpus, config, gates)])
 
 
-def _write_kept(job: tuple[str, str], config: CurateConfig, gates: Gates, moments: Moments) -> Counter:
+def _write_kept(job: tuple[str, str], config: CurateConfig, gates: Gates, moments: Moments | None) -> Counter:
     """Write one file's kept rows; return how many rows there are by reason.
 
-    ``score`` is Score of Eq. 5 under cpi, else what the rule ranked by.
+    ``moments``: under cpi those of the PAS that gate 2 ranks, which make ``score`` that of Eq. 5; else none.
     """
     uri, part = job
     wanted = corpus_columns(config, True)
     table = read_columns(uri, list(dict.fromkeys([*wanted, KEY, SHARD, POSITION, MEAN_PAS])))
     reason_N, score_N = judge(table.select(wanted), config, gates)
-    if gates.attribute is not None:
+    if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
     write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)

@@ -12,7 +12,15 @@ from raycomp.cluster.record import bind_device, close_run, command_line, describ
 from raycomp.cluster.runs import Say, check_unchanged, count_results, open_run, tidy, with_absolute_paths
 from raycomp.cluster.score import Job, score
 from raycomp.cluster.session import connect
-from raycomp.config import CurateConfig, changed_dials, exact_share, from_dict, override, override_all
+from raycomp.config import (
+    CurateConfig,
+    changed_dials,
+    exact_share,
+    find_rule,
+    from_dict,
+    override,
+    override_all,
+)
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
@@ -161,7 +169,7 @@ def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> Cura
             raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
     scored = from_dict(CurateConfig(), curated)
     config = override_all(scored, {"attribute.pool": None, **settings})
-    if config.select.rule == "cpi" and config.align.keep > scored.pool:
+    if find_rule(config.select.rule).gate_2 and config.align.keep > scored.pool:
         raise ValueError(
             f"align.keep={config.align.keep}: must be at most {scored.pool}, the share of the corpus that "
             f"was attributed; curate with a larger attribute.pool"
@@ -171,8 +179,8 @@ def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> Cura
 
 def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
     """Raise ValueError where DataComp's rule keeps ties at the first gate that were not attributed."""
-    compat = config.select.datacomp_compat
-    if config.select.rule != "cpi" or not compat or scored.select.datacomp_compat or scored.pool == 1:
+    compat = config.select.datacomp_compat and find_rule(config.select.rule).gate_2
+    if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
     first = cut_pool(scores, override(config, "attribute.pool", None))
     attributed = exact_share(scored.pool, first["gates"]["num_corpus"])

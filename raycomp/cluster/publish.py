@@ -9,7 +9,8 @@ from raycomp.cluster.choose import Choice
 from raycomp.cluster.session import map_tasks
 from raycomp.config import CurateConfig
 from raycomp.core.nonce import REASONS
-from raycomp.loops.select import Gates, corpus_columns, judge
+from raycomp.loops.measures import corpus_columns
+from raycomp.loops.select import Gates, judge
 from raycomp.report.funnel import close_funnel
 from raycomp.report.markup import Table
 from raycomp.report.page import render
@@ -77,7 +78,7 @@ def _tell_coverage(coverage: dict[str, Any]) -> Table:
 
 def _summarise(uri: str, config: CurateConfig, gates: Gates) -> Summary:
     table = read_columns(uri, _COLUMNS)
-    reason_N, score_N = judge(table.select(corpus_columns(config, with_pas=True)), config, gates)
+    reason_N, score_N = judge(table.select(corpus_columns(config, with_second=True)), config, gates)
     return summarise(table, reason_N, score_N, config.seed)
 
 

@@ -23,8 +23,9 @@ from raycomp.cluster.waves import Phase, Stats, stage_part
 from raycomp.config import CurateConfig, TooMuchBadData
 from raycomp.loops.align import Align
 from raycomp.loops.attribute import Attribute, parse
+from raycomp.loops.measures import corpus_columns
 from raycomp.loops.prepare import prepare
-from raycomp.loops.select import Gates, corpus_columns, judge, pool_config
+from raycomp.loops.select import Gates, judge, pool_config
 from raycomp.loops.tables import add_columns
 from raycomp.models.clip import ScorerSpec
 from raycomp.schema import (
@@ -245,7 +246,7 @@ def _load_pool(
     ordinal, uri = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
     table = read_columns(uri, columns)
-    reason_N, _ = judge(table.select(corpus_columns(config, with_pas=False)), config, gates)
+    reason_N, _ = judge(table.select(corpus_columns(config, with_second=False)), config, gates)
     table = table.filter(pa.array(reason_N == KEPT))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):

@@ -13,7 +13,6 @@ from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserErro
 from raycomp.config.curate import (
     AGGREGATES,
     PRECISIONS,
-    RULES,
     AlignConfig,
     AttributeConfig,
     ClusterConfig,
@@ -33,6 +32,7 @@ from raycomp.config.negatives import (
     ProbeConfig,
     WritingConfig,
 )
+from raycomp.config.rules import RULES, Rule, find_rule, name_draw, name_ranking
 
 __all__ = [
     "AGGREGATES",
@@ -51,6 +51,7 @@ __all__ = [
     "ParserConfig",
     "PrepareConfig",
     "ProbeConfig",
+    "Rule",
     "ScorerConfig",
     "SelectConfig",
     "Terminated",
@@ -60,8 +61,11 @@ __all__ = [
     "WritingConfig",
     "changed_dials",
     "exact_share",
+    "find_rule",
     "flatten",
     "from_dict",
+    "name_draw",
+    "name_ranking",
     "override",
     "override_all",
     "to_dict",

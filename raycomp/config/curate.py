@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from raycomp.config.check import check
+from raycomp.config.rules import DRAW, Rule, find_rule, name_draw
 
-RULES = ("cpi", "align_only", "random", "full")
 AGGREGATES = ("mean", "min", "max", "fraction_supported")
 PRECISIONS = ("fp32", "bf16")
 
@@ -114,12 +114,16 @@ class SelectConfig:
     """Which rule chooses the subset."""
 
     rule: str = "cpi"
-    """cpi; or a control that ignores PAS: align_only, random (both keep attribute.keep), full."""
+    """cpi; or a control. Of the whole corpus: align_only and random keep attribute.keep, full all of it. Out
+    of the rows that cpi ranks, and as many as it keeps: align70_random50 draws (its name says 100 align.keep
+    and 100 attribute.keep), cpi_reverse takes the lowest PAS, length the longest captions (words),
+    phrase_count the most phrases with a drop, displacement the largest mean text displacement, pas_residual
+    the largest residual of PAS regressed on caption length, phrase count, alignment and displacement."""
     datacomp_compat: bool = False
     """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
 
     def __post_init__(self) -> None:
-        check(self.rule in RULES, "select.rule", self.rule, f"one of {RULES}")
+        find_rule(self.rule)
 
 
 @dataclass(frozen=True)
@@ -189,27 +193,35 @@ class CurateConfig:
     max_bad_fraction: float = 0.05
     """Above this share of rows without an alignment the run stops (exit 3); duplicates do not count."""
     seed: int = 0
-    """Draws the random rule and the samples shown in the report."""
+    """Draws the random rules and the samples shown in the report."""
 
     def __post_init__(self) -> None:
         check(0 <= self.max_bad_fraction <= 1, "max_bad_fraction", self.max_bad_fraction, "between 0 and 1")
         if self.prepare.stored_embeddings is not None:
             wanted = "false or none with prepare.stored_embeddings, which comes without images"
             check(not self.materialize, "materialize", self.materialize, wanted)
+        rule = find_rule(self.select.rule)
         if self.select.datacomp_compat:
-            keeps = {"align.keep": self.align.keep} if self.select.rule == "cpi" else {}
+            keeps = {"align.keep": self.align.keep} if rule.gate_2 else {}
             for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
                 check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
-            check(self.select.rule != "full", "select.rule", self.select.rule, "no full with datacomp_compat")
-        if self.select.rule == "cpi":
-            most = f"at most align.keep={self.align.keep}; both are shares of the corpus"
-            check(self.attribute.keep <= self.align.keep, "attribute.keep", self.attribute.keep, most)
-            least = f"at least align.keep={self.align.keep}"
-            check(self.pool >= self.align.keep, "attribute.pool", self.pool, least)
+            check(not rule.keeps_all, "select.rule", self.select.rule, "no full with datacomp_compat")
+        if rule.gate_2:
+            self._check_gates(rule)
+
+    def _check_gates(self, rule: Rule) -> None:
+        first, second = self.align.keep, self.attribute.keep
+        most = f"at most align.keep={first}; both are shares of the corpus"
+        check(second <= first, "attribute.keep", second, most)
+        check(self.pool >= first, "attribute.pool", self.pool, f"at least align.keep={first}")
+        if rule.gate_2 == DRAW:
+            name = name_draw(first, second)
+            wanted = f"{name}, which says align.keep={first} and attribute.keep={second}"
+            check(self.select.rule == name, "select.rule", self.select.rule, wanted)
 
     @property
     def pool(self) -> float:
-        """Share of the corpus that is attributed; the controls need none."""
+        """Share of the corpus that is attributed; a rule without a gate 2 needs none."""
         if self.attribute.pool is not None:
             return self.attribute.pool
-        return self.align.keep if self.select.rule == "cpi" else 0.0
+        return self.align.keep if find_rule(self.select.rule).gate_2 else 0.0

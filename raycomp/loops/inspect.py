@@ -6,9 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import CurateConfig, from_dict
+from raycomp.config import CurateConfig, find_rule, from_dict, name_ranking
+from raycomp.config.rules import DRAW
 from raycomp.core.selection import Threshold
-from raycomp.loops.select import Gates, corpus_columns, judge
+from raycomp.loops.measures import corpus_columns
+from raycomp.loops.select import Gates, judge
 from raycomp.schema import (
     ALIGNED_STATUSES,
     ALIGNMENT,
@@ -77,7 +79,7 @@ def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     lines = [f"{name:<{width}}  {'-' if value is None else value}" for name, value in row.items()]
     for phrase in table[PHRASES].to_pylist()[0] or []:
         lines += _tell_phrase(row[CAPTION], phrase)
-    wanted = table.select(corpus_columns(config, with_pas=True))
+    wanted = table.select(corpus_columns(config, with_second=True))
     reason_N, score_N = judge(wanted, config, gates)
     lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
@@ -99,14 +101,14 @@ def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
 
 def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
     """``score`` is what the last gate ranked the row by, NaN where it did not."""
-    rule = config.select.rule
-    first = score if rule == "random" else row[ALIGNMENT]
-    lines = [f"rule {rule}, corpus of {gates.num_corpus:,}"]
-    named = "draw" if rule == "random" else ALIGNMENT
-    lines.append(f"gate 1: {named} {_number(first)} against {_tell_threshold(gates.align)}")
+    name, how = config.select.rule, config.attribute.aggregate
+    rule = find_rule(name)
+    first = score if rule.gate_1 == DRAW else row[ALIGNMENT]
+    lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
+    lines.append(f"gate 1: {rule.gate_1} {_number(first)} against {_tell_threshold(gates.align)}")
     if gates.attribute is not None:
-        how = config.attribute.aggregate
-        lines.append(f"gate 2: {how} PAS {_number(score)} against {_tell_threshold(gates.attribute)}")
+        ranking = name_ranking(name, how)
+        lines.append(f"gate 2: {ranking} {_number(score)} against {_tell_threshold(gates.attribute)}")
     return lines
 
 

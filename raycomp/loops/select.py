@@ -2,71 +2,51 @@
 
 The corpus is the rows that have an alignment. cpi passes two gates (Go et al., arXiv 2605.22651, section
 5.3): the floor(align.keep * N) best by alignment, of these the floor(attribute.keep * N) best by aggregated
-PAS. The controls pass one: align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
+PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
+
+The other controls (section 7 of the paper: length, phrase count, a draw in the pool) pass the same first gate
+and at the second rank by something else the very rows that cpi ranks there: those past gate 1 with a PAS. A
+caption without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual), so
+the arms differ in nothing but what they rank by, and each keeps as many as cpi.
 
 The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not floors: 0.7 N is 1,555,582.7 and
 0.5 N 1,111,130.5, so its second count is rounded up and its first lies 0.09 % above. Here it is always floor.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from raycomp.config import CurateConfig, exact_share
-from raycomp.core.attribution import aggregate_drops
-from raycomp.core.selection import KthSearch, Threshold, keep_mask, kth_datacomp, parse_uids, random_scores
+from raycomp.config import CurateConfig, exact_share, find_rule
+from raycomp.config.rules import DISPLACEMENT, DRAW, MINUS_PAS, NUM_PHRASES, NUM_WORDS, PAS, RESIDUAL
+from raycomp.core.regression import CrossMoments, LinearFit
+from raycomp.core.selection import (
+    KthSearch,
+    Threshold,
+    count_digit,
+    keep_mask,
+    kth_datacomp,
+    random_scores,
+)
+from raycomp.loops.measures import Corpus, read_corpus
 from raycomp.schema import (
     ALIGNMENT,
     DROPPED_ALIGNMENT,
     DROPPED_ATTRIBUTION,
+    DROPPED_CONTROL,
     DROPPED_RANDOM,
     DROPPED_UNSCORED,
     KEPT,
-    MEAN_PAS,
-    PHRASES,
     STATUS,
-    UID,
 )
 
-
-@dataclass(frozen=True)
-class Corpus:
-    """The rows of one scores file that have an alignment: M of its N rows."""
-
-    row_M: np.ndarray
-    uid_M2: np.ndarray
-    alignment_M: np.ndarray
-    pas_M: np.ndarray
-    """The aggregated PAS, NaN where none."""
-
-
-def corpus_columns(config: CurateConfig, with_pas: bool) -> list[str]:
-    """Return the columns that selection reads; nothing of a sample's content."""
-    pas = [MEAN_PAS if config.attribute.aggregate == "mean" else PHRASES] if with_pas else []
-    return [UID, STATUS, ALIGNMENT, *pas]
-
-
-def read_corpus(table: pa.Table, config: CurateConfig) -> Corpus:
-    """Take the corpus rows out of a scores table with ``corpus_columns``."""
-    row_M = np.flatnonzero(table[ALIGNMENT].is_valid().to_numpy())
-    taken = table.take(pa.array(row_M))
-    if PHRASES in table.column_names:
-        pas_M = _aggregate(taken[PHRASES].combine_chunks(), config.attribute.aggregate)
-    elif MEAN_PAS in table.column_names:
-        pas_M = taken[MEAN_PAS].to_numpy().astype(np.float32)
-    else:
-        pas_M = np.full(len(row_M), np.nan, np.float32)
-    return Corpus(row_M, parse_uids(taken[UID]), taken[ALIGNMENT].to_numpy(), pas_M)
-
-
-def _aggregate(phrases: pa.ListArray, how: str) -> np.ndarray:
-    drops = pc.list_flatten(phrases).field("drop") if len(phrases) else pa.array([], pa.float32())
-    sizes = pc.fill_null(pc.list_value_length(phrases), 0).to_numpy()
-    drop_P = drops.to_numpy(zero_copy_only=False).astype(np.float32)
-    return aggregate_drops(drop_P, np.concatenate([[0], np.cumsum(sizes)]), how)
+EXPLAINING = (NUM_WORDS, NUM_PHRASES, ALIGNMENT, DISPLACEMENT)
+"""What pas_residual regresses the aggregated PAS on."""
+_LOST = {DRAW: DROPPED_RANDOM, ALIGNMENT: DROPPED_ALIGNMENT, PAS: DROPPED_ATTRIBUTION}
 
 
 @dataclass(frozen=True)
@@ -77,7 +57,9 @@ class Gates:
     align: Threshold | None = None
     attribute: Threshold | None = None
     num_scored: int | None = None
-    """Rows past the first gate that have a score for the second."""
+    """Rows past the first gate that have a PAS, which the second ranks."""
+    fit: LinearFit | None = None
+    """What pas_residual takes off the PAS, fitted over these rows."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what json can hold."""
@@ -85,13 +67,15 @@ class Gates:
             name: cut and cut.to_dict()
             for name, cut in (("align", self.align), ("attribute", self.attribute))
         }
-        return {"num_corpus": self.num_corpus, **cuts, "num_scored": self.num_scored}
+        fit = self.fit and self.fit.to_dict()
+        return {"num_corpus": self.num_corpus, **cuts, "num_scored": self.num_scored, "fit": fit}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Gates":
         """Return the gates that ``to_dict`` wrote."""
         cuts = {name: values[name] and Threshold.from_dict(values[name]) for name in ("align", "attribute")}
-        return cls(values["num_corpus"], cuts["align"], cuts["attribute"], values["num_scored"])
+        fit = values.get("fit") and LinearFit.from_dict(values["fit"])
+        return cls(values["num_corpus"], cuts["align"], cuts["attribute"], values["num_scored"], fit)
 
 
 def make_search(config: CurateConfig, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
@@ -114,15 +98,31 @@ def pool_config(config: CurateConfig) -> CurateConfig:
 
 
 def first_scores(corpus: Corpus, config: CurateConfig) -> np.ndarray:
-    """Return what the rule's first gate ranks all of the corpus by."""
-    if config.select.rule == "random":
+    """Return what the rule's first gate ranks all of the corpus by, float32 [M]."""
+    if find_rule(config.select.rule).gate_1 == DRAW:
         return random_scores(corpus.uid_M2, config.seed)
-    return corpus.alignment_M
+    return corpus.measures[ALIGNMENT]
+
+
+def second_scores(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarray:
+    """Return what the rule's second gate ranks by, float32 [M], a number wherever ``enters_second``."""
+    what = find_rule(config.select.rule).gate_2
+    if what == DRAW:
+        return random_scores(corpus.uid_M2, config.seed)
+    if what == MINUS_PAS:
+        return -corpus.measures[PAS]
+    if what == RESIDUAL:
+        assert gates.fit is not None, "PAS is not fitted yet"
+        return gates.fit.residuals(corpus.measures, corpus.measures[PAS])
+    return corpus.measures[what]
 
 
 def first_share(config: CurateConfig) -> float:
     """Return the share of the corpus that the rule's first gate keeps."""
-    return {"cpi": config.align.keep, "full": 1.0}.get(config.select.rule, config.attribute.keep)
+    rule = find_rule(config.select.rule)
+    if rule.keeps_all:
+        return 1.0
+    return config.align.keep if rule.gate_2 else config.attribute.keep
 
 
 def passes_first(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarray:
@@ -132,32 +132,96 @@ def passes_first(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarr
 
 
 def enters_second(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarray:
-    """Return which corpus rows the second gate ranks: past the first, with a score."""
-    return passes_first(corpus, config, gates) & ~np.isnan(corpus.pas_M)
+    """Return which corpus rows the second gate ranks, whatever it ranks by: past the first, with a PAS."""
+    return passes_first(corpus, config, gates) & ~np.isnan(corpus.measures[PAS])
 
 
-def judge(table: pa.Table, config: CurateConfig, gates: Gates) -> tuple[np.ndarray, np.ndarray]:
+def cut_gates(config: CurateConfig, over: Callable[..., Iterable[Any]]) -> Gates:
+    """Cut the gates of the config's rule over files that are never in one memory.
+
+    ``over(measure, with_second, *args)`` yields ``measure(corpus, config, *args)`` of every file, in order,
+    its corpus read from ``corpus_columns(config, with_second)``. ``measure`` is a plain function.
+    """
+    rule = find_rule(config.select.rule)
+    num_corpus = sum(over(_count_rows, False))
+    gates = Gates(num_corpus)
+    search = make_search(config, num_corpus, num_corpus, first_share(config))
+    while not search.done:
+        search.advance(sum(over(_count_first, False, search)))
+    gates = replace(gates, align=search.threshold)
+    if rule.gate_2 is None:
+        return gates
+    gates = replace(gates, num_scored=sum(over(_count_scored, True, gates)))
+    if rule.gate_2 == RESIDUAL:
+        moments = reduce(CrossMoments.merge, over(_explaining_moments, True, gates))
+        gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
+    search = make_search(config, num_corpus, gates.num_scored, config.attribute.keep)
+    while not search.done:
+        search.advance(sum(over(_count_second, True, gates, search)))
+    return replace(gates, attribute=search.threshold)
+
+
+def _count_rows(corpus: Corpus, config: CurateConfig) -> int:
+    return len(corpus.row_M)
+
+
+def _count_first(corpus: Corpus, config: CurateConfig, search: KthSearch) -> np.ndarray:
+    return count_digit(search, first_scores(corpus, config), corpus.uid_M2)
+
+
+def _count_scored(corpus: Corpus, config: CurateConfig, gates: Gates) -> int:
+    return int(enters_second(corpus, config, gates).sum())
+
+
+def _explaining_moments(corpus: Corpus, config: CurateConfig, gates: Gates) -> CrossMoments:
+    enters_M = enters_second(corpus, config, gates)
+    return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
+
+
+def _count_second(corpus: Corpus, config: CurateConfig, gates: Gates, search: KthSearch) -> np.ndarray:
+    enters_M = enters_second(corpus, config, gates)
+    return count_digit(search, second_scores(corpus, config, gates)[enters_M], corpus.uid_M2[enters_M])
+
+
+Judged = tuple[np.ndarray, np.ndarray]
+
+
+def judge(table: pa.Table, config: CurateConfig, gates: Gates) -> Judged:
     """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
 
     Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
     """
+    rule = find_rule(config.select.rule)
     reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
     score_N = np.full(len(table), np.nan, np.float32)
     corpus = read_corpus(table, config)
     first_M = passes_first(corpus, config, gates)
-    lost = DROPPED_RANDOM if config.select.rule == "random" else DROPPED_ALIGNMENT
-    reason_M = np.where(first_M, KEPT, lost).astype(object)
+    reason_M = np.where(first_M, KEPT, _LOST[rule.gate_1]).astype(object)
     score_M = first_scores(corpus, config)
     if gates.attribute is not None:
-        scored_M = enters_second(corpus, config, gates)
-        kept_M = np.zeros(len(scored_M), bool)
-        kept_M[scored_M] = keep_mask(gates.attribute, corpus.pas_M[scored_M], corpus.uid_M2[scored_M])
-        reason_M[first_M & ~scored_M] = DROPPED_UNSCORED
-        reason_M[scored_M & ~kept_M] = DROPPED_ATTRIBUTION
-        score_M = np.where(scored_M, corpus.pas_M, np.float32(np.nan))
+        enters_M = enters_second(corpus, config, gates)
+        score_M = np.where(enters_M, second_scores(corpus, config, gates), np.float32(np.nan))
+        kept_M = np.zeros(len(enters_M), bool)
+        kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
+        reason_M[first_M & ~enters_M] = DROPPED_UNSCORED
+        reason_M[enters_M & ~kept_M] = _LOST.get(rule.gate_2, DROPPED_CONTROL)
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
     return reason_N, score_N
+
+
+def choose_tables(tables: Sequence[pa.Table], config: CurateConfig) -> tuple[Gates, list[Judged]]:
+    """Choose over scores tables in memory as the cluster does over files: the gates, and each table judged.
+
+    The tables need the columns of ``corpus_columns(config, True)``.
+    """
+    corpora = [read_corpus(table, config) for table in tables]
+
+    def over(measure: Callable, with_second: bool, *args: Any) -> Iterable[Any]:
+        return (measure(corpus, config, *args) for corpus in corpora)
+
+    gates = cut_gates(config, over)
+    return gates, [judge(table, config, gates) for table in tables]
 
 
 def describe_shortage(config: CurateConfig, gates: Gates) -> list[str]:
@@ -166,6 +230,6 @@ def describe_shortage(config: CurateConfig, gates: Gates) -> list[str]:
     if gates.num_scored is not None and gates.num_scored < wanted:
         return [
             f"attribute.keep={config.attribute.keep} asks for {wanted:,} pairs, but only "
-            f"{gates.num_scored:,} past the first gate have a score: all of them were kept"
+            f"{gates.num_scored:,} past the first gate have a PAS: all of them were kept"
         ]
     return []

@@ -7,6 +7,7 @@ from itertools import pairwise
 from raycomp.schema import (
     DROPPED_ALIGNMENT,
     DROPPED_ATTRIBUTION,
+    DROPPED_CONTROL,
     DROPPED_RANDOM,
     DROPPED_UNSCORED,
     GATE_REASONS,
@@ -20,6 +21,7 @@ REASON_WORDS = {
     DROPPED_ALIGNMENT: "below the alignment gate",
     DROPPED_UNSCORED: "no score for the attribution gate",
     DROPPED_ATTRIBUTION: "below the attribution gate",
+    DROPPED_CONTROL: "below the gate of the control",
 }
 
 
@@ -43,7 +45,7 @@ def close_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
         (CORPUS, statuses),
         ("pass the alignment gate", [DROPPED_ALIGNMENT]),
         ("have a score", [DROPPED_UNSCORED]),
-        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION]),
+        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL]),
     ]
     rows = [FunnelRow(READ, sum(reasons.values()))]
     for name, lost_by in steps:

@@ -4,7 +4,7 @@ import importlib.resources
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from raycomp.config import exact_share
+from raycomp.config import exact_share, find_rule
 from raycomp.report import record, sections
 from raycomp.report.cards import draw_cards, draw_legend
 from raycomp.report.funnel import FunnelRow, check_funnel, reason_words
@@ -108,8 +108,8 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
 
 
 def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
-    keep, rule = config.get("attribute", {}).get("keep"), config.get("select", {}).get("rule")
-    if rule == "full":
+    keep, rule = config.get("attribute", {}).get("keep"), config.get("select", {}).get("rule", "cpi")
+    if find_rule(rule).keeps_all:
         return summary.num_aligned
     return None if keep is None else exact_share(keep, summary.num_aligned)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from raycomp.config import name_ranking
 from raycomp.core.metrics import Histogram, PairMoments, spearman
 from raycomp.report.charts import Layer, Mark, bars, histogram, rebin, scatter
 from raycomp.report.markup import Html, Table, number, numeral, percent, table, tag
@@ -51,11 +52,8 @@ def draw_table(extra: Table) -> Html:
 
 def name_score(config: Mapping[str, Any]) -> str:
     """Return what the final gate compared, as a reader says it."""
-    rule = config.get("select", {}).get("rule", "cpi")
     aggregate = config.get("attribute", {}).get("aggregate", "mean")
-    if rule != "cpi":
-        return {"align_only": "alignment"}.get(rule, "score")
-    return {"fraction_supported": "supported share"}.get(aggregate, f"{aggregate} PAS")
+    return name_ranking(config.get("select", {}).get("rule", "cpi"), aggregate)
 
 
 def shade_scale(summary: Summary) -> float:
@@ -90,17 +88,8 @@ def _draw_sides(
 
 def draw_scores(summary: Summary, config: Mapping[str, Any]) -> Html:
     """Return the histograms of alignment and mean PAS, kept against dropped, with the gates."""
-    rule = config.get("select", {}).get("rule", "cpi")
-    mean_gate = rule == "cpi" and config.get("attribute", {}).get("aggregate", "mean") == "mean"
-    gates = {
-        ALIGNMENT: summary.reasons[DROPPED_ALIGNMENT] > 0 and rule in ("cpi", "align_only"),
-        MEAN_PAS: mean_gate,
-    }
-    cuts = {ALIGNMENT: summary.lowest.get(ALIGNMENT), MEAN_PAS: summary.lowest.get(SCORE)}
-    marks = {
-        name: (Mark(at, f"gate {number(at)}"),) if gates[name] and at is not None else ()
-        for name, at in cuts.items()
-    }
+    cuts = {ALIGNMENT: _find_alignment_gate(summary), MEAN_PAS: _find_pas_gate(summary, config)}
+    marks = {name: () if at is None else (Mark(at, f"gate {number(at)}"),) for name, at in cuts.items()}
     return section(
         "Scores",
         tag(
@@ -110,6 +99,17 @@ def draw_scores(summary: Summary, config: Mapping[str, Any]) -> Html:
             class_="pair",
         ),
     )
+
+
+def _find_alignment_gate(summary: Summary) -> float | None:
+    """Return the lowest alignment that passed, where rows were dropped for theirs."""
+    return summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
+
+
+def _find_pas_gate(summary: Summary, config: Mapping[str, Any]) -> float | None:
+    """Return the mean PAS at which the last gate cut, where that is what it ranked by, up or down."""
+    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
+    return sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None
 
 
 def draw_correlations(summary: Summary) -> Html | None:

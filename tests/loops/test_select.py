@@ -1,27 +1,47 @@
 """Rules and gates on one table against a plain sort."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.config import AttributeConfig, CurateConfig, SelectConfig, exact_share
-from raycomp.core.selection import count_digit, format_uids
-from raycomp.loops.select import (
-    Gates,
-    describe_shortage,
-    enters_second,
-    first_scores,
-    first_share,
-    judge,
-    make_search,
-    read_corpus,
+from raycomp.config import (
+    RULES,
+    AttributeConfig,
+    CurateConfig,
+    SelectConfig,
+    exact_share,
+    override,
+    override_all,
 )
-from raycomp.schema import ALIGNMENT, KEPT, MEAN_PAS, NO_PHRASE, OK, PHRASE_TYPE, PHRASES, STATUS, UID
+from raycomp.config.rules import PAS
+from raycomp.core.selection import format_uids, parse_uids, random_scores
+from raycomp.loops.measures import corpus_columns, read_corpus
+from raycomp.loops.select import EXPLAINING, Gates, choose_tables, describe_shortage
+from raycomp.schema import (
+    ALIGNMENT,
+    CAPTION,
+    DROPPED_ALIGNMENT,
+    DROPPED_ATTRIBUTION,
+    DROPPED_CONTROL,
+    DROPPED_RANDOM,
+    DROPPED_UNSCORED,
+    KEPT,
+    MEAN_PAS,
+    NO_PHRASE,
+    OK,
+    PHRASE_TYPE,
+    PHRASES,
+    STATUS,
+    UID,
+)
 
 
 def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
+    """Rows with many ties. Scored ones have one to four phrases with a drop, some one without, others only
+    phrases without, or none; bad ones have no alignment."""
     rng = np.random.default_rng(seed)
     uids = format_uids(rng.integers(0, 2**64, (num, 2), dtype=np.uint64))
     usable = rng.random(num) < 0.9
@@ -29,38 +49,39 @@ def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
     alignment = rng.integers(-50, 50, num).astype(np.float32) / 64  # many ties
     pas = rng.integers(-20, 20, num).astype(np.float32) / 64
     statuses = np.where(scored, OK, np.where(usable, NO_PHRASE, "no_image")).tolist()
-    drops = [
-        [{"drop": float(p) + d} for d in (-0.25, 0.25)] if s else [] for p, s in zip(pas, scored, strict=True)
-    ]
     names = [field.name for field in PHRASE_TYPE]
-    phrases = [[{**dict.fromkeys(names), **d} for d in row] for row in drops]
+    phrases = []
+    for mean, is_scored in zip(pas, scored, strict=True):
+        drops = [float(mean) - 0.25, float(mean) + 0.25] * int(rng.integers(1, 3)) if is_scored else []
+        moved = [{"drop": drop, "displacement": int(rng.integers(0, 9)) / 8} for drop in drops]
+        phrases.append([*moved, {}] if rng.random() < 0.3 else moved)
+    captions = [" \t\u00a0".join(["word "] * n) for n in rng.integers(1, 9, num)]
     return pa.table(
         {
             UID: uids,
             STATUS: statuses,
+            CAPTION: [caption if u else None for caption, u in zip(captions, usable, strict=True)],
             ALIGNMENT: pa.array(alignment, mask=~usable),
             MEAN_PAS: pa.array(pas, mask=~scored),
-            PHRASES: pa.array(phrases, pa.list_(PHRASE_TYPE)),
+            PHRASES: pa.array(
+                [
+                    [{**dict.fromkeys(names), **p} for p in row] if u else None
+                    for row, u in zip(phrases, usable, strict=True)
+                ],
+                pa.list_(PHRASE_TYPE),
+            ),
         }
     )
 
 
+def choose(table: pa.Table, config: CurateConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Reasons and scores, from the columns that the rule says it needs."""
+    _, [judged] = choose_tables([table.select(corpus_columns(config, True))], config)
+    return judged
+
+
 def cut(table: pa.Table, config: CurateConfig) -> Gates:
-    """The gates over one table, searched as the cluster searches over many."""
-    corpus = read_corpus(table, config)
-    num = len(corpus.row_M)
-    gates = Gates(num)
-    search = make_search(config, num, num, first_share(config))
-    while not search.done:
-        search.advance(count_digit(search, first_scores(corpus, config), corpus.uid_M2))
-    gates = dataclasses.replace(gates, align=search.threshold)
-    if config.select.rule != "cpi":
-        return gates
-    scored_M = enters_second(corpus, config, gates)
-    search = make_search(config, num, int(scored_M.sum()), config.attribute.keep)
-    while not search.done:
-        search.advance(count_digit(search, corpus.pas_M[scored_M], corpus.uid_M2[scored_M]))
-    return dataclasses.replace(gates, attribute=search.threshold, num_scored=int(scored_M.sum()))
+    return choose_tables([table.select(corpus_columns(config, True))], config)[0]
 
 
 def best(rows: list[dict], name: str, k: int) -> list[dict]:
@@ -76,9 +97,7 @@ def test_cpi_keeps_what_two_plain_sorts_keep(num, seed):
     pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
     scored = [row for row in pool if row[MEAN_PAS] is not None]
     expected = {row[UID] for row in best(scored, MEAN_PAS, exact_share(0.5, len(corpus)))}
-    reason_N, score_N = judge(
-        table.drop_columns([PHRASES]), config, cut(table.drop_columns([PHRASES]), config)
-    )
+    reason_N, score_N = choose(table, config)
     assert {row[UID] for row, reason in zip(table_rows, reason_N, strict=True) if reason == KEPT} == expected
     ranked = {row[UID] for row in scored}
     assert [row[UID] in ranked for row in table_rows] == (~np.isnan(score_N)).tolist()
@@ -92,29 +111,145 @@ def test_other_aggregates_read_the_drops(how, shift):
     table = make_table(200, 0)
     corpus = read_corpus(table.drop_columns([MEAN_PAS]), config)
     mean = read_corpus(table.drop_columns([PHRASES]), CurateConfig())
-    assert np.array_equal(corpus.pas_M, mean.pas_M + np.float32(shift), equal_nan=True)
+    assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
 
 
 def test_a_random_draw_depends_on_seed_and_uid_alone():
     config = CurateConfig(select=SelectConfig("random"))
-    table = make_table(500, 1).drop_columns([PHRASES])
-    kept = judge(table, config, cut(table, config))[0] == KEPT
+    table = make_table(500, 1)
+    kept = choose(table, config)[0] == KEPT
     order = np.random.default_rng(0).permutation(500)
     shuffled = table.take(pa.array(order))
-    assert np.array_equal(judge(shuffled, config, cut(shuffled, config))[0] == KEPT, kept[order])
+    assert np.array_equal(choose(shuffled, config)[0] == KEPT, kept[order])
     other = dataclasses.replace(config, seed=1)
-    assert not np.array_equal(judge(table, other, cut(table, other))[0] == KEPT, kept)
+    assert not np.array_equal(choose(table, other)[0] == KEPT, kept)
 
 
 def test_too_few_scored_rows_are_all_kept_and_it_is_said():
-    table, config = make_table(100, 2, unscored=0.8).drop_columns([PHRASES]), CurateConfig()
+    table, config = make_table(100, 2, unscored=0.8), CurateConfig()
     gates = cut(table, config)
-    reason_N, _ = judge(table, config, gates)
-    assert (reason_N == KEPT).sum() == gates.num_scored
+    assert (choose(table, config)[0] == KEPT).sum() == gates.num_scored
     assert "all of them were kept" in describe_shortage(config, gates)[0]
     assert describe_shortage(config, cut(make_table(100, 2), config)) == []
 
 
-def test_gates_survive_json():
+CONTROLS = [name for name, rule in RULES.items() if rule.gate_2 and name != "cpi"]
+
+
+def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
+    """What a control ranks the rows by, by uid, one row at a time."""
+    found = {}
+    for row in rows:
+        drops = [p["drop"] for p in row[PHRASES] if p["drop"] is not None]
+        moved = [p["displacement"] for p in row[PHRASES] if p["displacement"] is not None]
+        found[row[UID]] = {
+            "align70_random50": random_scores(parse_uids([row[UID]]), seed)[0],
+            "cpi_reverse": -row[MEAN_PAS],
+            "length": len(row[CAPTION].split()),
+            "phrase_count": len(drops),
+            "displacement": np.float32(np.mean(moved)),
+            "pas_residual": row[MEAN_PAS],
+        }
+    if rule == "pas_residual":
+        y = np.array([by["pas_residual"] for by in found.values()])
+        names = ("length", "phrase_count", "displacement")
+        x = [[1, row[ALIGNMENT], *(found[row[UID]][name] for name in names)] for row in rows]
+        rest = y - np.array(x) @ np.linalg.lstsq(np.array(x), y, rcond=None)[0] if rows else y
+        return dict(zip(found, np.round(rest, 7), strict=True))  # equal rows tie
+    return {uid: by[rule] for uid, by in found.items()}
+
+
+@pytest.mark.parametrize("rule", CONTROLS)
+@pytest.mark.parametrize(("num", "seed"), [(1, 0), (10, 1), (90, 2), (1000, 3)])
+def test_every_control_keeps_what_a_slow_loop_keeps_of_the_rows_that_cpi_ranks(rule, num, seed):
+    table, config = make_table(num, seed), CurateConfig(select=SelectConfig(rule))
+    rows = table.to_pylist()
+    corpus = [row for row in rows if row[ALIGNMENT] is not None]
+    pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
+    ranked = [row for row in pool if row[MEAN_PAS] is not None]
+    by = rank_slowly(rule, ranked)
+    kept = exact_share(0.5, len(corpus))
+    order = sorted(by, key=lambda uid: (-by[uid], uid))
+    reason_N, score_N = choose(table, config)
+    expected = {row[UID]: row[STATUS] if row[ALIGNMENT] is None else DROPPED_ALIGNMENT for row in rows}
+    expected |= {row[UID]: DROPPED_UNSCORED for row in pool}
+    expected |= dict.fromkeys(order, DROPPED_RANDOM if rule == "align70_random50" else DROPPED_CONTROL)
+    expected |= dict.fromkeys(order[:kept], KEPT)
+    assert dict(zip(table[UID].to_pylist(), reason_N, strict=True)) == expected
+    wanted = [by.get(row[UID], np.nan) for row in rows]
+    assert np.allclose(score_N, wanted, rtol=0, atol=1e-6, equal_nan=True)
+
+
+def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
+    table = make_table(700, 5)
+    judged = {rule: choose(table, CurateConfig(select=SelectConfig(rule))) for rule in ("cpi", *CONTROLS)}
+    ranked = ~np.isnan(judged["cpi"][1])
+    kept = {rule: frozenset(np.flatnonzero(reason_N == KEPT)) for rule, (reason_N, _) in judged.items()}
+    assert len({len(rows) for rows in kept.values()}) == 1 and len(set(kept.values())) == len(kept)
+    for _, score_N in judged.values():
+        assert np.array_equal(~np.isnan(score_N), ranked)
+
+
+def test_what_cpi_keeps_least_its_reverse_keeps_first():
+    """With enough rows for both they share none, and a random half is neither."""
+    config = override(CurateConfig(), "attribute.keep", 0.3)
+    table = make_table(600, 6, unscored=0)
+    first, last = (choose(table, override(config, "select.rule", rule))[0] for rule in ("cpi", "cpi_reverse"))
+    assert (first == KEPT).sum() == (last == KEPT).sum() > 0
+    assert not ((first == KEPT) & (last == KEPT)).any()
+    assert set(first[last == KEPT]) == {DROPPED_ATTRIBUTION}
+
+
+@pytest.mark.parametrize("rule", CONTROLS)
+def test_files_and_their_order_of_rows_change_no_choice(rule):
+    table, config = make_table(300, 7), CurateConfig(select=SelectConfig(rule))
+    table = table.select(corpus_columns(config, True))
+    whole = dict(zip(table[UID].to_pylist(), choose(table, config)[0], strict=True))
+    mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
+    pieces = [mixed.slice(0, 7), mixed.slice(7, 0), mixed.slice(7, 200), mixed.slice(207)]
+    gates, judged = choose_tables(pieces, config)
+    reasons = np.concatenate([reason_N for reason_N, _ in judged])
+    assert dict(zip(mixed[UID].to_pylist(), reasons, strict=True)) == whole
+    assert gates.attribute.count == sum(reason == KEPT for reason in whole.values())
+
+
+def test_a_draw_in_the_pool_is_named_by_any_shares_and_depends_on_the_seed():
+    settings = {"align.keep": 0.705, "attribute.keep": 0.5, "select.rule": "align70.5_random50"}
+    config = override_all(CurateConfig(), settings)
+    table = make_table(400, 8)
+    kept = choose(table, config)[0] == KEPT
+    other = choose(table, override(config, "seed", 1))[0] == KEPT
+    assert kept.sum() == other.sum() and not np.array_equal(kept, other)
+
+
+def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
+    """PAS that is a sum of them: every residual is 0 but for rounding, and R^2 is 1."""
+    config = CurateConfig(select=SelectConfig("pas_residual"))
+    table = make_table(300, 9)
+    measures = read_corpus(table, config).measures
+    exact = sum(np.float64(1 + i) / 64 * measures[name] for i, name in enumerate(EXPLAINING))
+    rows, at = table.to_pylist(), 0
+    for row in rows:
+        if row[ALIGNMENT] is not None:
+            for phrase in row[PHRASES]:
+                phrase["drop"] = None if phrase["drop"] is None else float(exact[at])
+            at += 1
+    table = pa.Table.from_pylist(rows, table.schema)
+    gates = cut(table, config)
+    assert gates.fit.explained == pytest.approx(1, abs=1e-9)
+    score_N = choose(table, config)[1]
+    assert gates.num_scored > 100 and np.nanmax(np.abs(score_N)) < 1e-7
+
+
+@pytest.mark.parametrize("rule", ["cpi", "pas_residual"])
+def test_gates_survive_json(rule):
+    gates = cut(make_table(90, 3), CurateConfig(select=SelectConfig(rule)))
+    assert Gates.from_dict(json.loads(json.dumps(gates.to_dict()))) == gates
+    assert (gates.fit is None) == (rule == "cpi")
+
+
+def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
     gates = cut(make_table(90, 3), CurateConfig())
-    assert Gates.from_dict(gates.to_dict()) == gates
+    values = gates.to_dict()
+    del values["fit"]
+    assert Gates.from_dict(values) == gates

@@ -1,0 +1,77 @@
+"""The rules of choosing: what each gate of a rule ranks by."""
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+from raycomp.config.check import check
+
+# What a gate can rank by, the largest first. "pas" is the aggregated PAS.
+ALIGNMENT, DRAW, PAS, MINUS_PAS, RESIDUAL = "alignment", "draw", "pas", "minus_pas", "residual"
+NUM_WORDS, NUM_PHRASES, DISPLACEMENT = "num_words", "num_phrases", "displacement"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a rule ranks by, the largest first, ties to the smaller uid.
+
+    Gate 1 ranks all of the corpus. Without a gate 2 it keeps ``attribute.keep``. With one it keeps
+    ``align.keep``, and gate 2 keeps ``attribute.keep`` of the corpus out of the rows past gate 1 that have a
+    PAS: every such rule ranks the rows that cpi ranks, and differs from it in nothing but what it ranks by.
+    """
+
+    gate_1: str = ALIGNMENT
+    gate_2: str | None = None
+    columns: tuple[str, ...] = ()
+    """What gate 2 reads of a scores file beside the PAS."""
+    keeps_all: bool = False
+
+
+RULES = {
+    "cpi": Rule(gate_2=PAS),
+    "align_only": Rule(),
+    "random": Rule(gate_1=DRAW),
+    "full": Rule(keeps_all=True),
+    "align70_random50": Rule(gate_2=DRAW),
+    "cpi_reverse": Rule(gate_2=MINUS_PAS),
+    "length": Rule(gate_2=NUM_WORDS, columns=("caption",)),
+    "phrase_count": Rule(gate_2=NUM_PHRASES, columns=("phrases",)),
+    "displacement": Rule(gate_2=DISPLACEMENT, columns=("phrases",)),
+    "pas_residual": Rule(gate_2=RESIDUAL, columns=("caption", "phrases")),
+}
+_DRAWN_IN_POOL = re.compile(r"align[0-9.]+_random[0-9.]+")
+
+
+def find_rule(name: str) -> Rule:
+    """Return what a rule ranks by. Raises ValueError where there is no such rule.
+
+    Only ``CurateConfig`` knows the shares that the name of a draw within the pool must say.
+    """
+    key = "align70_random50" if _DRAWN_IN_POOL.fullmatch(name) else name
+    check(key in RULES, "select.rule", name, f"one of {tuple(RULES)}, in align70_random50 your own shares")
+    return RULES[key]
+
+
+def name_draw(align_keep: float, attribute_keep: float) -> str:
+    """Return the name of a draw within the pool: align70.5_random50 of 0.705 and 0.5."""
+    return f"align{_percent(align_keep)}_random{_percent(attribute_keep)}"
+
+
+def _percent(share: float) -> str:
+    return f"{(100 * Decimal(str(share))).normalize():f}"
+
+
+def name_ranking(name: str, aggregate: str) -> str:
+    """Return what a rule's last gate ranks by, as a reader says it."""
+    rule = find_rule(name)
+    pas = {"fraction_supported": "supported share"}.get(aggregate, f"{aggregate} PAS")
+    words = {
+        PAS: pas,
+        MINUS_PAS: f"minus {pas}",
+        NUM_WORDS: "words of the caption",
+        NUM_PHRASES: "phrases with a drop",
+        DISPLACEMENT: "mean displacement",
+        RESIDUAL: f"residual of {pas}",
+    }
+    what = rule.gate_2 or rule.gate_1
+    return words.get(what, what)

@@ -1,0 +1,100 @@
+"""Least squares at any size: sums of pieces that are merged, then one small system.
+
+Letters: N rows of a piece, C columns, the last of which is explained by the others.
+NaN is an error everywhere: rows without a value are the caller's to leave out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+_SMALLEST_EIGENVALUE = 1e-10
+
+
+@dataclass(frozen=True)
+class CrossMoments:
+    """Count, means and centred cross products of columns seen in pieces, float64.
+
+    Merges as ``attribution.Moments`` does: bits repeat when the order of merging does.
+    """
+
+    count: int
+    mean_C: np.ndarray
+    product_CC: np.ndarray
+    """Sum over rows of the product of two columns' deviations from their means."""
+
+    @classmethod
+    def of(cls, columns: Sequence[np.ndarray]) -> "CrossMoments":
+        """Return the moments of one piece; ValueError on other lengths and values that are not finite."""
+        value_CN = np.array([np.asarray(column, np.float64) for column in columns])
+        if not np.isfinite(value_CN).all():
+            raise ValueError("moments of a value that is not finite: leave rows without a value out")
+        num_columns, num_rows = value_CN.shape
+        if not num_rows:
+            return cls(0, np.zeros(num_columns), np.zeros((num_columns, num_columns)))
+        # Deviations from the first value first, so that a constant column has exactly none.
+        first_C = value_CN[:, 0]
+        value_CN = value_CN - first_C[:, None]
+        step_C = value_CN.mean(axis=1)
+        value_CN = value_CN - step_C[:, None]
+        product_CC = np.array([[(a_N * b_N).sum() for b_N in value_CN] for a_N in value_CN])
+        return cls(num_rows, first_C + step_C, product_CC)
+
+    def merge(self, other: "CrossMoments") -> "CrossMoments":
+        """Return the moments of both pieces together."""
+        count = self.count + other.count
+        if not count:
+            return self
+        step_C = other.mean_C - self.mean_C
+        between_CC = np.outer(step_C, step_C) * (self.count * other.count / count)
+        mean_C = self.mean_C + step_C * other.count / count
+        return CrossMoments(count, mean_C, self.product_CC + other.product_CC + between_CC)
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """y = intercept + the sum of coefficient times column, by ordinary least squares."""
+
+    num_rows: int
+    intercept: float
+    coefficients: dict[str, float]
+    """By name of the column; 0 where it does not vary."""
+    explained: float | None
+    """R^2, the share of y's variance that the columns explain, 0 to 1; none where y does not vary."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], moments: CrossMoments) -> "LinearFit":
+        """Return the fit of the last column on the others, which are called ``names``.
+
+        Normal equations of the centred columns, each in units of its own deviation. Of collinear columns
+        (an eigenvalue of their correlations below 1e-10 of the largest) the coefficients that are smallest in
+        those units, by the pseudo-inverse; residuals do not depend on that choice.
+        """
+        size_C = np.sqrt(np.diag(moments.product_CC))
+        unit_C = np.where(size_C > 0, size_C, 1.0)
+        cosine_CC = moments.product_CC / np.outer(unit_C, unit_C)
+        inverse = np.linalg.pinv(cosine_CC[:-1, :-1], rcond=_SMALLEST_EIGENVALUE, hermitian=True)
+        scaled = inverse @ cosine_CC[:-1, -1]
+        slope = scaled * unit_C[-1] / unit_C[:-1]
+        intercept = moments.mean_C[-1] - slope @ moments.mean_C[:-1]
+        explained = float(np.clip(scaled @ cosine_CC[:-1, -1], 0, 1)) if size_C[-1] > 0 else None
+        coefficients = dict(zip(names, slope.tolist(), strict=True))
+        return cls(moments.count, float(intercept), coefficients, explained)
+
+    def residuals(self, column_N: Mapping[str, np.ndarray], y_N: np.ndarray) -> np.ndarray:
+        """Return y minus what the columns predict, float32, in y's units; computed in float64, row by row,
+        so that a row's bits do not depend on the rows beside it."""
+        terms = (at * np.asarray(column_N[name], np.float64) for name, at in self.coefficients.items())
+        return (np.asarray(y_N, np.float64) - reduce(np.add, terms, self.intercept)).astype(np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what json can hold exactly."""
+        return {**vars(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "LinearFit":
+        """Return the fit that ``to_dict`` wrote."""
+        return cls(**values)

@@ -1,0 +1,129 @@
+"""Least squares out of merged sums against numpy's on the whole design."""
+
+import json
+
+import numpy as np
+import pytest
+
+from raycomp.core.regression import CrossMoments, LinearFit
+
+NAMES = ("a", "b", "c")
+
+
+def make_columns(num: int, seed: int) -> list[np.ndarray]:
+    """Columns of very different size and place, correlated, and one to explain."""
+    rng = np.random.default_rng(seed)
+    a, b, noise = rng.normal(size=(3, num))
+    c = 5e3 + 40 * a + 30 * b + rng.normal(size=num)
+    return [a, 1e-3 * b, c, 0.02 * a - 0.01 * b + 1e-5 * c + 0.05 * noise]
+
+
+def fit(columns: list[np.ndarray]) -> LinearFit:
+    return LinearFit.of(NAMES[: len(columns) - 1], CrossMoments.of(columns))
+
+
+def residuals(found: LinearFit, columns: list[np.ndarray]) -> np.ndarray:
+    return found.residuals(dict(zip(NAMES, columns, strict=False)), columns[-1])
+
+
+def design(columns: list[np.ndarray]) -> np.ndarray:
+    return np.column_stack([np.ones(len(columns[0])), *columns[:-1]])
+
+
+@pytest.mark.parametrize("num", [5, 100, 3000])
+def test_the_fit_is_numpys(num):
+    columns = make_columns(num, num)
+    slope, rest, _, _ = np.linalg.lstsq(design(columns), columns[-1], rcond=None)
+    found = fit(columns)
+    assert np.allclose([found.intercept, *found.coefficients.values()], slope, rtol=1e-6, atol=1e-8)
+    assert found.explained == pytest.approx(1 - rest[0] / columns[-1].var() / num, abs=1e-9)
+    assert np.allclose(residuals(found, columns), columns[-1] - design(columns) @ slope, atol=1e-7)
+
+
+@pytest.mark.parametrize("cuts", [[0, 1], [500], [3, 3, 998], list(range(0, 1000, 37))])
+def test_pieces_merged_are_the_whole_and_merged_again_the_same_bits(cuts):
+    columns = make_columns(1000, 1)
+    pieces = list(zip(*(np.split(column, cuts) for column in columns), strict=True))
+
+    def merge() -> CrossMoments:
+        merged = CrossMoments.of(pieces[0])
+        for piece in pieces[1:]:
+            merged = merged.merge(CrossMoments.of(piece))
+        return merged
+
+    merged, whole = merge(), CrossMoments.of(columns)
+    assert merged.count == whole.count == 1000
+    assert np.allclose(merged.mean_C, whole.mean_C, rtol=1e-13)
+    assert np.allclose(merged.product_CC, whole.product_CC, rtol=1e-9, atol=1e-9)
+    assert LinearFit.of(NAMES, merged) == LinearFit.of(NAMES, merge())
+
+
+def test_products_are_numpys_covariances():
+    columns = make_columns(400, 2)
+    assert np.allclose(CrossMoments.of(columns).product_CC, np.cov(columns) * 399, rtol=1e-9)
+
+
+def test_what_is_explained_wholly_leaves_rounding():
+    a, b, c, _ = make_columns(500, 3)
+    columns = [a, b, c, 7 - 2 * a + 300 * b + 0.01 * c]
+    found = fit(columns)
+    assert found.explained == pytest.approx(1, abs=1e-12)
+    assert np.abs(residuals(found, columns)).max() < 1e-8
+
+
+@pytest.mark.parametrize("what", ["constant", "twice", "sum", "all constant"])
+def test_a_column_that_says_nothing_new_changes_no_residual(what):
+    a, b, c, y = make_columns(600, 4)
+    less = {"constant": [a, b, y], "twice": [a, b, y], "sum": [a, c, y], "all constant": [y * 0 + 3, y]}
+    more = {
+        "constant": [a, b, np.full(600, 0.1), y],
+        "twice": [a, b, 1000 * a, y],
+        "sum": [a, c, a + 1e-3 * c, y],
+        "all constant": [y * 0 + 3, y * 0, y * 0 - 1e9, y],
+    }
+    found = fit(more[what])
+    assert np.isfinite([found.intercept, *found.coefficients.values()]).all()
+    assert np.allclose(residuals(found, more[what]), residuals(fit(less[what]), less[what]), atol=1e-7)
+
+
+def test_a_column_that_does_not_vary_has_no_coefficient_in_any_pieces():
+    a, b, _, y = make_columns(90, 5)
+    pieces = np.split(np.array([a, b, np.full(90, 0.1), y]), [1, 7, 50], axis=1)
+    merged = CrossMoments.of(pieces[0])
+    for piece in pieces[1:]:
+        merged = merged.merge(CrossMoments.of(piece))
+    assert LinearFit.of(NAMES, merged).coefficients["c"] == 0.0
+
+
+def test_what_does_not_vary_is_its_mean_and_nothing_is_explained():
+    a, b, c, _ = make_columns(50, 6)
+    found = fit([a, b, c, np.full(50, 0.3)])
+    assert found.explained is None and found.intercept == 0.3
+    assert not residuals(found, [a, b, c, np.full(50, 0.3)]).any()
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+def test_too_few_rows_are_fitted_exactly(num):
+    columns = make_columns(num, 7)
+    assert np.abs(residuals(fit(columns), columns)).max(initial=0) < 1e-9
+
+
+def test_a_rows_residual_does_not_depend_on_the_rows_beside_it():
+    columns = make_columns(257, 8)
+    found = fit(columns)
+    alone = [residuals(found, [column[i : i + 1] for column in columns])[0] for i in range(257)]
+    assert np.array_equal(residuals(found, columns), np.array(alone, np.float32))
+
+
+def test_a_row_without_a_value_has_no_residual_and_cannot_be_fitted():
+    columns = make_columns(20, 9)
+    found = fit(columns)
+    columns[1][3] = np.nan
+    assert np.flatnonzero(np.isnan(residuals(found, columns))).tolist() == [3]
+    with pytest.raises(ValueError, match="not finite"):
+        CrossMoments.of(columns)
+
+
+def test_a_fit_survives_json_to_the_bit():
+    found = fit(make_columns(64, 10))
+    assert LinearFit.from_dict(json.loads(json.dumps(found.to_dict()))) == found
