@@ -86,6 +86,17 @@ def _draw_sides(
     return histogram(title, x_name, BOTH_SIDES, counts, edges, marks, whole=whole)
 
 
+def _find_alignment_gate(summary: Summary) -> float | None:
+    """Return the lowest alignment that passed, where rows were dropped for theirs."""
+    return summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
+
+
+def _find_pas_gate(summary: Summary, config: Mapping[str, Any]) -> float | None:
+    """Return the mean PAS at which the last gate cut, where that is what it ranked by, up or down."""
+    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
+    return sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None
+
+
 def draw_scores(summary: Summary, config: Mapping[str, Any]) -> Html:
     """Return the histograms of alignment and mean PAS, kept against dropped, with the gates."""
     cuts = {ALIGNMENT: _find_alignment_gate(summary), MEAN_PAS: _find_pas_gate(summary, config)}
@@ -99,17 +110,6 @@ def draw_scores(summary: Summary, config: Mapping[str, Any]) -> Html:
             class_="pair",
         ),
     )
-
-
-def _find_alignment_gate(summary: Summary) -> float | None:
-    """Return the lowest alignment that passed, where rows were dropped for theirs."""
-    return summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
-
-
-def _find_pas_gate(summary: Summary, config: Mapping[str, Any]) -> float | None:
-    """Return the mean PAS at which the last gate cut, where that is what it ranked by, up or down."""
-    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
-    return sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None
 
 
 def draw_correlations(summary: Summary) -> Html | None:
