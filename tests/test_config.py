@@ -1,5 +1,6 @@
 """Dials are checked at birth, named in errors, and changed in one way."""
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from raycomp import config as config_module
 from raycomp import schema
 from raycomp.config import (
+    RULES,
     AlignConfig,
     AttributeConfig,
     CurateConfig,
@@ -21,6 +23,7 @@ from raycomp.config import (
     override_all,
     to_dict,
 )
+from raycomp.config.rules import ALIGNMENT
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 90, 1001, 2_222_261])
@@ -83,7 +86,9 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("align.keep", "1.5", ["align.keep=1.5", "between 0 and 1"]),
         ("align.keep", "much", ["align.keep='much'", "float"]),
         ("scorer.batch_size", "2.5", ["scorer.batch_size", "int"]),
-        ("select.rule", "best", ["select.rule='best'", "cpi"]),
+        ("select.rule", "best", ["select.rule='best'", "cpi", "pas_residual"]),
+        ("select.rule", "align60_random40", ["select.rule='align60_random40'", "must be align70_random50"]),
+        ("select.rule", "align070_random50", ["select.rule=", "must be align70_random50"]),
         ("scorer.weights", "random:x", ["scorer.weights", "random:"]),
         ("attribute.keep", "0.9", ["attribute.keep=0.9", "align.keep=0.7"]),
         ("prepare.stored_embeddings", "", ["prepare.stored_embeddings=''", "clip_retrieval"]),
@@ -133,6 +138,43 @@ def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
     config = CurateConfig(select=SelectConfig("random"), attribute=AttributeConfig(keep=0.9))
     assert config.pool == 0.0
     assert CurateConfig().pool == 0.7
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.gate_2])
+def test_rules_of_two_gates_are_checked_alike_and_need_what_cpi_needs(rule):
+    assert override(CurateConfig(), "select.rule", rule).pool == 0.7
+    refused = [
+        ({"attribute.keep": 0.8}, r"attribute\.keep=0\.8: must be at most align\.keep=0\.7"),
+        ({"attribute.pool": 0.6}, r"attribute\.pool=0\.6: must be at least align\.keep=0\.7"),
+        ({"select.datacomp_compat": True, "align.keep": 1}, r"align\.keep=1\.0: must be below 1 with"),
+    ]
+    for settings, words in refused:
+        with pytest.raises(ValueError, match=words):
+            override_all(CurateConfig(), {"select.rule": rule, **settings})
+
+
+@pytest.mark.parametrize(
+    ("align", "attribute", "name"),
+    [
+        (0.6, 0.4, "align60_random40"),
+        (0.705, 0.5, "align70.5_random50"),
+        (1.0, 0.1, "align100_random10"),
+        (0.07, 0.0, "align7_random0"),
+        (1e-05, 1e-05, "align0.001_random0.001"),
+    ],
+)
+def test_a_draw_in_the_pool_must_be_named_by_its_shares(align, attribute, name):
+    shares = {"align.keep": align, "attribute.keep": attribute}
+    assert override_all(CurateConfig(), {**shares, "select.rule": name}).select.rule == name
+    other = "align70_random50"
+    with pytest.raises(ValueError, match=f"select.rule='{other}': must be {re.escape(name)}, which says"):
+        override_all(CurateConfig(), {**shares, "select.rule": other})
+
+
+def test_columns_of_rules_are_those_of_the_schema():
+    names = {*schema.scores_schema(schema.aligned_schema(2, "float32")).names}
+    assert {name for rule in RULES.values() for name in rule.columns} <= names
+    assert ALIGNMENT == schema.ALIGNMENT
 
 
 @pytest.mark.parametrize(

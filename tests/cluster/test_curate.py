@@ -17,6 +17,7 @@ import pytest
 import raycomp
 from raycomp.cli import main
 from raycomp.config import (
+    RULES,
     AttributeConfig,
     ClusterConfig,
     CurateConfig,
@@ -26,6 +27,8 @@ from raycomp.config import (
     WavesConfig,
 )
 from raycomp.loops.inspect import explain, show
+from raycomp.loops.select import choose_tables
+from raycomp.schema import DROPPED_CONTROL as CONTROL
 from raycomp.shards.tar import write_tar
 from tests.cluster.corpus import scenes, write_bad_shards, write_world_shards
 
@@ -248,6 +251,39 @@ def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, r
     assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (kept, reasons)
     assert not (tmp_path / "out/shards").exists()
     assert f"{kept:>14,}  kept" in show(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.gate_2])
+def test_rules_of_two_gates_choose_over_files_what_they_choose_in_memory(curated, tmp_path, rule):
+    config, out, _ = curated
+    run = raycomp.select(str(out), {"select.rule": rule, "materialize": "false"}, str(tmp_path / "out"))
+    assert (run["funnel"]["kept"], run["funnel"]["dropped"]["below_alignment_gate"]) == (45, 27)
+    tables = [pq.read_table(path) for path in sorted((out / "scores").iterdir())]
+    gates, judged = choose_tables(tables, raycomp.override(config, "select.rule", rule))
+    assert run["gates"] == gates.to_dict()
+    uids = [uid for table in tables for uid in table["uid"].to_pylist()]
+    reasons, scores = (np.concatenate(parts).tolist() for parts in zip(*judged, strict=True))
+    told = dict(zip(uids, zip(reasons, scores, strict=True), strict=True))
+    kept = {
+        row["uid"]: row["score"] for row in pq.read_table(tmp_path / "out/subset/kept.parquet").to_pylist()
+    }
+    assert set(kept) == {uid for uid, (reason, _) in told.items() if reason == "kept"}
+    if rule != "cpi":
+        assert kept == {uid: told[uid][1] for uid in kept}
+    lost = next(uid for uid in uids if told[uid][0] in ("not_drawn", "below_attribution_gate", CONTROL))
+    text = explain(str(tmp_path / "out"), lost)
+    assert f"{told[lost][1]:.6f} against" in text and f"kept: no, {told[lost][0]}" in text
+
+
+def test_arms_are_named_by_their_shares_when_chosen_again(curated, tmp_path):
+    _, out, _ = curated
+    settings = {"align.keep": "0.6", "attribute.keep": "0.4", "materialize": "false"}
+    with pytest.raises(ValueError, match=r"select\.rule='align70_random50': must be align60_random40"):
+        raycomp.select(str(out), {**settings, "select.rule": "align70_random50"}, str(tmp_path / "no"))
+    with pytest.raises(ValueError, match=r"align\.keep=0\.9: must be at most 0\.8"):
+        raycomp.select(str(out), {"align.keep": "0.9", "select.rule": "length"}, str(tmp_path / "no"))
+    run = raycomp.select(str(out), {**settings, "select.rule": "align60_random40"}, str(tmp_path / "out"))
+    assert run["funnel"]["dropped"] == {"below_alignment_gate": 36, "not_drawn": 18}
 
 
 def test_a_moved_curation_is_its_own(curated, tmp_path):

@@ -189,6 +189,41 @@ def test_rules_without_a_threshold_say_so(summary):
     assert not tree.all("line", "mark")
 
 
+def test_a_draw_in_the_pool_shows_the_first_gate_and_no_threshold(summary):
+    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
+    reason, _ = choose(table)
+    reason[reason == "below_attribution_gate"] = "not_drawn"
+    config = to_dict(CurateConfig(select=SelectConfig(rule="align70_random50")))
+    drawn = summarise(table, reason, np.full(len(table), 0.5, np.float32), 0)
+    tree = render_tree(drawn, run_json(config=config))
+    assert "no threshold" in section(tree, "Twelve of the pairs").text
+    assert [f"gate {drawn.lowest['alignment']:.4f}"] == [m.text for m in tree.all("text", "mark")]
+    alignment_gate, last = tree.all("table", "funnel")[0].rows()[-2:]
+    assert alignment_gate[0] == "pass the alignment gate" and last[-1].endswith("\u00a0not drawn")
+
+
+@pytest.mark.parametrize(
+    ("rule", "named", "sign"),
+    [("cpi_reverse", "minus mean PAS", -1), ("pas_residual", "residual of mean PAS", 0)],
+)
+def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
+    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
+    pas = np.array(table["mean_pas"].to_pylist(), dtype=np.float32)
+    reason, score = choose(table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas)))
+    reason[reason == "below_attribution_gate"] = "below_control_gate"
+    summary = summarise(table, reason, score, 0)
+    config = to_dict(CurateConfig(select=SelectConfig(rule=rule)))
+    tree = render_tree(summary, run_json(config=config))
+    assert section(tree, f"Highest and lowest {named}").all("article")
+    assert "below the gate of the control" in tree.all("h1")[0].text
+    gates = [f"gate {summary.lowest['alignment']:.4f}"]
+    if sign:
+        gates.append(f"gate {sign * summary.lowest['score']:.4f}".replace("-", "\u2212"))
+    assert [m.text for m in tree.all("text", "mark")] == gates
+    best = pas[np.isin(reason, [KEPT])].max()
+    assert sign == 0 or sign * summary.lowest["score"] == pytest.approx(best)
+
+
 def test_extra_tables_escape_and_draw_intervals(summary):
     nan = float("nan")
     rows = [("<b>fault</b>", 12, Interval(0.9, 0.8, 0.95), 0.25), ("other", 3, Interval(nan, nan, nan), None)]
