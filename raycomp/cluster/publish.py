@@ -48,7 +48,8 @@ def publish_report(
     extra_tables: list[Table],
 ) -> None:
     """Write report.html. Without ``shards`` the photos stay grey."""
-    summary = reduce(merge, map_tasks(_summarise, scores, config, choice.gates, label="report"), Summary())
+    parts = map_tasks(summarise_scores, scores, config, choice.gates, label="report")
+    summary = reduce(merge, parts, Summary())
     photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page finds its own warnings out of the summary.
@@ -76,10 +77,11 @@ def _tell_coverage(coverage: dict[str, Any]) -> Table:
     return Table("Counterfactual coverage", ("What", "number", "share"), rows, note)
 
 
-def _summarise(uri: str, config: CurateConfig, gates: Gates) -> Summary:
+def summarise_scores(uri: str, config: CurateConfig, gates: Gates) -> Summary:
+    """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
     table = read_columns(uri, _COLUMNS)
     reason_N, score_N = judge(table.select(corpus_columns(config, with_second=True)), config, gates)
-    return summarise(table, reason_N, score_N, config.seed)
+    return summarise(table, reason_N, score_N, ~config.seed)
 
 
 def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:

@@ -6,15 +6,18 @@ import pytest
 
 from raycomp.cluster.choose import commit_once, kept_ranges
 from raycomp.cluster.dedupe import mark_duplicates
-from raycomp.config import LeaseLost
+from raycomp.cluster.publish import summarise_scores
+from raycomp.config import CurateConfig, LeaseLost, SelectConfig
 from raycomp.core.selection import Threshold
-from raycomp.loops.select import Gates
+from raycomp.loops.select import Gates, choose_tables
+from raycomp.report.summary import choose_shown
 from raycomp.schema import (
     ALIGNMENT,
     CAPTION,
     DUPLICATE_UID,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
+    KEPT,
     OK,
     STATUS,
     UID,
@@ -22,6 +25,7 @@ from raycomp.schema import (
 )
 from raycomp.shards.folder import Folder
 from raycomp.shards.scores import read_columns, write_table
+from tests.report.corpus import make_table
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
@@ -62,6 +66,20 @@ def test_gates_are_not_committed_without_the_lease(tmp_path):
     with pytest.raises(LeaseLost):
         commit_once(work, "pool", dict, refuse)
     assert not work.exists("gates", "pool.json")
+
+
+@pytest.mark.parametrize("rule", ["random", "align70_random50"])
+def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
+    """Shown by the very hash that chose, all samples would be of the dropped side."""
+    captions = [f"A dog number {i % 7} with a ball" for i in range(400)]
+    table, config = make_table(captions), CurateConfig(select=SelectConfig(rule))
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, table.schema)
+    gates, _ = choose_tables([table], config)
+    summary = summarise_scores(uri, config, gates)
+    shown = choose_shown(summary)
+    assert summary.reasons[KEPT] == 195 and not shown.has_threshold
+    assert {sample.reason == KEPT for sample in shown.around} == {True, False}
 
 
 @pytest.mark.ray
