@@ -190,6 +190,20 @@ def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
         assert np.array_equal(~np.isnan(score_N), ranked)
 
 
+@pytest.mark.parametrize("rule", CONTROLS)
+def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_arm(rule):
+    table = make_table(500, 10)
+    config = override_all(CurateConfig(), {"select.rule": rule, "select.datacomp_compat": True})
+    num = table[ALIGNMENT].length() - table[ALIGNMENT].null_count
+    reason_N, score_N = choose(table, config)
+    alignment_N = table[ALIGNMENT].to_numpy()
+    cut = -np.sort(-alignment_N[~np.isnan(alignment_N)])[int(num * 0.7)]
+    ranked_N = (alignment_N >= cut) & table[MEAN_PAS].is_valid().to_numpy()
+    assert np.array_equal(~np.isnan(score_N), ranked_N)
+    lowest = -np.sort(-score_N[ranked_N])[int(num * 0.5)]
+    assert np.array_equal(reason_N == KEPT, ranked_N & (score_N >= lowest))
+
+
 def test_what_cpi_keeps_least_its_reverse_keeps_first():
     """With enough rows for both they share none, and a random half is neither."""
     config = override(CurateConfig(), "attribute.keep", 0.3)
