@@ -4,11 +4,16 @@ NaN is an error everywhere: rows without a score are the caller's to leave out a
 What is mergeable can be computed on pieces of any size in any place and merged.
 """
 
+import math
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 from raycomp.core.selection import hash_uids
+
+Z_95 = 1.959964
+"""Two-sided 95 % of the standard normal."""
 
 
 def _check_finite(name: str, value_N: np.ndarray) -> np.ndarray:
@@ -50,7 +55,7 @@ def auc_interval(positive_N: np.ndarray, negative_M: np.ndarray) -> tuple[float,
         return float("nan"), float("nan")
     share_N = _share_below(positive_N, negative_M)
     share_M = 1 - _share_below(negative_M, positive_N)
-    half = 1.959964 * np.sqrt(share_N.var(ddof=1) / len(share_N) + share_M.var(ddof=1) / len(share_M))
+    half = Z_95 * np.sqrt(share_N.var(ddof=1) / len(share_N) + share_M.var(ddof=1) / len(share_M))
     if half == 0:
         return float("nan"), float("nan")
     middle = share_N.mean()
@@ -124,6 +129,50 @@ def average_ranks(value_N: np.ndarray) -> np.ndarray:
 def spearman(x_N: np.ndarray, y_N: np.ndarray) -> float:
     """Return Spearman's rho, Pearson's r of the average ranks; NaN where a column does not vary."""
     return pearson(average_ranks(_check_finite("x", x_N)), average_ranks(_check_finite("y", y_N)))
+
+
+def correlation_interval(r: float, num_rows: int, ranks: bool = False) -> tuple[float, float]:
+    """Return the 95 % interval of a correlation of ``num_rows`` independent rows by Fisher's z.
+
+    The variance of z is 1 / (n - 3), of Spearman's rho (``ranks``) 1.06 / (n - 3) (Fieller et al. 1957).
+    Rows that come in clusters, as the phrases of a caption do, are not independent: the number of clusters
+    in place of that of rows gives an interval that is wide enough however much a cluster's rows agree.
+    (nan, nan) where there is none: r is NaN or 1 in size, or there are fewer than 4 rows.
+    """
+    if num_rows < 4 or not abs(r) < 1:
+        return float("nan"), float("nan")
+    half = Z_95 * math.sqrt((1.06 if ranks else 1.0) / (num_rows - 3))
+    return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+
+
+def share_interval(part: int, whole: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share by Wilson's score; (0, 1) where there are no rows."""
+    if not whole:
+        return 0.0, 1.0
+    share, square = part / whole, Z_95**2 / whole
+    middle = share + square / 2
+    half = math.sqrt(square * share * (1 - share) + square**2 / 4)
+    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+
+
+def drawn_interval(num_rows: int, num_marked: int, num_drawn: int) -> tuple[float, int, int]:
+    """Return how many marked rows a draw without replacement takes: the mean, and the central 95 % of draws.
+
+    The hypergeometric distribution in whole numbers, so exact; meant for thousands of rows. ValueError where
+    more rows are marked or drawn than there are.
+    """
+    for name, value in (("num_marked", num_marked), ("num_drawn", num_drawn)):
+        if not 0 <= value <= num_rows:
+            raise ValueError(f"{name}={value}: must be between 0 and num_rows={num_rows}")
+    least, most = max(0, num_drawn + num_marked - num_rows), min(num_marked, num_drawn)
+    ways = [
+        math.comb(num_marked, count) * math.comb(num_rows - num_marked, num_drawn - count)
+        for count in range(least, most + 1)
+    ]
+    below = list(accumulate(ways))
+    low = next(count for count, part in enumerate(below, least) if 40 * part >= below[-1])
+    high = next(count for count, part in enumerate(below, least) if 40 * part >= 39 * below[-1])
+    return num_drawn * num_marked / max(num_rows, 1), low, high
 
 
 def log_odds(

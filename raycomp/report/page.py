@@ -7,6 +7,7 @@ from typing import Any
 from raycomp.config import exact_share, find_rule
 from raycomp.report import record, sections
 from raycomp.report.cards import draw_cards, draw_legend
+from raycomp.report.correlations import draw_correlations, warn_of_displacement
 from raycomp.report.funnel import FunnelRow, check_funnel, reason_words
 from raycomp.report.markup import Html, Table, number, percent, table, tag
 from raycomp.report.summary import NUM_NEAREST, Summary, choose_shown
@@ -50,7 +51,7 @@ def render(
         _draw_around(summary, photos, config),
         *(sections.draw_table(extra) for extra in extra_sections),
         sections.draw_scores(summary, config),
-        sections.draw_correlations(summary),
+        draw_correlations(summary, config),
         sections.draw_kinds(summary),
         _draw_extremes(summary, photos, config),
         sections.draw_removed(summary),
@@ -104,7 +105,8 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
             f"Fewer rows than asked for: {number(asked)} of {number(summary.num_aligned)} were to be kept, "
             f"{number(summary.reasons[KEPT])} could be."
         )
-    return [*found, *map(str, run.get("warnings", ()))]
+    driven = warn_of_displacement(summary, config)
+    return [*found, *([driven] if driven else []), *map(str, run.get("warnings", ()))]
 
 
 def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:

@@ -1,17 +1,15 @@
 """The sections of the report below the first screen."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from raycomp.config import name_ranking
-from raycomp.core.metrics import Histogram, PairMoments, spearman
-from raycomp.report.charts import Layer, Mark, bars, histogram, rebin, scatter
+from raycomp.core.metrics import Histogram
+from raycomp.report.charts import Layer, Mark, bars, histogram, rebin
 from raycomp.report.markup import Html, Table, number, numeral, percent, table, tag
 from raycomp.report.summary import (
-    DISPLACEMENT,
     DROP,
     DROPPED,
     SIDES,
@@ -34,9 +32,6 @@ from raycomp.schema import (
 NUM_LEANING = 12
 BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
 KIND_LAYERS = tuple(Layer(kind, f"kind-{kind}") for kind in KINDS)
-PAPER = "Go et al., arXiv 2605.22651"
-PAPER_CORRELATIONS = {MEAN_PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
-"""(Pearson, Spearman) of its section on what PAS is not: ViT-B/16, DataComp small."""
 
 
 def section(title: str, *children: object) -> Html:
@@ -110,52 +105,6 @@ def draw_scores(summary: Summary, config: Mapping[str, Any]) -> Html:
             class_="pair",
         ),
     )
-
-
-def draw_correlations(summary: Summary) -> Html | None:
-    """Return both correlations with their scatters, beside the paper's."""
-    pairs, phrases = summary.points.get(MEAN_PAS), summary.points.get(DROP)
-    rows, charts = [], []
-    if pairs and pairs.num_seen > 1:
-        x_M, y_M, kept_M = (pairs.columns[name] for name in (ALIGNMENT, MEAN_PAS, KEPT))
-        rows.append(_correlate("alignment, mean PAS", "pairs", MEAN_PAS, summary.moments[MEAN_PAS], x_M, y_M))
-        sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
-        points = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
-        charts.append(scatter("Mean PAS by alignment, of pairs", "alignment", "mean PAS", points))
-    if phrases and phrases.num_seen > 1:
-        x_M, y_M = (phrases.columns[name] for name in (DISPLACEMENT, DROP))
-        moments = reduce(PairMoments.merge, (summary.moments[kind] for kind in KINDS))
-        rows.append(_correlate("displacement, drop", "phrases", DROP, moments, x_M, y_M))
-        points = [(Layer("phrase", "kind-object"), x_M, y_M)]
-        title = "Drop by displacement of the text, of phrases"
-        charts.append(scatter(title, "text displacement, 1 - cosine", "drop", points))
-    if not rows:
-        return None
-    columns = (
-        "Correlation of",
-        "over",
-        "n",
-        "Pearson r",
-        "Spearman rho",
-        "points",
-        "r in paper",
-        "rho in paper",
-    )
-    note = (
-        "Pearson over all rows, Spearman and the dots over the points drawn by seed. "
-        f"In the paper ({PAPER}): ViT-B/16, over the pool that passed its alignment gate, and over 50,000 "
-        "interventions."
-    )
-    text = tag("p", note, class_="lead")
-    return section("What PAS is not", text, table(columns, rows), tag("div", *charts, class_="pair"))
-
-
-def _correlate(
-    name: str, unit: str, what: str, moments: PairMoments, x_M: np.ndarray, y_M: np.ndarray
-) -> tuple[object, ...]:
-    ours = number(moments.pearson, 3), number(spearman(x_M, y_M), 3)
-    theirs = (number(value, 3) for value in PAPER_CORRELATIONS[what])
-    return (name, unit, moments.count, numeral(ours[0]), numeral(ours[1]), len(x_M), *map(numeral, theirs))
 
 
 def draw_kinds(summary: Summary) -> Html | None:

@@ -39,6 +39,7 @@ DROPPED = "dropped"
 SIDES = (KEPT, DROPPED)
 VALID, SUPPORTED = "valid", "supported"
 WORDS, DROP, DISPLACEMENT = "words", "drop", "displacement"
+POOL = "pool"
 ABOVE, BELOW, TOP, BOTTOM, ANY = "above", "below", "top", "bottom", "any"
 NUM_AROUND = 12
 NUM_NEAREST = 48
@@ -67,8 +68,11 @@ class Summary:
     """Alignment, mean PAS, words and number of phrases by side; drops by kind of phrase."""
     moments: dict[str, PairMoments] = field(default_factory=dict)
     """(alignment, mean PAS) over pairs; (displacement, drop) over the phrases of each kind."""
+    pool: dict[str, PairMoments] = field(default_factory=dict)
+    """The same inside the pool, the rows that no gate by alignment dropped: (alignment, mean PAS) of pairs as
+    ``mean_pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
     points: dict[str, Reservoir] = field(default_factory=dict)
-    """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases."""
+    """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0."""
     heads: dict[str, WordCounts] = field(default_factory=dict)
@@ -118,6 +122,7 @@ def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: 
     status_N, reason_N = table[STATUS].to_numpy(), np.asarray(reason_N, dtype=object)
     _check_reasons(table, status_N, reason_N)
     uid_N2, kept_N = parse_uids(table[UID]), reason_N == KEPT
+    pool_N = table[ALIGNMENT].is_valid().to_numpy() & (reason_N != DROPPED_ALIGNMENT)
     score_N = np.asarray(score_N, dtype=np.float64)
     ranked_N = ~np.isnan(score_N)
     chooser = Chooser(table, reason_N, score_N, hash_uids(uid_N2, seed))
@@ -127,8 +132,8 @@ def summarise(table: pa.Table, reason_N: np.ndarray, score_N: np.ndarray, seed: 
         lowest=_lowest({SCORE: score_N[ranked_N & kept_N]}),
         picks=_pick(chooser, status_N, kept_N, ranked_N),
     )
-    pairs = _summarise_pairs(table, reason_N, uid_N2, seed)
-    return merge(merge(counts, pairs), _summarise_phrases(table, kept_N, uid_N2, seed))
+    pairs = _summarise_pairs(table, kept_N, pool_N, uid_N2, seed)
+    return merge(merge(counts, pairs), _summarise_phrases(table, kept_N, pool_N, uid_N2, seed))
 
 
 def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) -> None:
@@ -141,17 +146,19 @@ def _check_reasons(table: pa.Table, status_N: np.ndarray, reason_N: np.ndarray) 
         )
 
 
-def _summarise_pairs(table: pa.Table, reason_N: np.ndarray, uid_N2: np.ndarray, seed: int) -> Summary:
+def _summarise_pairs(
+    table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
+) -> Summary:
     """Summarise what a pair has once: alignment, mean PAS, caption length, number of phrases."""
-    kept_N = reason_N == KEPT
     alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[MEAN_PAS])
-    passed_N = (reason_N != DROPPED_ALIGNMENT) & ~np.isnan(alignment_N)
     words_N = np.where(np.isnan(alignment_N), np.nan, _num_words(table))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
     both_N = ~np.isnan(alignment_N + pas_N)
-    columns = {ALIGNMENT: alignment_N[both_N], MEAN_PAS: pas_N[both_N], KEPT: kept_N[both_N]}
+    inside_N = both_N & pool_N
+    columns = {ALIGNMENT: alignment_N, MEAN_PAS: pas_N, KEPT: kept_N, POOL: pool_N}
+    columns = {name: column_N[both_N] for name, column_N in columns.items()}
     return Summary(
-        lowest=_lowest({ALIGNMENT: alignment_N[passed_N]}),
+        lowest=_lowest({ALIGNMENT: alignment_N[pool_N]}),
         histograms={
             **_by_side(ALIGNMENT, alignment_N, kept_N, FINE),
             **_by_side(MEAN_PAS, pas_N, kept_N, FINE),
@@ -159,11 +166,14 @@ def _summarise_pairs(table: pa.Table, reason_N: np.ndarray, uid_N2: np.ndarray, 
             **_by_side(PHRASES, phrases_N, kept_N, LENGTHS),
         },
         moments={MEAN_PAS: PairMoments.of(columns[ALIGNMENT], columns[MEAN_PAS])},
+        pool={MEAN_PAS: PairMoments.of(alignment_N[inside_N], pas_N[inside_N])},
         points={MEAN_PAS: Reservoir.of(NUM_POINTS, seed, uid_N2[both_N], columns)},
     )
 
 
-def _summarise_phrases(table: pa.Table, kept_N: np.ndarray, uid_N2: np.ndarray, seed: int) -> Summary:
+def _summarise_phrases(
+    table: pa.Table, kept_N: np.ndarray, pool_N: np.ndarray, uid_N2: np.ndarray, seed: int
+) -> Summary:
     """Summarise what every phrase has: kind, head noun, drop and displacement."""
     lists = table[PHRASES].combine_chunks()
     row_P, phrase_P = pc.list_parent_indices(lists).to_numpy(), lists.flatten()
@@ -175,10 +185,13 @@ def _summarise_phrases(table: pa.Table, kept_N: np.ndarray, uid_N2: np.ndarray, 
     side_P = np.where(kept_N[row_P], KEPT, DROPPED)
     valid_P = ~np.isnan(drop_P + displacement_P)
     kinds = {kind: valid_P & (kind_P == kind) for kind in KINDS}
-    columns = {DISPLACEMENT: displacement_P[valid_P], DROP: drop_P[valid_P]}
+    inside_P = valid_P & pool_N[row_P]
+    columns = {DISPLACEMENT: displacement_P, DROP: drop_P, POOL: pool_N[row_P]}
+    columns = {name: column_P[valid_P] for name, column_P in columns.items()}
     return Summary(
         histograms={(DROP, kind): Histogram.of(drop_P[at_P], *FINE) for kind, at_P in kinds.items()},
         moments={kind: PairMoments.of(displacement_P[at_P], drop_P[at_P]) for kind, at_P in kinds.items()},
+        pool={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
         points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
         kinds=Counter(zip(kind_P.tolist(), side_P.tolist(), strict=True))
         + Counter((kind, VALID) for kind in kind_P[valid_P])

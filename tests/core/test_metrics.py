@@ -96,6 +96,59 @@ def test_pair_moments_merge():
     assert PairMoments().merge(PairMoments()) == PairMoments.of([], [])
 
 
+def test_correlation_interval_by_hand_and_its_limits():
+    # r = 0.5 of 103 rows: z = 0.5493 -+ 0.1960.
+    low, high = metrics.correlation_interval(0.5, 103)
+    assert (low, high) == pytest.approx((math.tanh(0.549306 - 0.1959964), math.tanh(0.549306 + 0.1959964)))
+    ranks = metrics.correlation_interval(0.5, 103, ranks=True)
+    assert math.atanh(ranks[1]) - math.atanh(0.5) == pytest.approx(0.1959964 * 1.06**0.5)
+    for r, num_rows in ((1.0, 99), (-1.0, 99), (math.nan, 99), (0.2, 3)):
+        assert all(map(math.isnan, metrics.correlation_interval(r, num_rows)))
+
+
+def test_clusters_for_n_cover_where_rows_for_n_do_not():
+    """Clusters of 4 alike rows: with rows for n an interval is half as wide as it should be."""
+    rng, hits = np.random.default_rng(0), {50: 0, 200: 0}
+    for _ in range(1000):
+        x = rng.standard_normal(50)
+        y = 0.6 * x + 0.8 * rng.standard_normal(50)
+        r = metrics.pearson(np.repeat(x, 4), np.repeat(y, 4))
+        for num_rows in hits:
+            low, high = metrics.correlation_interval(r, num_rows)
+            hits[num_rows] += low <= 0.6 <= high
+    # 5 standard errors of 1000 trials at 95 % are 0.034.
+    assert abs(hits[50] / 1000 - 0.95) < 0.034 and hits[200] < 750
+
+
+def test_share_interval_against_published_values():
+    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20.
+    assert [round(x, 4) for x in metrics.share_interval(81, 263)] == [0.2553, 0.3662]
+    assert [round(x, 4) for x in metrics.share_interval(15, 148)] == [0.0624, 0.1605]
+    assert [round(x, 4) for x in metrics.share_interval(0, 20)] == [0.0, 0.1611]
+    assert metrics.share_interval(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_marked", "num_drawn"), [(9, 4, 5), (8, 7, 6), (6, 0, 3), (5, 5, 5)]
+)
+def test_drawn_interval_equals_every_draw(num_rows, num_marked, num_drawn):
+    draws = itertools.combinations(range(num_rows), num_drawn)
+    counts = sorted(sum(row < num_marked for row in draw) for draw in draws)
+    mean, low, high = metrics.drawn_interval(num_rows, num_marked, num_drawn)
+    assert mean == pytest.approx(np.mean(counts))
+    assert low == min(c for c in counts if sum(d <= c for d in counts) >= 0.025 * len(counts))
+    assert high == min(c for c in counts if sum(d <= c for d in counts) >= 0.975 * len(counts))
+
+
+def test_drawn_interval_of_thousands_is_near_the_normal():
+    mean, low, high = metrics.drawn_interval(3000, 400, 1500)
+    deviation = (1500 * (400 / 3000) * (2600 / 3000) * (1500 / 2999)) ** 0.5
+    assert mean == 200 and high - low == pytest.approx(2 * 1.96 * deviation, abs=1)
+    assert metrics.drawn_interval(0, 0, 0) == (0, 0, 0)
+    with pytest.raises(ValueError, match="num_drawn=4: must be between 0 and num_rows=3"):
+        metrics.drawn_interval(3, 1, 4)
+
+
 def test_log_odds_equal_the_written_formula():
     kept, dropped = np.array([30, 5, 1, 0]), np.array([10, 20, 0, 7])
     lean, z = metrics.log_odds(kept, dropped, prior_words=50)

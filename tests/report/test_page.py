@@ -129,9 +129,12 @@ def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
 def test_tables_say_what_the_summary_holds(summary, page):
     statuses = {row[0]: int(row[2]) for row in section(page, "Rows by status").all("table")[0].rows()}
     assert statuses == dict(summary.statuses)
-    correlations = section(page, "What PAS is not").all("table")[0].rows()
-    pearson = summary.moments["mean_pas"].pearson
-    assert correlations[0][2:4] == ["390", f"{pearson:z.3f}".replace("-", "\u2212")]
+    inside, whole, *_ = section(page, "What PAS is not").all("table")[0].rows()
+    for row, moments in ((inside, summary.pool["mean_pas"]), (whole, summary.moments["mean_pas"])):
+        told = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
+        assert row[2] == str(moments.count) and row[3].startswith(told)
+    assert (inside[1], inside[2], inside[6:]) == ("pairs inside the pool", "273", ["0.084", "0.088"])
+    assert (whole[1], whole[2], whole[6:]) == ("all pairs", "390", ["\u2013", "\u2013"])
     kinds = {row[0]: row[1:4] for row in section(page, "Phrases").all("table")[0].rows()}
     for kind, counts in kinds.items():
         kept, dropped = summary.kinds[kind, "kept"], summary.kinds[kind, "dropped"]
@@ -176,6 +179,37 @@ def test_warnings_stand_first_and_only_when_due(summary):
     assert "52.0 %" in texts[1]
     assert f"{summary.num_bad} of {summary.rows} rows" in texts[2]
     assert f"{int(0.69 * summary.num_aligned)} of {summary.num_aligned}" in texts[3]
+
+
+def plant_displacement(slope: float) -> Summary:
+    """Give every phrase a displacement that its drop follows with ``slope`` and as much noise."""
+    table = make_table(["A dog with a ball in a big river"] * 400, bad_every=0)
+    rng, rows = np.random.default_rng(7), table.to_pylist()
+    for phrase in (phrase for row in rows for phrase in row["phrases"] if phrase["drop"] is not None):
+        phrase["displacement"] = 0.2 + slope * phrase["drop"] + float(rng.normal(0, 0.022))
+    table = pa.Table.from_pylist(rows, table.schema)
+    return summarise(table, *choose(table), seed=5)
+
+
+@pytest.mark.parametrize(("slope", "warns"), [(1.0, True), (0.0, False), (-1.0, False), (0.38, False)])
+def test_displacement_that_drives_drops_is_warned_of(slope, warns):
+    """r = slope / sqrt(slope^2 + 1): 0.71, 0, -0.71 and 0.36, whose interval holds 0.3."""
+    planted = plant_displacement(slope)
+    told = find_warnings(planted, run_json())
+    assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
+    assert [text.partition(":")[0] for text in told] == ["Displacement drives drops"] * warns
+    assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in told)
+
+
+@pytest.mark.parametrize("rule", ["random", "full", "align_only"])
+def test_a_rule_of_one_gate_has_no_pool(summary, rule):
+    """Its pairs are shown all together, and the paper's figures, which are of a pool, not beside them."""
+    config = to_dict(CurateConfig(select=SelectConfig(rule=rule)))
+    part = section(render_tree(summary, run_json(config=config)), "What PAS is not")
+    rows = part.all("table")[0].rows()
+    assert f"Rule {rule} has no pool" in part.text
+    assert [row[1] for row in rows] == ["all pairs, no pool", "all phrases, no pool"]
+    assert rows[0][2] == "390" and {value for row in rows for value in row[6:]} == {"\u2013"}
 
 
 def test_rules_without_a_threshold_say_so(summary):

@@ -15,6 +15,7 @@ from raycomp.report.summary import (
     DROPPED,
     NUM_NEAREST,
     NUM_POINTS,
+    POOL,
     SUPPORTED,
     VALID,
     WORDS,
@@ -92,6 +93,21 @@ def test_correlations_are_those_of_the_columns(corpus, whole):
     )
 
 
+def test_the_pool_is_what_no_gate_by_alignment_dropped(corpus, whole):
+    table, reason, _ = corpus
+    rows = [r for r, why in zip(table.to_pylist(), reason, strict=True) if why != "below_alignment_gate"]
+    pairs = [(r["alignment"], r["mean_pas"]) for r in rows if r["mean_pas"] is not None]
+    phrases = [p for r in rows for p in r["phrases"] or () if p["drop"] is not None]
+    phrases = [(p["displacement"], p["drop"]) for p in phrases]
+    for name, known in ((MEAN_PAS, pairs), (DROP, phrases)):
+        assert 2 < whole.pool[name].count == len(known)
+        assert whole.pool[name].pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
+    drawn = whole.points[MEAN_PAS].columns
+    inside = set(zip(drawn[ALIGNMENT][drawn[POOL]], drawn[MEAN_PAS][drawn[POOL]], strict=True))
+    assert inside == {(np.float64(a), np.float64(p)) for a, p in pairs}
+    assert whole.points[DROP].columns[POOL].sum() < len(whole.points[DROP].columns[POOL])
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
 def test_parts_merged_in_any_order_equal_the_whole(corpus, whole, order):
     pieces = parts(corpus, [1, 77, 250])
@@ -100,9 +116,10 @@ def test_parts_merged_in_any_order_equal_the_whole(corpus, whole, order):
         merged = merge(merged, pieces[i])
     for name in ("statuses", "reasons", "lowest", "histograms", "kinds", "heads", "picks"):
         assert getattr(merged, name) == getattr(whole, name), name
-    for name, moments in whole.moments.items():
-        assert merged.moments[name].count == moments.count
-        assert merged.moments[name].pearson == pytest.approx(moments.pearson, abs=1e-12)
+    for part in ("moments", "pool"):
+        for name, moments in getattr(whole, part).items():
+            assert getattr(merged, part)[name].count == moments.count
+            assert getattr(merged, part)[name].pearson == pytest.approx(moments.pearson, abs=1e-12)
     for name, points in whole.points.items():
         for column, values in points.columns.items():
             np.testing.assert_array_equal(merged.points[name].columns[column], values)
