@@ -10,25 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from raycomp.cluster.curate import curate
+from raycomp.cluster.planted import FAULT, make_tables
 from raycomp.cluster.progress import Progress
 from raycomp.config import AlignConfig, AttributeConfig, CurateConfig, ScorerConfig, WavesConfig
 from raycomp.loops.little_world import TrainedScorer, World, make_world, train_scorer
 from raycomp.loops.train import TrainConfig
-from raycomp.report.markup import Interval, Table
-from raycomp.schema import ALIGNMENT, MEAN_PAS
-from raycomp.shards.scores import read_columns
-from raycomp.worlds.fault_table import FaultRow, fault_table
-
-FAULT = "fault"
-_NOTE = (
-    "Faults were planted in known pairs. AUC is the chance that a pair without a fault scores above one with "
-    "this fault (0.5 finds nothing), on the same rows for both scores; every aligned pair was attributed. "
-    "95 % intervals after DeLong."
-)
 
 
 def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -53,9 +40,8 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
         f"{trained.num_held_out:,} unseen pairs {trained.image_to_text:.3f} image to text, "
         f"{trained.text_to_image:.3f} text to image ({_spent(started)})"
     )
-    run = curate(
-        make_config(world, trained), f"{out}/curated", say, lambda scores: [make_fault_table(scores)]
-    )
+    config = make_config(world, trained)
+    run = curate(config, f"{out}/curated", say, lambda scores: make_tables(scores, config))
     say(f"demo done ({_spent(started)}); open {out}/curated/report.html")
     return run
 
@@ -90,23 +76,3 @@ def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
         # A planted share of the images is corrupt.
         max_bad_fraction=0.2,
     )
-
-
-def make_fault_table(scores: list[str]) -> Table:
-    """Return how well each score finds each planted fault."""
-    table = pa.concat_tables([read_columns(uri, [FAULT, ALIGNMENT, MEAN_PAS]) for uri in scores])
-    alignment_N, pas_N = (
-        table[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in (ALIGNMENT, MEAN_PAS)
-    )
-    faults = ["none" if fault is None else fault for fault in table[FAULT].to_pylist()]
-    rows = [_tell(row) for row in fault_table(faults, alignment_N, pas_N)]
-    columns = ("Planted fault", "planted", "scored", "AUC by alignment", "AUC by mean PAS")
-    return Table("How well each score finds the planted faults", columns, rows, _NOTE)
-
-
-def _tell(row: FaultRow) -> tuple[Any, ...]:
-    by_alignment, by_pas = (
-        None if np.isnan(found.auc) else Interval(found.auc, *found.interval)
-        for found in (row.alignment, row.mean_pas)
-    )
-    return row.fault.replace("_", " "), row.num_planted, row.num_scored, by_alignment, by_pas

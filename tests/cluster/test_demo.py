@@ -20,7 +20,9 @@ def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch, ray_cluster):
     run = demo.demo(str(tmp_path), say=heard.append)
     assert run["funnel"]["read"] == 140 and run["funnel"]["dropped"]["corrupt_image"] > 0
     page = (tmp_path / "curated/report.html").read_text()
-    assert "How well each score finds the planted faults" in page and "wrong relation" in page
+    for table in ("How well each score finds", "What each rule keeps of", "What the scores favour among"):
+        assert table in page
+    assert "wrong relation" in page and "3 things" in page
     scores = pq.read_table(tmp_path / "curated/scores")
     assert len(set(scores["fault"].to_pylist())) == 7
     assert scores["mean_pas"].null_count == run["funnel"]["dropped"]["corrupt_image"]
