@@ -46,6 +46,7 @@ LINKED_MEMBER = "linked_member"
 AMBIGUOUS_KEY = "ambiguous_key"
 NO_PHRASE = "no_phrase"
 NO_VALID_NONCE = "no_valid_nonce"
+NO_SEEN_PHRASE = "no_seen_phrase"
 DUPLICATE_UID = "duplicate_uid"
 UID_CONFLICT = "uid_conflict"
 TRUNCATED_SHARD = "truncated_shard"
@@ -66,6 +67,7 @@ STATUSES = {
     AMBIGUOUS_KEY: "file names with dots before the extension: the key ends at the first dot, so no image",
     NO_PHRASE: "aligned, but the parser found no phrase in the caption",
     NO_VALID_NONCE: "aligned, with phrases, but none of them has a valid nonce",
+    NO_SEEN_PHRASE: "aligned, but no phrase with a valid nonce has a target that a picture can show",
     DUPLICATE_UID: "an earlier sample has this uid, image and caption; outside the corpus",
     UID_CONFLICT: "another image or caption before it has this uid; outside the corpus. Name the inputs "
     "(a=...::b=...) where they were first curated",
@@ -85,14 +87,16 @@ NEGATIVE_STATUSES = {
 # Rows of these statuses stand for a shard, not for a sample.
 SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
 # Rows of these statuses have an alignment.
-ALIGNED_STATUSES = (OK, NO_PHRASE, NO_VALID_NONCE)
+ALIGNED_STATUSES = (OK, NO_PHRASE, NO_VALID_NONCE, NO_SEEN_PHRASE)
 
 # Phrase kinds (Go et al., arXiv 2605.22651, section 5.2).
 OBJECT = "object"
 RELATION = "relation"
 PREDICATE = "predicate"
 KINDS = (OBJECT, RELATION, PREDICATE)
+# Classes of their targets: nouns, and of these the ones that no picture can show ("day", "view").
 HEAD = "head"
+UNSEEN = "unseen"
 
 # Operators on captions (token-aware causal lens on CLIP, Algorithm 1), and the third kind that they act on.
 SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
@@ -191,8 +195,8 @@ ATTRIBUTED_SCHEMA = pa.schema(
 def scores_schema(aligned: pa.Schema) -> pa.Schema:
     """Return the schema of a ``scores/`` file: the aligned columns, mean PAS and phrases after alignment.
 
-    ``phrases`` and ``mean_pas`` are null on rows that were not attributed, ``mean_pas`` also where no phrase
-    has a valid nonce.
+    ``phrases`` and ``mean_pas`` are null on rows that were not attributed. ``mean_pas`` is over the phrases
+    of class HEAD, null where none of them has a valid nonce.
     """
     at = aligned.get_field_index(ALIGNMENT) + 1
     added = [ATTRIBUTED_SCHEMA.field(MEAN_PAS), ATTRIBUTED_SCHEMA.field(PHRASES)]

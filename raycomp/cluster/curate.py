@@ -24,7 +24,7 @@ from raycomp.config import (
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
-from raycomp.models.parser import load_parser
+from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
 from raycomp.report.markup import Table
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
@@ -38,6 +38,7 @@ SELECT_DIALS = (
     "align.keep",
     "attribute.keep",
     "attribute.aggregate",
+    "attribute.unseen",
     "select.",
     "materialize",
     "seed",
@@ -203,6 +204,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
         "shards": len(shards),
         "scorer": fingerprint_scorer(config.scorer),
         "parser": load_parser(config.parser.name).fingerprint,
+        "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
         "nonces": digest([[*key, *words] for key, words in load_nonce_pools().items()]),
     }
 

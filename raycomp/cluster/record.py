@@ -19,7 +19,7 @@ from raycomp.config import CurateConfig, NegativesConfig, to_dict
 from raycomp.core.metrics import auc
 from raycomp.loops.select import describe_shortage
 from raycomp.report.negatives import Tally
-from raycomp.schema import KEPT, NO_PHRASE, OK
+from raycomp.schema import KEPT, NO_PHRASE, NO_SEEN_PHRASE, OK
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import RUN
 from raycomp.shards.runs import bound_dials, read_run
@@ -238,7 +238,7 @@ def describe_coverage(stats: Stats) -> dict[str, Any]:
 
     ``of_captions`` compares with the paper's 99.79 %.
     """
-    captions, covered = stats.statuses.total(), stats.statuses[OK]
+    captions, covered = stats.statuses.total(), stats.statuses[OK] + stats.statuses[NO_SEEN_PHRASE]
     with_phrase = captions - stats.statuses[NO_PHRASE]
     return {
         "captions": captions,

@@ -88,6 +88,9 @@ class AttributeConfig:
     """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
     nonces: int = 1
     """Counterfactuals per phrase, 1 to 16."""
+    unseen: bool = False
+    """Whether phrases count whose target no picture can show ("background", "day", "view"). They have drops
+    either way, so ``select`` may change it; the column mean_pas is always without them."""
 
     def __post_init__(self) -> None:
         check(0 <= self.keep <= 1, "attribute.keep", self.keep, "between 0 and 1")

@@ -61,10 +61,11 @@ def _percent(share: float) -> str:
     return f"{(100 * Decimal(str(share))).normalize():f}"
 
 
-def name_ranking(name: str, aggregate: str) -> str:
+def name_ranking(name: str, aggregate: str, unseen: bool = False) -> str:
     """Return what a rule's last gate ranks by, as a reader says it."""
     rule = find_rule(name)
     pas = {"fraction_supported": "supported share"}.get(aggregate, f"{aggregate} PAS")
+    pas += " with unseen targets" if unseen else ""
     words = {
         PAS: pas,
         MINUS_PAS: f"minus {pas}",

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from raycomp.core.lexicon import ABSTRACT, CROWD, VERB, Entry, Lexicon
-from raycomp.core.phrases import NOUN_TAGS, Labels, Token, find_labels, find_phrases
+from raycomp.core.lexicon import ABSTRACT, CROWD, FIXED, VERB, Entry, Lexicon
+from raycomp.core.phrases import NOUN_TAGS, Labels, find_labels, find_phrases
+from raycomp.core.spelled import Token, find_long_prepositions, find_longest, join_words
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
 # Words that stand before a noun and describe nothing one sees.
@@ -16,8 +17,6 @@ SHADES = frozenset("dark light bright pale deep".split())
 MODIFIERS = ("JJ", "JJR", "JJS", "VBN", "VBG", "CD")
 # Between a preposition and the noun it leads to.
 LEADING = ("DT", "PDT", "PRP$", "POS", "RB", "CC", ",", "HYPH", "NN", "NNS", "NNP", "NNPS", *MODIFIERS)
-LONGEST = 6
-"""Tokens that one entry of the lexicon may span; a hyphen is a token."""
 
 
 class Concept(NamedTuple):
@@ -68,10 +67,10 @@ def parse_concepts(
 def find_concepts(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Concept]:
     """Return the concepts of one parsed caption, sorted, without overlap.
 
-    Objects are the heads of noun phrases with their compounds, but not nouns that show nothing ("day", the
-    "group" of people). Attributes stand before their noun or behind "is"; those of such a noun have no owner.
-    Relations are prepositions of the lexicon and verbs with a direct object. ``labels`` as in
-    ``find_phrases``.
+    Objects are the heads of noun phrases with their compounds, but not nouns that nothing can stand for
+    ("day", "shadow", the "team" of dogs). Attributes stand before their noun or behind "is"; those of such a
+    noun have no owner. Relations are prepositions of the lexicon and verbs with a direct object, but not what
+    no picture can show ("because of"). ``labels`` as in ``find_phrases``.
     """
     return _Reader(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).read()
 
@@ -102,7 +101,7 @@ class _Reader:
         self.prepositions = self._find_prepositions()
         taken = {i for first, (last, _) in self.prepositions.items() for i in range(first, last + 1)}
         starts = {token.start: place for place, token in enumerate(tokens)}
-        targets = [starts[phrase.target_start] for phrase in find_phrases(tokens, labels)]
+        targets = [starts[phrase.target_start] for phrase in find_phrases(tokens, lexicon, labels)]
         self.nouns = {target: self._read_noun(target) for target in targets if target not in taken}
         self.objects = {noun.last: noun for noun in self.nouns.values() if self._is_object(noun)}
 
@@ -131,27 +130,15 @@ class _Reader:
             sides=(sides[0], sides[1]) if len(sides) == 2 else None,
         )
 
-    def _text(self, first: int, last: int) -> str:
-        """Return the words of tokens [first, last], with a space where the caption has one."""
-        parts = [self.words[first]]
-        for place in range(first + 1, last + 1):
-            gap = " " if self.tokens[place].start > self.tokens[place - 1].end else ""
-            parts.append(gap + self.words[place])
-        return "".join(parts)
-
     def _find_prepositions(self) -> dict[int, tuple[int, Entry]]:
         """Map the first position of every preposition of the lexicon to its last one and its entry."""
-        found: dict[int, tuple[int, Entry]] = {}
-        first = 0
-        while first < len(self.tokens):
-            for last in range(min(len(self.tokens), first + LONGEST) - 1, first - 1, -1):
-                entry = self.lexicon.find(self._text(first, last), RELATION)
-                if entry and entry.category != VERB and (last > first or self._leads(first)):
-                    found[first] = last, entry
-                    first = last
-                    break
-            first += 1
-        return found
+        found = find_long_prepositions(self.words, self.lexicon)
+        taken = {place for first, (last, _) in found.items() for place in range(first, last + 1)}
+        for place, word in enumerate(self.words):
+            entry = self.lexicon.find(word, RELATION) if place not in taken else None
+            if entry and entry.category != VERB and self._leads(place):
+                found[place] = place, entry
+        return dict(sorted(found.items()))
 
     def _leads(self, place: int) -> bool:
         """Tell whether a single word is used as a preposition: "inside a car", not "goes inside"."""
@@ -160,11 +147,11 @@ class _Reader:
 
     def _read_noun(self, target: int) -> _Found:
         """Return the noun at ``target`` with its compound, as far as the lexicon or the tree shows one."""
-        for first in range(max(0, target - LONGEST + 1), target + 1):
-            if entry := self.lexicon.find(self._text(first, target), OBJECT):
-                if first == target:
-                    first = self._first_of_compound(target)
-                return self._object(first, target, entry.word, entry.category)
+        if found := find_longest(self.tokens, target, OBJECT, self.lexicon):
+            first, entry = found
+            if first == target:
+                first = self._first_of_compound(target)
+            return self._object(first, target, entry.word, entry.category)
         first = self._first_of_compound(target)
         return self._object(first, target, self.lexicon.singular(self.words[target]), "")
 
@@ -179,7 +166,7 @@ class _Reader:
         elif self.lexicon.plural(word) == word and not self.lexicon.is_plural(word):
             is_plural = is_tagged and not self._is_counted_once(first)
         else:
-            is_plural = self.lexicon.is_plural(self._text(first, last))
+            is_plural = self.lexicon.is_plural(join_words(self.tokens, first, last))
         return _Found(first, last, OBJECT, word, category, is_plural)
 
     def _is_counted_once(self, first: int) -> bool:
@@ -206,7 +193,7 @@ class _Reader:
     def _is_object(self, noun: _Found) -> bool:
         behind = self.words[noun.last + 1 : noun.last + 2]
         if noun.category:
-            return noun.category != ABSTRACT and not (noun.category == CROWD and behind == ["of"])
+            return noun.category not in (ABSTRACT, FIXED) and (noun.category, behind) != (CROWD, ["of"])
         return not self.lexicon.find(self.words[noun.last], ATTRIBUTE)
 
     def _modifiers(self) -> Iterator[_Found]:
@@ -236,11 +223,11 @@ class _Reader:
         """Return the attribute that ends at ``last``, the longest that the lexicon knows."""
         if self.words[last] in NO_ATTRIBUTES or last in self.objects:
             return None
-        for first in range(max(0, last - LONGEST + 1), last + 1):
-            if entry := self.lexicon.find(self._text(first, last), ATTRIBUTE):
-                if entry.category == "colour" and first and self.words[first - 1] in SHADES:
-                    first -= 1
-                return _Found(first, last, ATTRIBUTE, entry.word, entry.category, owner=owner)
+        if found := find_longest(self.tokens, last, ATTRIBUTE, self.lexicon):
+            first, entry = found
+            if entry.category == "colour" and first and self.words[first - 1] in SHADES:
+                first -= 1
+            return _Found(first, last, ATTRIBUTE, entry.word, entry.category, owner=owner)
         token = self.tokens[last]
         if token.tag not in MODIFIERS or token.tag == "CD" or not self.words[last].isalpha():
             return None
@@ -262,7 +249,7 @@ class _Reader:
 
     def _spatial_relations(self) -> Iterator[_Found]:
         for first, (last, entry) in self.prepositions.items():
-            right = self._object_behind(last)
+            right = self._object_behind(last) if entry.category != ABSTRACT else None
             if right is None:
                 continue
             left = self._find_left(self.tokens[right].head, first, right)

@@ -5,6 +5,7 @@ A row of the lexicon is one synonym set: its first word names it. Rows of one ca
 a row of the same category with the parent "dog").
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -14,7 +15,10 @@ from raycomp.core.nonce import is_plural
 from raycomp.schema import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
 
 ABSTRACT = "abstract"
-"""Category of nouns that no operator acts on: "day", "group", "front"."""
+"""Category of words that no picture can show, so no operator acts on them: times ("day"), notions ("idea"),
+measures ("lot"), places in the frame ("background"), the picture itself ("view"); "because of"."""
+FIXED = "fixed"
+"""Category of nouns that a picture can show, but no operator acts on: "group", "shadow", "race"."""
 CROWD = "crowd"
 """Category of nouns that show nothing of their own before "of": "a team of dogs"."""
 VERB = "verb"
@@ -114,6 +118,27 @@ class Lexicon:
                 verbs |= {self.inflect(word, tag): word for tag in ("VBZ", "VBG", "VBD", "VBN")}
         return {OBJECT: nouns, RELATION: verbs, ATTRIBUTE: {}}
 
+    @cached_property
+    def long_prepositions(self) -> dict[str, tuple[tuple[tuple[str, ...], Entry], ...]]:
+        """Map a first word to the prepositions of several words that begin with it, the longest first.
+
+        Each has its words as a tokenizer parts them: a hyphen is a word.
+        """
+        found: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
+        for text, entry in self._entries[RELATION].items():
+            words = tuple(re.findall(r"[^\s-]+|-", text))
+            if len(words) > 1 and entry.category != VERB:
+                found.setdefault(words[0], []).append((words, entry))
+        return {
+            first: tuple(sorted(several, key=lambda one: -len(one[0]))) for first, several in found.items()
+        }
+
+    @cached_property
+    def abstract_ends(self) -> frozenset[str]:
+        """The last words, in any number, of the nouns that no picture can show: few nouns end so."""
+        nouns = [word for word, entry in self._entries[OBJECT].items() if entry.category == ABSTRACT]
+        return frozenset(re.split("[ -]", form)[-1] for word in nouns for form in (word, self.plural(word)))
+
     def find(self, text: str, kind: str | None = None) -> Entry | None:
         """Return what the lexicon has for ``text``, in any case, number or tense; of a kind, or the first.
 
@@ -147,7 +172,7 @@ class Lexicon:
             row = self.row(entry)
             if row.instead:
                 found = row.instead
-            elif entry.kind == RELATION or entry.category == ABSTRACT:
+            elif entry.kind == RELATION or entry.category in (ABSTRACT, FIXED):
                 found = ()
             else:
                 others = self._by_category[entry.kind, entry.category]

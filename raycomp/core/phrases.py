@@ -11,10 +11,15 @@ overlap, with one nominal target token each, and name no rules. These are ours:
 - Small parsers take nouns for verbs and part compounds. So a noun with a subject but no copula ("a dog
   [runs]" tagged as a noun) or bare in the place of a clause ("people [fishing]") is a verb, and of nouns side
   by side ("swim [trunks]") only the last is a target, wherever the tree hangs them.
-- relation: the target has a preposition, and the span begins with it ("in front of a computer": "front"
-  is no target, see ``PREPOSITIONS``). predicate: the target is the direct object of a verb, and the span
-  begins with that verb. Where another target stands between, the phrase is cut and is an object. object:
-  all the rest, so also the second conjunct of "in shorts and boots".
+- A noun of a preposition of several words is no target ("in front of a computer", "to the left of a cat");
+  which those are the lexicon says. Without "of" it is one: "a dog on the [left]".
+- relation: the target has a preposition, and the span begins with it. predicate: the target is the direct
+  object of a verb, and the span begins with that verb. Where another target stands between, the phrase is cut
+  and is an object. object: all the rest, so also the second conjunct of "in shorts and boots".
+
+The class of a target is UNSEEN where the lexicon files its noun under those that no picture can show. The
+head decides: of "a parking [area]" only the target gives way to a nonce, and "parking" stays. All others are
+HEAD, those too that the lexicon does not know.
 
 Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines), told apart
 by their labels. Tags are the Penn Treebank's in both.
@@ -25,7 +30,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION
+from raycomp.core.lexicon import ABSTRACT, Lexicon
+from raycomp.core.spelled import Token, find_long_prepositions, find_longest
+from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
 NOUN_TAGS = ("NN", "NNS", "NNP", "NNPS")
 PRONOUNS = {
@@ -45,27 +52,9 @@ PRONOUNS = {
         "themselves",
     ),
 }
-# Prepositions of several words. A noun among them is no target; the last word is what the parser attaches.
-PREPOSITIONS = {
-    *(("in", noun, "of") for noun in ("front", "back", "spite", "place", "case", "favor", "terms", "lieu")),
-    *(("on", noun, "of") for noun in ("top", "behalf", "account")),
-    *((word, "of") for word in ("out", "because", "instead", "ahead", "inside", "outside", "off")),
-    *((word, "to") for word in ("next", "close", "due", "according", "opposite", "adjacent", "thanks")),
-}
 WORD = re.compile(r"\w+(?:['\u2019&/-]\w+)*\.?|(?:\w\.)+\w?")
 MARKS = {":", ";", ".", "?", "!"}
 LATIN = re.compile(r"[A-Za-z]")
-
-
-class Token(NamedTuple):
-    """One token: its text, characters [start, end) of the caption, PTB tag, label, position of its head."""
-
-    text: str
-    start: int
-    end: int
-    tag: str
-    dep: str
-    head: int
 
 
 class Phrase(NamedTuple):
@@ -139,35 +128,29 @@ def find_labels(labels: Sequence[str]) -> Labels:
     return CLEAR_NLP if len(CLEAR_NLP.telling & {*labels}) > len(UD.telling & {*labels}) else UD
 
 
-def find_phrases(tokens: Sequence[Token], labels: Labels | None = None) -> list[Phrase]:
+def find_phrases(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
     """Return the phrases of one caption, sorted and without overlap.
 
     ``labels`` is UD or CLEAR_NLP; by default what the caption's own labels say. A root is its own head.
     """
-    return _Tree(tokens, labels or find_labels([token.dep for token in tokens])).phrases()
+    return _Tree(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).phrases()
 
 
 class _Tree:
     """A parsed caption with what several rules ask for."""
 
-    def __init__(self, tokens: Sequence[Token], labels: Labels):
+    def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
         self.tokens = tokens
+        self.lexicon = lexicon
         self.labels = labels
         self.words = [token.text.lower() for token in tokens]
         self.children: list[list[int]] = [[] for _ in tokens]
         for place, token in enumerate(tokens):
             if token.head != place:
                 self.children[token.head].append(place)
-        self.long_prepositions = self._find_long_prepositions()
-
-    def _find_long_prepositions(self) -> dict[int, int]:
-        """Map the last position of every preposition of several words to its first."""
-        found = {}
-        for last, word in enumerate(self.words):
-            for first in range(max(0, last - 2), last) if word in ("of", "to") else ():
-                if tuple(self.words[first : last + 1]) in PREPOSITIONS:
-                    found[last] = first
-        return found
+        spans = find_long_prepositions(self.words, lexicon)
+        # By the last word, which is what the parser attaches.
+        self.long_prepositions = {last: first for first, (last, _) in spans.items()}
 
     def phrases(self) -> list[Phrase]:
         """Return the phrases; each one takes what it may of the words behind the one before it."""
@@ -178,9 +161,17 @@ class _Tree:
             kind, start = self._begin(heads, target, first_free)
             end = self._end(heads[-1], target, groups)
             place, last = self.tokens[target], self.tokens[end]
-            found.append(Phrase(self.tokens[start].start, last.end, kind, place.start, place.end, HEAD))
+            first = self.tokens[start]
+            found.append(Phrase(first.start, last.end, kind, place.start, place.end, self._class_of(target)))
             first_free = end + 1
         return found
+
+    def _class_of(self, target: int) -> str:
+        """Return HEAD, or UNSEEN where no picture can show the longest noun of the lexicon that ends here."""
+        if self.words[target] not in self.lexicon.abstract_ends:
+            return HEAD
+        found = find_longest(self.tokens, target, OBJECT, self.lexicon)
+        return UNSEEN if found and found[1].category == ABSTRACT else HEAD
 
     def _group_heads(self) -> dict[int, list[int]]:
         """Map every target, in order, to the nouns that stand for it in the tree: several if side by side."""

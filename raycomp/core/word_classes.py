@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from raycomp.core.phrases import NOUN_TAGS, PREPOSITIONS, Token
+from raycomp.core.phrases import NOUN_TAGS, Token
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
 WORD = re.compile(r"[^\W_]+")
@@ -24,6 +24,14 @@ PLACES = frozenset("top bottom left right side sides back front middle center ce
 PRONOUNS = frozenset(
     "he she it they him them himself herself itself themselves i you we me us one ones".split()
 )
+# Relations of several words beside those with a noun of place. No lexicon is asked: it writes negatives, and
+# its own words must not judge them.
+LINKS = {
+    *(("in", noun, "of") for noun in ("spite", "place", "case", "favor", "terms", "lieu")),
+    *(("on", noun, "of") for noun in ("behalf", "account")),
+    *((word, "of") for word in ("out", "because", "instead", "ahead", "inside", "outside", "off")),
+    *((word, "to") for word in ("next", "close", "due", "according", "opposite", "adjacent", "thanks")),
+}
 RECIPROCAL = (("side", "by", "side"), ("each", "other"), ("one", "another"))
 IRREGULAR = {
     form: base
@@ -161,7 +169,7 @@ def _classify_word(word: str, tag: str, is_named: bool, is_before_noun: bool) ->
 def _is_long_link(words: tuple[str, ...]) -> bool:
     """Tell whether words without articles are a relation together: "in front of", "on left of"."""
     return (
-        words in PREPOSITIONS
+        words in LINKS
         or words in RECIPROCAL
         or (
             len(words) == 3

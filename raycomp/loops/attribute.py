@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, ScorerConfig
@@ -34,12 +35,14 @@ from raycomp.schema import (
     IMAGE_EMBEDDING,
     MEAN_PAS,
     NO_PHRASE,
+    NO_SEEN_PHRASE,
     NO_VALID_NONCE,
     OK,
     PHRASE_TYPE,
     PHRASES,
     STATUS,
     UID,
+    UNSEEN,
 )
 
 
@@ -104,7 +107,8 @@ def _replace(caption: str, phrase: Any, nonce: str) -> str:
 def _status(phrases: list[dict[str, Any]]) -> str:
     if not phrases:
         return NO_PHRASE
-    return OK if any(phrase["nonces"] for phrase in phrases) else NO_VALID_NONCE
+    classes = {phrase["target_class"] for phrase in phrases if phrase["nonces"]}
+    return NO_VALID_NONCE if not classes else NO_SEEN_PHRASE if classes == {UNSEEN} else OK
 
 
 class Attribute:
@@ -136,7 +140,11 @@ class Attribute:
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
-    """Return the phrases with drops and displacements written in, and mean PAS (Eq. 5, mu)."""
+    """Return the phrases with drops and displacements written in, and mean PAS (Eq. 5, mu).
+
+    The mean is over the phrases whose target a picture can show, whatever ``attribute.unseen`` says, which
+    acts at selection.
+    """
     flat = dict(zip(PHRASE_TYPE.names, phrases.flatten().flatten(), strict=True))
     offset_T = _offsets(flat["nonces"])
     drop_P = aggregate_drops(drop_T, offset_T, "mean")
@@ -146,7 +154,8 @@ def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray)
     flat["displacement"] = pa.array(displacement_P, mask=np.isnan(displacement_P))
     filled = pa.StructArray.from_arrays(list(flat.values()), fields=list(PHRASE_TYPE))
     offset_P = _offsets(phrases)
-    mean_N = aggregate_drops(drop_P, offset_P, "mean")
+    unseen_P = pc.equal(flat["target_class"], UNSEEN).to_numpy(zero_copy_only=False)
+    mean_N = aggregate_drops(np.where(unseen_P, np.float32(np.nan), drop_P), offset_P, "mean")
     return {
         PHRASES: pa.ListArray.from_arrays(pa.array(offset_P), filled),
         MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),

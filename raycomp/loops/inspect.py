@@ -15,6 +15,7 @@ from raycomp.schema import (
     ALIGNED_STATUSES,
     ALIGNMENT,
     CAPTION,
+    DROPPED_UNSCORED,
     IMAGE_EMBEDDING,
     KEPT,
     PHRASES,
@@ -23,6 +24,7 @@ from raycomp.schema import (
     STATUS,
     STATUSES,
     UID,
+    UNSEEN,
 )
 from raycomp.shards.runs import list_scores, read_finished
 from raycomp.shards.scores import read_columns
@@ -84,13 +86,16 @@ def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
-    if reason in STATUSES:
-        lines[-1] += f" ({STATUSES[reason]})"
+    why = row[STATUS] if reason == DROPPED_UNSCORED else reason
+    if why in STATUSES:
+        lines[-1] += f" ({STATUSES[why]})"
     return lines
 
 
 def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     lines = [f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"]
+    if phrase["target_class"] == UNSEEN:
+        lines[0] += ", which no picture can show"
     if not phrase["nonces"]:
         return [lines[0] + ", no valid nonce"]
     for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
@@ -101,13 +106,13 @@ def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
 
 def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
     """``score`` is what the last gate ranked the row by, NaN where it did not."""
-    name, how = config.select.rule, config.attribute.aggregate
+    name = config.select.rule
     rule = find_rule(name)
     first = score if rule.gate_1 == DRAW else row[ALIGNMENT]
     lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
     lines.append(f"gate 1: {rule.gate_1} {_number(first)} against {_tell_threshold(gates.align)}")
     if gates.attribute is not None:
-        ranking = name_ranking(name, how)
+        ranking = name_ranking(name, config.attribute.aggregate, config.attribute.unseen)
         lines.append(f"gate 2: {ranking} {_number(score)} against {_tell_threshold(gates.attribute)}")
     return lines
 

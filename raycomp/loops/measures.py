@@ -10,7 +10,7 @@ from raycomp.config import CurateConfig, find_rule
 from raycomp.config.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
 from raycomp.core.attribution import aggregate_drops
 from raycomp.core.selection import parse_uids
-from raycomp.schema import ALIGNMENT, CAPTION, MEAN_PAS, PHRASES, STATUS, UID
+from raycomp.schema import ALIGNMENT, CAPTION, MEAN_PAS, PHRASES, STATUS, UID, UNSEEN
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Corpus:
     uid_M2: np.ndarray
     measures: dict[str, np.ndarray]
     """What a rule can rank by, float32 [M], as far as the table has columns for it; NaN where there is none.
-    PAS is there always, num_phrases counts phrases with a drop, displacement is their mean."""
+    PAS is there always, num_phrases counts the phrases that count for it, displacement is their mean."""
 
 
 def corpus_columns(config: CurateConfig, with_second: bool) -> list[str]:
@@ -30,7 +30,8 @@ def corpus_columns(config: CurateConfig, with_second: bool) -> list[str]:
     if not (with_second and rule.gate_2):
         return columns
     if PHRASES not in rule.columns:
-        columns.append(MEAN_PAS if config.attribute.aggregate == "mean" else PHRASES)
+        is_stored = config.attribute.aggregate == "mean" and not config.attribute.unseen
+        columns.append(MEAN_PAS if is_stored else PHRASES)
     return [*columns, *rule.columns]
 
 
@@ -53,7 +54,7 @@ def _measure_phrases(phrases: pa.ListArray, config: CurateConfig) -> dict[str, n
     """Return what the phrases of each row say, of those with a drop."""
     sizes = pc.fill_null(pc.list_value_length(phrases), 0).to_numpy()
     offset_E = np.concatenate([[0], np.cumsum(sizes)])
-    drop_P, displacement_P = _read_phrases(phrases)
+    drop_P, displacement_P = _read_phrases(phrases, config.attribute.unseen)
     row_P = np.repeat(np.arange(len(sizes)), sizes)[~np.isnan(drop_P)]
     return {
         PAS: aggregate_drops(drop_P, offset_E, config.attribute.aggregate),
@@ -62,9 +63,14 @@ def _measure_phrases(phrases: pa.ListArray, config: CurateConfig) -> dict[str, n
     }
 
 
-def _read_phrases(phrases: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return drop and displacement of every phrase, float32; NaN in both where the phrase does not count."""
+def _read_phrases(phrases: pa.ListArray, unseen: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return drop and displacement of every phrase, float32; NaN in both where the phrase does not count.
+
+    None counts without a drop, and one whose target no picture can show only with ``unseen``.
+    """
     flat = phrases.flatten()
     columns = (pc.struct_field(flat, name) for name in ("drop", "displacement"))
     drop_P, displacement_P = (c.to_numpy(zero_copy_only=False).astype(np.float32) for c in columns)
-    return drop_P, np.where(np.isnan(drop_P), np.float32(np.nan), displacement_P)
+    is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), UNSEEN), False)
+    out_P = np.isnan(drop_P) | (is_unseen.to_numpy(zero_copy_only=False) & (not unseen))
+    return tuple(np.where(out_P, np.float32(np.nan), value_P) for value_P in (drop_P, displacement_P))

@@ -8,6 +8,7 @@ from typing import Any
 
 from raycomp.core.phrases import Phrase, Token, find_labels, find_phrases
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
+from raycomp.models.lexicon import load_lexicon
 
 PACKAGED = Path(__file__).parent / "data" / "parser"
 # Only so much of a caption is parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
@@ -71,11 +72,12 @@ class Parser:
         self.fingerprint = fingerprint_folder(Path(nlp.path))
 
     def parse(self, captions: Sequence[str]) -> list[list[Phrase]]:
-        """Return the phrases of every caption, in order; none where there is no noun.
+        """Return the phrases of every caption, in order, by the packaged lexicon; none without a noun.
 
         Any text will do. Only the first ``MAX_CHARACTERS`` characters are read.
         """
-        return [find_phrases(tokens, self.labels) for tokens in self.tokens(captions)]
+        lexicon = load_lexicon()
+        return [find_phrases(tokens, lexicon, self.labels) for tokens in self.tokens(captions)]
 
     def tokens(self, captions: Sequence[str]) -> list[list[Token]]:
         """Return the parsed tokens of every caption, without HTML, addresses and white space."""

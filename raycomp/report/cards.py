@@ -9,7 +9,7 @@ from raycomp.models.images import ImageFault, decode_image
 from raycomp.report.funnel import reason_words
 from raycomp.report.markup import Html, number, tag
 from raycomp.report.samples import Sample
-from raycomp.schema import ALIGNMENT, KEPT, OK
+from raycomp.schema import ALIGNMENT, KEPT, OK, UNSEEN
 
 SIDE = 240
 """Pixels of a thumbnail's longer side."""
@@ -58,8 +58,12 @@ def _mark_phrase(text: str, phrase: Mapping[str, Any], scale: float) -> Html:
         tag("u", text[start:end]),
         text[end : phrase["end"]],
         class_=shade(phrase["drop"], scale),
-        title=f"{said} ({phrase['kind']})",
+        title=f"{said} ({phrase['kind']}{_tell_class(phrase)})",
     )
+
+
+def _tell_class(phrase: Mapping[str, Any]) -> str:
+    return "; no picture can show it" if phrase["target_class"] == UNSEEN else ""
 
 
 def draw_legend(scale: float) -> Html:
@@ -119,7 +123,7 @@ def _draw_details(sample: Sample) -> Html:
     phrases = [
         tag(
             "p",
-            tag("span", f"{p['target']} \u2192 {', '.join(p['nonces'] or ()) or 'no nonce'}"),
+            tag("span", f"{p['target']} \u2192 {', '.join(p['nonces'] or ()) or 'no nonce'}{_tell_class(p)}"),
             tag("b", number(p["drop"])),
             class_="score",
         )

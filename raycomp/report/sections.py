@@ -27,6 +27,7 @@ from raycomp.schema import (
     MEAN_PAS,
     PHRASES,
     SCORE,
+    UNSEEN,
 )
 
 NUM_LEANING = 12
@@ -47,8 +48,9 @@ def draw_table(extra: Table) -> Html:
 
 def name_score(config: Mapping[str, Any]) -> str:
     """Return what the final gate compared, as a reader says it."""
-    aggregate = config.get("attribute", {}).get("aggregate", "mean")
-    return name_ranking(config.get("select", {}).get("rule", "cpi"), aggregate)
+    attribute = config.get("attribute", {})
+    rule, how = config.get("select", {}).get("rule", "cpi"), attribute.get("aggregate", "mean")
+    return name_ranking(rule, how, bool(attribute.get("unseen")))
 
 
 def shade_scale(summary: Summary) -> float:
@@ -112,18 +114,24 @@ def draw_kinds(summary: Summary) -> Html | None:
     if not summary.kinds:
         return None
     rows = []
-    for kind in KINDS:
+    for kind in (*KINDS, UNSEEN):
         kept, dropped, valid, supported = (
             summary.kinds[kind, what] for what in (KEPT, DROPPED, VALID, SUPPORTED)
         )
         mean = summary.moments[kind].mean_y if valid else None
-        rows.append((kind, kept + dropped, kept, dropped, valid, mean, numeral(percent(supported, valid))))
+        name = f"{kind}, of these" if kind == UNSEEN else kind
+        rows.append((name, kept + dropped, kept, dropped, valid, mean, numeral(percent(supported, valid))))
     columns = ("Kind", "phrases", "kept", "dropped", "with nonce", "mean drop", "drop > 0")
     counts, edges = _rows_and_edges([summary.histograms[DROP, kind] for kind in KINDS])
     chart = histogram(
         "Drops by kind of phrase", "drop of cosine", KIND_LAYERS, counts, edges, y_name="phrases"
     )
-    return section("Phrases", tag("div", chart, table(columns, rows), class_="pair"))
+    note = (
+        "Unseen: the target is nothing that a picture can show, such as a day, a view or a background. Such "
+        "phrases are counted under their kind too; the column mean_pas is without them."
+    )
+    lead = tag("p", note, class_="lead")
+    return section("Phrases", lead, tag("div", chart, table(columns, rows), class_="pair"))
 
 
 def draw_removed(summary: Summary) -> Html | None:

@@ -33,6 +33,7 @@ from raycomp.schema import (
     SCORE,
     STATUS,
     UID,
+    UNSEEN,
 )
 
 DROPPED = "dropped"
@@ -67,14 +68,15 @@ class Summary:
     histograms: dict[tuple[str, str], Histogram] = field(default_factory=dict)
     """Alignment, mean PAS, words and number of phrases by side; drops by kind of phrase."""
     moments: dict[str, PairMoments] = field(default_factory=dict)
-    """(alignment, mean PAS) over pairs; (displacement, drop) over the phrases of each kind."""
+    """(alignment, mean PAS) over pairs; (displacement, drop) over phrases by kind, and ``UNSEEN``."""
     pool: dict[str, PairMoments] = field(default_factory=dict)
     """The same inside the pool, the rows that no gate by alignment dropped: (alignment, mean PAS) of pairs as
     ``mean_pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
     points: dict[str, Reservoir] = field(default_factory=dict)
     """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0."""
+    """Phrases by kind and side; by kind also those that have a drop, and those whose drop is above 0. Those
+    whose target no picture can show count under ``UNSEEN`` once more."""
     heads: dict[str, WordCounts] = field(default_factory=dict)
     """Head nouns of phrases, lower case, by side."""
     picks: dict[str, Picks] = field(default_factory=dict)
@@ -184,18 +186,28 @@ def _summarise_phrases(
     head_P = pc.utf8_lower(target_P).to_numpy(zero_copy_only=False)
     side_P = np.where(kept_N[row_P], KEPT, DROPPED)
     valid_P = ~np.isnan(drop_P + displacement_P)
-    kinds = {kind: valid_P & (kind_P == kind) for kind in KINDS}
+    groups = {kind: kind_P == kind for kind in KINDS}
+    groups[UNSEEN] = pc.struct_field(phrase_P, "target_class").to_numpy(zero_copy_only=False) == UNSEEN
+    counted = {KEPT: side_P == KEPT, DROPPED: side_P == DROPPED, VALID: valid_P}
+    counted[SUPPORTED] = valid_P & (drop_P > 0)
     inside_P = valid_P & pool_N[row_P]
     columns = {DISPLACEMENT: displacement_P, DROP: drop_P, POOL: pool_N[row_P]}
     columns = {name: column_P[valid_P] for name, column_P in columns.items()}
     return Summary(
-        histograms={(DROP, kind): Histogram.of(drop_P[at_P], *FINE) for kind, at_P in kinds.items()},
-        moments={kind: PairMoments.of(displacement_P[at_P], drop_P[at_P]) for kind, at_P in kinds.items()},
+        histograms={(DROP, kind): Histogram.of(drop_P[groups[kind] & valid_P], *FINE) for kind in KINDS},
+        moments={
+            name: PairMoments.of(displacement_P[at_P & valid_P], drop_P[at_P & valid_P])
+            for name, at_P in groups.items()
+        },
         pool={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
         points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
-        kinds=Counter(zip(kind_P.tolist(), side_P.tolist(), strict=True))
-        + Counter((kind, VALID) for kind in kind_P[valid_P])
-        + Counter((kind, SUPPORTED) for kind in kind_P[valid_P & (drop_P > 0)]),
+        kinds=Counter(
+            {
+                (name, what): int(np.sum(at_P & of_P))
+                for name, at_P in groups.items()
+                for what, of_P in counted.items()
+            }
+        ),
         heads={side: WordCounts.of(MOST_WORDS, head_P[side_P == side].tolist()) for side in SIDES},
     )
 

@@ -28,6 +28,7 @@ from raycomp.config import (
 )
 from raycomp.loops.inspect import explain, show
 from raycomp.loops.select import choose_tables
+from raycomp.schema import ALIGNED_STATUSES
 from raycomp.schema import DROPPED_CONTROL as CONTROL
 from raycomp.shards.tar import write_tar
 from tests.cluster.corpus import scenes, write_bad_shards, write_world_shards
@@ -130,8 +131,8 @@ def test_a_drop_is_what_plain_open_clip_measures(curated):
     similarity = (torch.stack(images) * plain).sum(-1)
     assert (similarity - torch.tensor(expected)).abs().max() < 1e-5
     for row in rows:
-        drops = [phrase["drop"] for phrase in row["phrases"] if phrase["drop"] is not None]
-        assert row["mean_pas"] == pytest.approx(np.mean(drops), abs=1e-6)
+        drops = [phrase["drop"] for phrase in row["phrases"] if phrase["target_class"] == "head"]
+        assert row["mean_pas"] == pytest.approx(np.mean([d for d in drops if d is not None]), abs=1e-6)
 
 
 def test_alignment_is_what_plain_open_clip_measures(curated):
@@ -232,6 +233,18 @@ def test_choosing_again_needs_scores_alone(curated, tmp_path):
         raycomp.select(str(out), {"align.keep": "0.9"}, str(tmp_path / "no"))
     with pytest.raises(ValueError, match=r"scorer\.model: select cannot change it"):
         raycomp.select(str(out), {"scorer.model": "ViT-B-32"}, str(tmp_path / "no"))
+
+
+def test_choosing_again_with_unseen_targets_equals_a_curation_with_them(curated, tmp_path):
+    config, out, _ = curated
+    again = raycomp.select(str(out), {"attribute.unseen": "true"}, str(tmp_path / "again"))
+    fresh = raycomp.curate(raycomp.override(config, "attribute.unseen", True), str(tmp_path / "fresh"))
+    assert again["gates"] == fresh["gates"]
+    assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "fresh", "subset", "shards")
+    assert digests(tmp_path / "fresh", "scores") == digests(out, "scores")
+    assert digests(tmp_path / "fresh", "subset") != digests(out, "subset")
+    rows = [row for row in read_scores(out).to_pylist() if row["phrases"]]
+    assert any(phrase["target_class"] == "unseen" for row in rows for phrase in row["phrases"])
 
 
 @pytest.mark.parametrize(
@@ -435,7 +448,7 @@ def bad(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[Path, dict[str, int
 def test_every_bad_input_is_a_row_with_its_status(bad):
     out, expected, run = bad
     statuses = Counter(read_scores(out)["status"].to_pylist())
-    aligned = sum(statuses.pop(status, 0) for status in ("ok", "no_phrase", "no_valid_nonce"))
+    aligned = sum(statuses.pop(status, 0) for status in ALIGNED_STATUSES)
     assert {"aligned": aligned, **statuses} == expected
     assert run["funnel"]["corpus"] == expected["aligned"]
     for status, count in expected.items():

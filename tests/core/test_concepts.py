@@ -132,6 +132,24 @@ def test_concepts_are_sorted_and_apart_and_point_at_their_kinds(read_caption, sh
                 ("sunny", ATTRIBUTE, "sunny", "condition", ()),
             ],
         ),
+        (
+            "A dog plays in spite of the rain because of a ball .",
+            [("dog", OBJECT, "dog", "pet", ()), ("ball", OBJECT, "ball", "ball", ())],
+        ),
+        (
+            "a cat on the right-hand side of a dog",
+            [
+                ("cat", OBJECT, "cat", "pet", ()),
+                (
+                    "on the right-hand side of",
+                    RELATION,
+                    "on the right-hand side of",
+                    "spatial",
+                    ("cat", "dog"),
+                ),
+                ("dog", OBJECT, "dog", "pet", ()),
+            ],
+        ),
     ],
 )
 def test_captions(read_caption, caption, expected):

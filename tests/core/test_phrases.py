@@ -3,7 +3,8 @@
 import pytest
 
 from raycomp.core.phrases import CLEAR_NLP, UD, Phrase, Token, find_labels, find_phrases
-from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION
+from raycomp.models.lexicon import load_lexicon
+from raycomp.schema import HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
 
 def read_tree(text: str) -> tuple[str, list[Token]]:
@@ -22,7 +23,7 @@ def words_of(text: str, labels=None) -> list[tuple[str, str, str]]:
     caption, tokens = read_tree(text)
     return [
         (caption[p.start : p.end], p.kind, caption[p.target_start : p.target_end])
-        for p in find_phrases(tokens, labels)
+        for p in find_phrases(tokens, load_lexicon(), labels)
     ]
 
 
@@ -106,7 +107,9 @@ GROUP = [
 def test_both_label_schemes_give_the_same_phrases(universal, clear, phrases):
     assert words_of(universal, UD) == phrases
     assert words_of(clear, CLEAR_NLP) == phrases
-    assert find_phrases(read_tree(universal)[1], UD) == find_phrases(read_tree(clear)[1], CLEAR_NLP)
+    assert find_phrases(read_tree(universal)[1], load_lexicon(), UD) == find_phrases(
+        read_tree(clear)[1], load_lexicon(), CLEAR_NLP
+    )
 
 
 def test_the_scheme_is_told_from_the_labels_of_a_tree():
@@ -118,10 +121,87 @@ def test_the_scheme_is_told_from_the_labels_of_a_tree():
 
 def test_a_phrase_is_counted_in_characters_and_is_of_the_head_class():
     _, tokens = read_tree("A|DT|det|2 man|NN|ROOT|0 in|IN|case|4 white|JJ|nmod|2")
-    assert find_phrases(tokens, UD) == [
+    assert find_phrases(tokens, load_lexicon(), UD) == [
         Phrase(0, 5, OBJECT, 2, 5, HEAD),
         Phrase(6, 14, RELATION, 9, 14, HEAD),
     ]
+
+
+LEFT_UD = (
+    "a|DT|det|2 dog|NN|ROOT|0 to|IN|case|5 the|DT|det|5 left|NN|nmod|2 of|IN|case|8 a|DT|det|8 cat|NN|nmod|5"
+)
+LEFT_CLEAR = (
+    "a|DT|det|2 dog|NN|ROOT|0 to|IN|prep|2 the|DT|det|5 left|NN|pobj|3 of|IN|prep|5 a|DT|det|8 cat|NN|pobj|6"
+)
+SIDE_UD = (
+    "a|DT|det|2 dog|NN|ROOT|0 on|IN|case|6 the|DT|det|6 right|JJ|amod|6 side|NN|nmod|2 of|IN|case|9 "
+    "a|DT|det|9 cat|NN|nmod|6"
+)
+SIDE_CLEAR = (
+    "a|DT|det|2 dog|NN|ROOT|0 on|IN|prep|2 the|DT|det|6 right|JJ|amod|6 side|NN|pobj|3 of|IN|prep|6 "
+    "a|DT|det|9 cat|NN|pobj|7"
+)
+
+
+@pytest.mark.parametrize(
+    ("universal", "clear", "preposition"),
+    [(LEFT_UD, LEFT_CLEAR, "to the left of"), (SIDE_UD, SIDE_CLEAR, "on the right side of")],
+)
+def test_no_noun_of_a_spatial_preposition_is_a_target(universal, clear, preposition):
+    want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
+    assert words_of(universal, UD) == words_of(clear, CLEAR_NLP) == want
+
+
+LONG_PREPOSITIONS = sorted(
+    " ".join(words) for several in load_lexicon().long_prepositions.values() for words, _ in several
+)
+
+
+@pytest.mark.parametrize("preposition", LONG_PREPOSITIONS)
+def test_no_preposition_of_the_lexicon_holds_a_target(preposition):
+    """Whatever the tags: each word but the last could be a noun."""
+    *inner, last = preposition.split()
+    cells = [f"{word}|NN|nmod|2" for word in inner]
+    cat = len(inner) + 5
+    text = " ".join(
+        ["a|DT|det|2 dog|NN|ROOT|0", *cells, f"{last}|IN|case|{cat} a|DT|det|{cat} cat|NN|nmod|2"]
+    )
+    want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
+    assert words_of(text, UD) == want
+
+
+def test_a_side_is_a_target_where_it_leads_to_nothing():
+    text = "a|DT|det|2 dog|NN|ROOT|0 on|IN|case|5 the|DT|det|5 left|NN|nmod|2"
+    assert words_of(text, UD) == [("a dog", OBJECT, "dog"), ("on the left", RELATION, "left")]
+    assert classes_of(text) == {"dog": HEAD, "left": UNSEEN}
+    text = "a|DT|det|4 large|JJ|amod|4 left|JJ|amod|4 hand|NN|ROOT|0 of|IN|case|7 a|DT|det|7 man|NN|nmod|4"
+    assert classes_of(text) == {"hand": HEAD, "man": HEAD}
+
+
+def classes_of(text: str) -> dict[str, str]:
+    """Return every target's class, of a tree written as text."""
+    caption, tokens = read_tree(text)
+    found = find_phrases(tokens, load_lexicon(), UD)
+    return {caption[p.target_start : p.target_end]: p.target_class for p in found}
+
+
+@pytest.mark.parametrize(
+    ("noun", "target_class"),
+    [
+        ("Day|NN|ROOT|0", UNSEEN),
+        ("backgrounds|NNS|ROOT|0", UNSEEN),
+        ("drawing|NN|ROOT|0", UNSEEN),
+        ("front|JJ|amod|2 view|NN|ROOT|0", UNSEEN),
+        ("parking|NN|compound|2 area|NN|ROOT|0", UNSEEN),
+        ("groups|NNS|ROOT|0 of|IN|case|3 dogs|NNS|nmod|1", HEAD),
+        ("crowd|NN|ROOT|0 of|IN|case|3 people|NNS|nmod|1", HEAD),
+        ("sunset|NN|ROOT|0", HEAD),
+        ("day|NN|compound|2 bed|NN|ROOT|0", HEAD),
+        ("glorp|NN|ROOT|0", HEAD),
+    ],
+)
+def test_a_target_is_unseen_where_the_lexicon_files_its_noun_so(noun, target_class):
+    assert next(iter(classes_of(noun).values())) == target_class
 
 
 def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():

@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from raycomp.config import (
+    AGGREGATES,
     RULES,
     AttributeConfig,
     CurateConfig,
@@ -28,6 +30,7 @@ from raycomp.schema import (
     DROPPED_CONTROL,
     DROPPED_RANDOM,
     DROPPED_UNSCORED,
+    HEAD,
     KEPT,
     MEAN_PAS,
     NO_PHRASE,
@@ -36,6 +39,7 @@ from raycomp.schema import (
     PHRASES,
     STATUS,
     UID,
+    UNSEEN,
 )
 
 
@@ -112,6 +116,60 @@ def test_other_aggregates_read_the_drops(how, shift):
     corpus = read_corpus(table.drop_columns([MEAN_PAS]), config)
     mean = read_corpus(table.drop_columns([PHRASES]), CurateConfig())
     assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
+
+
+def draw_classes(num: int, seed: int) -> pa.Table:
+    """Rows of up to five phrases of both classes, some without a nonce; mean_pas as scoring writes it."""
+    rng, blank = np.random.default_rng(seed), dict.fromkeys(PHRASE_TYPE.names)
+    rows = [
+        [
+            blank
+            | {"target_class": UNSEEN if rng.random() < 0.4 else HEAD}
+            | {"drop": float(np.float32(rng.normal())) if rng.random() < 0.8 else None}
+            for _ in range(rng.integers(0, 6))
+        ]
+        for _ in range(num)
+    ]
+    seen = [slow_mean([p for p in row if p["target_class"] != UNSEEN]) for row in rows]
+    columns = {MEAN_PAS: pa.array(seen, pa.float32()), PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE))}
+    table = make_table(num, seed).drop_columns([MEAN_PAS, PHRASES])
+    return table.append_column(MEAN_PAS, columns[MEAN_PAS]).append_column(PHRASES, columns[PHRASES])
+
+
+def slow_mean(phrases: list[dict]) -> float | None:
+    drops = [phrase["drop"] for phrase in phrases if phrase["drop"] is not None]
+    return math.fsum(drops) / len(drops) if drops else None
+
+
+@pytest.mark.parametrize("how", AGGREGATES)
+@pytest.mark.parametrize("unseen", [False, True])
+def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
+    config = CurateConfig(attribute=AttributeConfig(aggregate=how, unseen=unseen))
+    table = draw_classes(300, 4)
+    corpus = read_corpus(table.select(corpus_columns(config, with_second=True)), config)
+    loop = {
+        "mean": lambda drops: math.fsum(drops) / len(drops),
+        "min": min,
+        "max": max,
+        "fraction_supported": lambda drops: sum(drop > 0 for drop in drops) / len(drops),
+    }[how]
+    rows = [row for row in table.to_pylist() if row[ALIGNMENT] is not None]
+    taken = [[p for p in row[PHRASES] if unseen or p["target_class"] == HEAD] for row in rows]
+    drops = [[p["drop"] for p in phrases if p["drop"] is not None] for phrases in taken]
+    want = [np.float32(loop(row)) if row else np.float32(np.nan) for row in drops]
+    assert np.array_equal(corpus.measures[PAS], np.array(want, np.float32), equal_nan=True)
+    assert 0 < np.isnan(corpus.measures[PAS]).sum() < len(want)
+
+
+def test_the_default_mean_is_read_from_its_column_alone():
+    assert corpus_columns(CurateConfig(), with_second=True)[-1] == MEAN_PAS
+    table = draw_classes(200, 5)
+    stored = read_corpus(table.drop_columns([PHRASES]), CurateConfig())
+    assert np.array_equal(
+        stored.measures[PAS],
+        read_corpus(table.drop_columns([MEAN_PAS]), CurateConfig()).measures[PAS],
+        equal_nan=True,
+    )
 
 
 def test_a_random_draw_depends_on_seed_and_uid_alone():

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from raycomp.core.lexicon import ABSTRACT, OPPOSITE, RARE, VERB
+from raycomp.core.lexicon import ABSTRACT, FIXED, OPPOSITE, RARE, VERB
 from raycomp.models.lexicon import load_lexicon
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
@@ -65,6 +65,21 @@ def test_opposites_are_mutual_for_directions():
         assert other not in (None, word)
         assert lexicon.are_synonyms(lexicon.opposite(other), word), (word, other)
     assert lexicon.opposite("red") is None
+
+
+def test_nothing_stands_for_what_no_picture_can_show():
+    lexicon = load_lexicon()
+    rows = [row for row in lexicon.rows.values() if row.category in (ABSTRACT, FIXED)]
+    assert {(row.kind, row.category) for row in rows} == {
+        (OBJECT, ABSTRACT),
+        (OBJECT, FIXED),
+        (RELATION, ABSTRACT),
+    }
+    unwanted = {(row.kind, word) for row in rows for word in row.words}
+    for row in lexicon.rows.values():
+        entry = lexicon.find(row.words[0], row.kind)
+        assert not unwanted & {(row.kind, word) for word in lexicon.siblings(entry)}, row
+        assert row.category not in (ABSTRACT, FIXED) or not lexicon.siblings(entry)
 
 
 def test_every_plural_leads_back():

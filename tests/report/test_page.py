@@ -21,7 +21,7 @@ from raycomp.report.markup import Html, Interval, Table, tag
 from raycomp.report.page import find_warnings, render
 from raycomp.report.samples import Sample
 from raycomp.report.summary import Summary, choose_shown, summarise
-from raycomp.schema import KEPT
+from raycomp.schema import KEPT, UNSEEN
 
 HOSTILE = [
     "</title></style></script><script>document.title='owned'</script>",
@@ -123,6 +123,8 @@ def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
             assert mark.attributes["class"].startswith(("shade-0", "shade-none", want))
             if phrase["nonces"]:
                 assert phrase["nonces"][0] in mark.attributes["title"]
+            is_unseen = phrase["target_class"] == UNSEEN
+            assert ("no picture can show it" in mark.attributes["title"]) == is_unseen
     assert len(section(page, "Highest and lowest mean PAS").all("article")) == 12
 
 
@@ -136,7 +138,9 @@ def test_tables_say_what_the_summary_holds(summary, page):
     assert (inside[1], inside[2], inside[6:]) == ("pairs inside the pool", "273", ["0.084", "0.088"])
     assert (whole[1], whole[2], whole[6:]) == ("all pairs", "390", ["\u2013", "\u2013"])
     kinds = {row[0]: row[1:4] for row in section(page, "Phrases").all("table")[0].rows()}
-    for kind, counts in kinds.items():
+    assert list(kinds) == ["object", "relation", "predicate", "unseen, of these"]
+    for name, counts in kinds.items():
+        kind = name.removesuffix(", of these")
         kept, dropped = summary.kinds[kind, "kept"], summary.kinds[kind, "dropped"]
         assert [int(n.replace(",", "")) for n in counts] == [kept + dropped, kept, dropped]
 
@@ -368,7 +372,8 @@ def test_missing_and_broken_photos_are_grey_tiles(summary):
 
 def phrase(start: int, end: int, **changes: object) -> dict:
     at = {"start": start, "end": end, "target_start": start, "target_end": end}
-    return at | {"drop": 0.1, "nonces": ["dax"], "kind": "object", "target": "", "text": ""} | changes
+    told = {"kind": "object", "target": "", "target_class": "head", "text": ""}
+    return at | told | {"drop": 0.1, "nonces": ["dax"]} | changes
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from raycomp.report.summary import (
     summarise,
 )
 from raycomp.report.words import WordCounts, find_leanings
-from raycomp.schema import ALIGNMENT, KEPT, MEAN_PAS, PHRASES, SCORE
+from raycomp.schema import ALIGNMENT, KEPT, KINDS, MEAN_PAS, PHRASES, SCORE, UNSEEN
 
 CAPTIONS = [
     f"A {colour} dog with a {size} ball {verb} a river"
@@ -58,13 +58,15 @@ def test_counts_equal_a_slow_loop(corpus, whole):
     assert whole.rows == len(rows) == sum(whole.reasons.values())
     assert whole.reasons[KEPT] == sum(r["reason"] == KEPT for r in rows)
     assert whole.num_aligned == sum(r["alignment"] is not None for r in rows)
-    for kind in ("object", "relation", "predicate"):
-        phrases = [(r, p) for r in rows for p in r["phrases"] or () if p["kind"] == kind]
+    for kind in (*KINDS, UNSEEN):
+        field = "target_class" if kind == UNSEEN else "kind"
+        phrases = [(r, p) for r in rows for p in r["phrases"] or () if p[field] == kind]
         assert phrases
         assert whole.kinds[kind, KEPT] == sum(r["reason"] == KEPT for r, _ in phrases)
         assert whole.kinds[kind, DROPPED] == sum(r["reason"] != KEPT for r, _ in phrases)
         drops = [p["drop"] for _, p in phrases if p["drop"] is not None]
-        assert whole.kinds[kind, VALID] == len(drops) == sum(whole.histograms[DROP, kind].counts)
+        assert whole.kinds[kind, VALID] == len(drops) == whole.moments[kind].count
+        assert kind == UNSEEN or len(drops) == sum(whole.histograms[DROP, kind].counts)
         assert whole.kinds[kind, SUPPORTED] == sum(drop > 0 for drop in drops)
         assert whole.moments[kind].mean_y == pytest.approx(np.mean(drops), abs=1e-9)
     for side, on in ((KEPT, True), (DROPPED, False)):
@@ -89,7 +91,7 @@ def test_correlations_are_those_of_the_columns(corpus, whole):
     known = {(np.float64(a), np.float64(p)) for a, p in pairs}
     assert set(zip(drawn[ALIGNMENT], drawn[MEAN_PAS], strict=True)) == known
     assert len(whole.points[DROP].columns[DROP]) == min(
-        NUM_POINTS, sum(m.count for k, m in whole.moments.items() if k != MEAN_PAS)
+        NUM_POINTS, sum(whole.moments[kind].count for kind in KINDS)
     )
 
 
