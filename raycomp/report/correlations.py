@@ -75,11 +75,13 @@ def correlate(summary: Summary, config: Mapping[str, Any]) -> list[Correlation]:
         inside, whole = summary.pool[what], _all(summary, what)
         pooled = has_pool(config)
         if pooled:
-            pairs, at_M = summary.pool[MEAN_PAS].count, points.columns[POOL]
-            found.append(_correlate(what, f"{unit} inside the pool", True, inside, pairs, points, at_M))
+            pairs = inside.count if what == MEAN_PAS else summary.with_drop[POOL]
+            over, at_M = f"{unit} inside the pool", points.columns[POOL]
+            found.append(_correlate(what, over, True, inside, pairs, points, at_M))
         if not pooled or inside.count < whole.count:
-            pairs, at_M = summary.moments[MEAN_PAS].count, np.ones(len(points.uid_M2), bool)
+            pairs = whole.count if what == MEAN_PAS else summary.with_drop[DROP]
             over = f"all {unit}" if pooled else f"all {unit}, no pool"
+            at_M = np.ones(len(points.uid_M2), bool)
             found.append(_correlate(what, over, False, whole, pairs, points, at_M))
     return found
 

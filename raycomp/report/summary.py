@@ -72,6 +72,8 @@ class Summary:
     pool: dict[str, PairMoments] = field(default_factory=dict)
     """The same inside the pool, the rows that no gate by alignment dropped: (alignment, mean PAS) of pairs as
     ``mean_pas``, (displacement, drop) of the phrases of all kinds as ``drop``."""
+    with_drop: Counter[str] = field(default_factory=Counter)
+    """Pairs that have a phrase with a drop: of all as ``drop``, of those inside the pool as ``pool``."""
     points: dict[str, Reservoir] = field(default_factory=dict)
     """(alignment, mean PAS, kept) of pairs; (displacement, drop) of phrases; both with ``pool``."""
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -199,6 +201,7 @@ def _summarise_phrases(
             name: PairMoments.of(displacement_P[at_P & valid_P], drop_P[at_P & valid_P])
             for name, at_P in groups.items()
         },
+        with_drop=Counter({DROP: len(set(row_P[valid_P])), POOL: len(set(row_P[inside_P]))}),
         pool={DROP: PairMoments.of(displacement_P[inside_P], drop_P[inside_P])},
         points={DROP: Reservoir.of(NUM_POINTS, seed, _phrase_uids(uid_N2, row_P)[valid_P], columns)},
         kinds=Counter(

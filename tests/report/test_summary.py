@@ -104,6 +104,8 @@ def test_the_pool_is_what_no_gate_by_alignment_dropped(corpus, whole):
     for name, known in ((MEAN_PAS, pairs), (DROP, phrases)):
         assert 2 < whole.pool[name].count == len(known)
         assert whole.pool[name].pearson == pytest.approx(pearson(*np.array(known).T), abs=1e-12)
+    with_drop = [r for r in rows if any(p["drop"] is not None for p in r["phrases"] or ())]
+    assert whole.with_drop[POOL] == len(with_drop) < whole.with_drop[DROP] == whole.moments[MEAN_PAS].count
     drawn = whole.points[MEAN_PAS].columns
     inside = set(zip(drawn[ALIGNMENT][drawn[POOL]], drawn[MEAN_PAS][drawn[POOL]], strict=True))
     assert inside == {(np.float64(a), np.float64(p)) for a, p in pairs}
@@ -116,7 +118,7 @@ def test_parts_merged_in_any_order_equal_the_whole(corpus, whole, order):
     merged = Summary()
     for i in order:
         merged = merge(merged, pieces[i])
-    for name in ("statuses", "reasons", "lowest", "histograms", "kinds", "heads", "picks"):
+    for name in ("statuses", "reasons", "lowest", "histograms", "kinds", "heads", "picks", "with_drop"):
         assert getattr(merged, name) == getattr(whole, name), name
     for part in ("moments", "pool"):
         for name, moments in getattr(whole, part).items():
