@@ -1,0 +1,158 @@
+"""How well mean PAS repeats when other nonces are drawn: its test-retest reliability.
+
+Letters: B samples; P phrases of all samples, ``offset_E`` marking them as in ``core.attribution``; T nonces
+of a phrase, drawn alike, so that any two columns are as good as any other two; S splits into two halves.
+Mean PAS of a sample is its own part plus an error of the nonces drawn. The reliability is the part's share of
+the variance over samples, which is what two scores from nonces drawn apart correlate by.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raycomp.core.attribution import aggregate_drops
+
+NUM_SPLITS = 20
+
+
+def spearman_brown(reliability: float, times: float) -> float:
+    """Return the reliability of a score whose errors are the mean of ``times`` as many draws, at most 1.
+
+    Spearman 1910 and Brown 1910. With ``times`` = m / k this takes k nonces per target to m. Raises
+    ValueError on a ``times`` that is not above 0 and where the reliability is so far below 0 that no share of
+    the variance is left.
+    """
+    if times <= 0:
+        raise ValueError(f"times={times}: must be above 0")
+    rest = 1 + (times - 1) * reliability
+    if rest <= 0:
+        raise ValueError(f"reliability={reliability}: too far below 0 for times={times}")
+    return times * reliability / rest
+
+
+def draw_halves(
+    drop_PT: np.ndarray,
+    offset_E: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+    num_splits: int = NUM_SPLITS,
+) -> np.ndarray:
+    """Return mean PAS (B, S, 2) from two disjoint sets of ``count`` nonces, ``num_splits`` times over.
+
+    Which columns go into which half is one draw for all phrases, as one seed gives a target its nonces in
+    every caption. NaN in ``drop_PT`` is no nonce: a phrase with v below 2 ``count`` nonces gives its halves
+    v/2 each, rounded up and down, one with fewer than 2 stands out of both. A sample without a phrase is NaN.
+    """
+    if not 1 <= count <= drop_PT.shape[1] // 2:
+        raise ValueError(f"count={count}: two sets of {drop_PT.shape[1]} nonces hold 1 to half as many")
+    half_BS2 = np.empty((len(offset_E) - 1, num_splits, 2))
+    for split in range(num_splits):
+        turned_PT = drop_PT[:, rng.permutation(drop_PT.shape[1])]
+        gaps_last_PT = np.argsort(np.isnan(turned_PT), axis=1, kind="stable")
+        turned_PT = np.take_along_axis(turned_PT, gaps_last_PT, axis=1)[:, : 2 * count]
+        has_both_P = ~np.isnan(turned_PT[:, 1])
+        for half in (0, 1):
+            drop_P = np.full(len(drop_PT), np.nan)
+            drop_P[has_both_P] = np.nanmean(turned_PT[has_both_P, half::2], axis=1)
+            half_BS2[:, split, half] = aggregate_drops(drop_P, offset_E, "mean")
+    return half_BS2
+
+
+def retest_reliability(
+    drop_PT: np.ndarray,
+    offset_E: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+    num_splits: int = NUM_SPLITS,
+) -> float:
+    """Return how mean PAS from ``count`` nonces per target correlates with mean PAS from ``count`` others.
+
+    The mean over ``num_splits`` draws of the two sets (``draw_halves``), in [-1, 1]; NaN where a half does
+    not vary over samples. For an interval see ``measure_retest``.
+    """
+    once_1B = np.ones((1, len(offset_E) - 1))
+    return _correlate(draw_halves(drop_PT, offset_E, count, rng, num_splits), once_1B).item()
+
+
+@dataclass(frozen=True)
+class Retest:
+    """``reliability`` of ``count`` nonces per target, ``predicted`` from that of one by Spearman-Brown.
+
+    Each with the ends of its 95 % interval. ``in_common`` is the share of the kept set of one half that the
+    other keeps too; two unrelated scores share ``keep`` of it.
+    """
+
+    count: int
+    reliability: tuple[float, float, float]
+    predicted: tuple[float, float, float]
+    in_common: float
+
+
+def measure_retest(
+    drop_PT: np.ndarray,
+    offset_E: np.ndarray,
+    counts: tuple[int, ...],
+    keep: float,
+    group_B: np.ndarray,
+    rng: np.random.Generator,
+    num_draws: int = 1000,
+) -> list[Retest]:
+    """Return the reliability of each count, with percentile intervals over resamples of groups.
+
+    ``group_B`` names what was drawn together, the photo of several captions, say. All counts and the
+    prediction are resampled together. ``keep`` is the share of the pool that is kept. An interval holds the
+    nonces' draws (their splits) fixed: it says what other samples would give.
+    """
+    _, which_B = np.unique(group_B, return_inverse=True)
+    num_groups = which_B.max() + 1
+    times_RG = rng.multinomial(num_groups, np.full(num_groups, 1 / num_groups), num_draws)
+    once_RB = np.concatenate([np.ones((1, len(which_B))), times_RG[:, which_B]])
+    halves = {count: draw_halves(drop_PT, offset_E, count, rng) for count in {1, *counts}}
+    value_R = {count: _correlate(half, once_RB) for count, half in halves.items()}
+    results = []
+    for count in counts:
+        predicted_R = np.array([spearman_brown(value, count) for value in value_R[1]])
+        common = kept_in_common(halves[count], keep)
+        results.append(Retest(count, _interval(value_R[count]), _interval(predicted_R), common))
+    return results
+
+
+def kept_in_common(half_BS2: np.ndarray, keep: float) -> float:
+    """Return which share of the ``keep`` best by one half are among the best by the other; mean of splits."""
+    scored_BS2 = half_BS2[~np.isnan(half_BS2).any(axis=(1, 2))]
+    num_kept = int(keep * len(scored_BS2))
+    if not num_kept:
+        return float("nan")
+    rank_BS2 = np.argsort(np.argsort(-scored_BS2, axis=0, kind="stable"), axis=0)
+    return float(((rank_BS2 < num_kept).all(axis=2).sum(axis=0) / num_kept).mean())
+
+
+def split_variance(drop_PT: np.ndarray) -> tuple[float, float]:
+    """Return two standard deviations: of phrases' own drops, and of the drops of one phrase's nonces.
+
+    One-way analysis of variance: from the variance of phrases' means comes off what their nonces put there;
+    0 where nothing is left. Phrases with fewer than 2 nonces stand out.
+    """
+    size_P = (~np.isnan(drop_PT)).sum(axis=1)
+    drop_PT, size_P = drop_PT[size_P > 1], size_P[size_P > 1]
+    within = float(np.average(np.nanvar(drop_PT, axis=1, ddof=1), weights=size_P - 1))
+    means = float(np.nanmean(drop_PT, axis=1).var(ddof=1))
+    return max(means - within * float((1 / size_P).mean()), 0.0) ** 0.5, within**0.5
+
+
+def _correlate(half_BS2: np.ndarray, times_RB: np.ndarray) -> np.ndarray:
+    """Return Pearson's r of the two halves, the mean of the splits, with each sample ``times`` over: (R,)."""
+    scored_B = ~np.isnan(half_BS2).any(axis=(1, 2))
+    half_BS2, times_RB = half_BS2[scored_B], times_RB[:, scored_B].astype(np.float64)
+    x_BS, y_BS = np.moveaxis(half_BS2 - half_BS2.mean(axis=0), 2, 0)
+    total_R1 = times_RB.sum(axis=1, keepdims=True)
+    x_RS, y_RS, xx_RS, yy_RS, xy_RS = (
+        times_RB @ value_BS / total_R1 for value_BS in (x_BS, y_BS, x_BS**2, y_BS**2, x_BS * y_BS)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return ((xy_RS - x_RS * y_RS) / np.sqrt((xx_RS - x_RS**2) * (yy_RS - y_RS**2))).mean(axis=1)
+
+
+def _interval(value_R: np.ndarray) -> tuple[float, float, float]:
+    low, high = np.percentile(value_R[1:], [2.5, 97.5])
+    return float(value_R[0]), float(low), float(high)
