@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from open_clip.tokenizer import SimpleTokenizer
 
@@ -27,14 +28,35 @@ _PLAIN = re.compile("[ -%'-~]*")
 """Printable ASCII without "&": the tokenizer's cleaning does no more to it than lower-case it."""
 
 
+class Nonce(NamedTuple):
+    """A shipped nonce, in lower case, and what its BPE tokens say of real words.
+
+    ``host`` is the English word, singular and plural together, that has the largest share of the frequency of
+    all words whose BPE holds the same token; for a nonce of several tokens, of the one that says most.
+    ``host_share`` is that share, in [0, 1]: 0, with "-" for the host, where no word holds a token.
+    """
+
+    num_tokens: int
+    form: str
+    word: str
+    host_share: float
+    host: str
+
+
+@cache
+def load_nonces() -> list[Nonce]:
+    """Return the shipped nonces, num_tokens from 1 to 12; made by ``jobs/build_nonce_pool.py``."""
+    table = files("raycomp.models").joinpath("data/nonces/nonces.tsv").read_text(encoding="ascii")
+    rows = [line.split("\t") for line in table.splitlines()]
+    return [Nonce(int(length), form, word, float(share), host) for length, form, word, share, host in rows]
+
+
 @cache
 def load_nonce_pools() -> Pools:
-    """Return the shipped nonces, num_tokens from 1 to 12; made by ``jobs/build_nonce_pool.py``."""
+    """Return the shipped nonces by length and form, in the order of the file."""
     pools: dict[tuple[int, str], list[str]] = {}
-    table = files("raycomp.models").joinpath("data/nonces/nonces.tsv").read_text(encoding="ascii")
-    for line in table.splitlines():
-        num_tokens, form, nonce = line.split("\t")
-        pools.setdefault((int(num_tokens), form), []).append(nonce)
+    for nonce in load_nonces():
+        pools.setdefault((nonce.num_tokens, nonce.form), []).append(nonce.word)
     return pools
 
 

@@ -1,6 +1,7 @@
 import json
 import re
 from functools import cache
+from pathlib import Path
 
 import open_clip
 import pytest
@@ -16,7 +17,7 @@ from raycomp.core.nonce import (
     form_of,
     make_counterfactual,
 )
-from raycomp.models.nonces import NonceMaker, load_nonce_pools
+from raycomp.models.nonces import NonceMaker, load_nonce_pools, load_nonces
 
 TOKENIZER = open_clip.get_tokenizer("ViT-B-32")
 
@@ -40,12 +41,90 @@ def read_captions(shared) -> list[str]:
 
 
 def test_pools_hold_what_they_say():
+    """One-token nonces are few: 4 at least, so that a target can have several."""
     for (num_tokens, form), pool in load_nonce_pools().items():
-        assert len({*pool}) == len(pool) >= 16
+        assert len({*pool}) == len(pool) >= (4 if num_tokens == 1 else 16)
         for nonce in pool:
             assert len(TOKENIZER.encode(nonce)) == num_tokens
             assert form_of(nonce) == form
     assert {*load_nonce_pools()} == {(n, form) for n in range(1, 13) for form in (CONSONANT, VOWEL, PLURAL)}
+
+
+def test_no_word_hosts_above_half_of_a_one_token_nonce():
+    """A longer nonce may hold a token that says more; its host is a word whose BPE holds that token."""
+    for nonce in load_nonces():
+        assert 0 <= nonce.host_share <= (0.5 if nonce.num_tokens == 1 else 1)
+        assert (nonce.host == "-") == (nonce.host_share == 0)
+        if nonce.host != "-":
+            assert {*tokens_of(nonce.word)} & {*tokens_of(nonce.host)}
+
+
+@pytest.mark.slow
+def test_host_shares_are_what_a_slow_loop_finds():
+    """Of every 20th nonce, over all English words; fails on a table with another rule or other words."""
+    reason = "the word lists are development dependencies"
+    wordfreq = pytest.importorskip("wordfreq", reason=reason)
+    lists = [Path(f"/usr/share/dict/{name}-english-insane") for name in ("american", "british")]
+    if not all(path.exists() for path in lists):
+        pytest.skip(f"{reason}: apt-get install wamerican-insane wbritish-insane")
+    words = {line.lower() for path in lists for line in path.read_text().splitlines()}
+    mass = dict.fromkeys(words, 1.0) | {
+        word: 1e9 * frequency for word, frequency in wordfreq.get_frequency_dict("en", "best").items()
+    }
+    sample = load_nonces()[::20]
+    held: dict[str, dict[str, float]] = {token: {} for nonce in sample for token in tokens_of(nonce.word)}
+    for word in filter(re.compile("[a-z]+").fullmatch, mass):
+        for token in {*tokens_of(word)} & held.keys():
+            held[token][word] = mass[word]
+    for nonce in sample:
+        found = [share_of_host(held[token]) for token in tokens_of(nonce.word)]
+        assert max(found) == pytest.approx(nonce.host_share, abs=6e-4)
+
+
+def tokens_of(word: str) -> list[str]:
+    return TOKENIZER.bpe(word).split()
+
+
+def share_of_host(mass: dict[str, float]) -> float:
+    """Return the largest share of a family, singular and plural, in the mass of all the words."""
+    if not mass:
+        return 0.0
+    families: dict[str, float] = {}
+    for word in mass:
+        stem = re.sub("(?<=..)ies$", "y", word)
+        stem = re.sub("(?<=s|x|z)es$|(?<=ch|sh)es$|(?<=[^s])s$", "", stem) if stem == word else stem
+        families[stem] = families.get(stem, 0) + mass[word]
+    return max(families.values()) / sum(mass.values())
+
+
+@pytest.mark.parametrize("word", "hound hind retro mumps action sashimi binoculars sombrero teriyaki".split())
+def test_one_token_nonces_miss_no_letter_and_end_no_one_word(word):
+    """Nonces that a letter more, or a beginning, turns into this word and hardly another."""
+    assert not [
+        nonce for nonce in one_token_nonces() if nonce in without_a_letter(word) or word.endswith(nonce)
+    ]
+
+
+def one_token_nonces() -> list[str]:
+    return [nonce.word for nonce in load_nonces() if nonce.num_tokens == 1]
+
+
+def without_a_letter(word: str) -> set[str]:
+    return {word[:i] + word[i + 1 :] for i in range(len(word))}
+
+
+def test_no_one_token_nonce_is_one_frequent_word_short_of_a_letter():
+    """A few are short of the first letter of many words ("acks"); none points to one of Zipf 3.5."""
+    wordfreq = pytest.importorskip("wordfreq", reason="the word list is a development dependency")
+    frequent = {
+        word: frequency
+        for word, frequency in wordfreq.get_frequency_dict("en", "best").items()
+        if frequency >= 10**-5.5
+    }
+    for nonce in one_token_nonces():
+        longer = [word for word in frequent if nonce in without_a_letter(word)]
+        total = sum(frequent[word] for word in longer)
+        assert all(frequent[word] <= total / 2 for word in longer), (nonce, longer)
 
 
 def test_no_nonce_is_a_word_or_name():
@@ -124,9 +203,29 @@ def test_surface_form_is_kept(target, shape):
 
 
 def test_as_many_distinct_nonces_as_asked_for():
-    (nonces,) = make("two dogs", "dogs", count=16)
+    (nonces,) = make("two labradoodles", "labradoodles", count=16)
     assert len({*nonces}) == 16
-    assert {*nonces} <= {*load_nonce_pools()[1, PLURAL]}
+    assert {*nonces} <= {*load_nonce_pools()[2, PLURAL]}
+
+
+@pytest.mark.parametrize("caption", ["two dogs", "a dog", "an apple"])
+def test_where_a_pool_is_small_all_of_it(caption):
+    target = caption.split()[1]
+    (nonces,) = make(caption, target, count=16)
+    assert sorted(nonces) == sorted(load_nonce_pools()[1, form_of(target)])
+
+
+def test_a_longer_draw_refines_the_shorter(shared):
+    """The first k nonces of a phrase are the same however many are drawn."""
+    for caption in read_captions(shared)[::40]:
+        spans = [match.span() for match in re.finditer(r"[^\W\d_]+", caption)]
+        made = [maker().make(caption, spans, count) for count in (1, 2, 4)]
+        for one, two, four in zip(*made, strict=True):
+            if isinstance(four, list):
+                assert (one, two) == (four[:1], four[:2])
+                assert len({*four}) == len(four) == 4
+            else:
+                assert one == two == four
 
 
 def test_a_target_has_one_nonce_everywhere_unless_the_key_is_the_sample():
