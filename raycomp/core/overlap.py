@@ -19,6 +19,9 @@ Of the two captions, one positive and one negative,
 - two calls: two such runs, or one run of two concepts, or a SWAP and a leftover run of one concept, where
   the SWAP moves at least one noun, adjective or verb;
 - none: all other negatives, for one of ``REASONS``. In particular no operation deletes.
+
+An explanation says that the words differ as an operation makes them differ, not that the meaning does: two
+true captions of an image can be explained too. ``loops/overlap.py`` counts how often.
 """
 
 from collections import Counter

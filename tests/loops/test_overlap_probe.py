@@ -4,7 +4,15 @@ import pytest
 
 from raycomp.benchmarks.choice import EQUAL, Choice
 from raycomp.benchmarks.read import read_benchmark
-from raycomp.loops.overlap import NONE, TWO_CALLS, format_overlap, interval, measure_overlap, sum_rows
+from raycomp.loops.overlap import (
+    NONE,
+    TWO_CALLS,
+    count_calls,
+    format_overlap,
+    interval,
+    measure_overlap,
+    sum_rows,
+)
 from raycomp.loops.overlap_plot import WIDTH, draw_overlap
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
@@ -30,6 +38,51 @@ def test_every_sound_row_is_counted_once():
     assert row.explained == {REPLACE: 1, SWAP: 1, TWO_CALLS: 1, NONE: 1}
     assert (row.named, row.agreed, row.agreed_kind) == (2, 2, 2)
     assert sum(row.reasons.values()) == row.explained[NONE]
+
+
+def reworded(place, positive, paraphrase, negative, defects=()):
+    return Choice("pp", "made", str(place), "1.jpg", (positive, paraphrase), (negative,), defects=defects)
+
+
+PARAPHRASED = [
+    reworded(0, "A red ball on a table.", "A round ball on a table.", "A blue ball on a table."),
+    reworded(1, "A dog on a mat.", "A tired dog on a red mat.", "A cat on a mat."),
+    reworded(2, "A dog on a mat.", "Lying there, quite at ease, we see somebody's pet.", "A cat on a mat."),
+    reworded(3, "A dog on a mat.", "The dogs on the mat!", "A cat on a mat."),
+    reworded(4, "A dog on a mat.", "A cat on a mat.", "A dog on a mat.", (EQUAL,)),
+]
+
+
+def test_second_true_captions_are_explained_like_negatives():
+    """One by a REPLACE, one by two calls, one by nothing, one is the same; a row with a defect is out."""
+    (row,) = measure_overlap(PARAPHRASED, load_parser(), None)
+    assert row.paraphrased == {REPLACE: 1, TWO_CALLS: 1, NONE: 2}
+    assert count_calls(row.paraphrased) == (1, 2)
+    assert row.explained == {REPLACE: 4}
+    assert not measure_overlap(CHOICES, load_parser(), None)[0].paraphrased
+
+
+def test_the_null_stands_beside_the_negatives_in_table_and_plot():
+    """1 and 2 of 4 paraphrases, 4 of 4 negatives, each with its interval; "-" where there are none."""
+    rows = measure_overlap([*PARAPHRASED, *CHOICES], load_parser(), None)
+    table = format_overlap(rows)
+    null = next(line for line in table.splitlines() if line.startswith("pp"))
+    cells = [cell.strip() for cell in null.split("  ") if cell]
+    assert cells[-3:] == ["4", "25.0 [4.6, 69.9]", "50.0 [15.0, 85.0]"]
+    lacking = next(line for line in table.splitlines() if line.startswith("valse"))
+    assert lacking.split()[-3:] == ["-", "-", "-"]
+    assert "valse: no paraphrases" in table and "pp: no paraphrases" not in table
+    picture = ElementTree.fromstring(draw_overlap(rows))
+    rects = [rect for rect in picture.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") == "null"]
+    assert [float(rect.get("width")) for rect in rects] == [0, WIDTH / 4, 0, WIDTH / 4, WIDTH / 2]
+
+
+def test_one_call_is_told_apart_from_two_and_every_share_has_its_denominator():
+    (row,) = measure_overlap(CHOICES, load_parser(), None)
+    assert count_calls(row.explained) == (2, 3)
+    table = format_overlap([row])
+    assert "50.0 [15.0, 85.0]" in table
+    assert "2/2 100.0 [34.2, 100.0]" in table, "two of four rows name an operation"
 
 
 def test_the_rules_write_a_plain_swap_again():
