@@ -13,11 +13,14 @@ fixed random invertible maps. Two text encoders read the tokens' columns through
 - ``encode_by_order`` is g* = h of z_inv, of Theorem 5, compositional on any text.
 - ``encode_by_votes`` is g**: h of the z_inv on which most tokens agree. Theorem 7 intersects, over the
   tokens, the sets of z_inv whose captions hold that token. On the support one z_inv is left, the right one;
-  nothing asks for order, so a SWAP gives the same embedding. For REPLACE and ADD the whole intersection can
-  be empty, but the tokens left alone still agree on one z_inv, and outvote the rest by four to at most three:
-  so the text with a word and with its replacement have one g**, the condition of Theorem 8, and base and
-  augmented text share a z_inv, that of Theorem 9. Majority in place of intersection is this toy's own. After
-  two calls the scene may be outvoted; nothing is claimed of them.
+  nothing asks for order, so a SWAP gives the same embedding. For REPLACE and ADD nothing is left, but the
+  tokens left alone still agree on one z_inv, and outvote the rest by four to at most three: so the text with
+  a word and with its replacement have one g**, the condition of Theorem 8. Majority in place of intersection
+  is this toy's own. After two calls the scene may be outvoted; nothing is claimed of them.
+
+Of ADD the toy shows what Theorem 9 concludes, that g** does not see it, but not from its premise, a z_inv
+that g* reads out of both caption and ADD: here g* is invertible, and every added word moves z_inv, as every
+other edit does (``premises.py`` says how far at least).
 
 So that g** exists, aligns like g* and tells none of the three apart is exact here. What it does not prove:
 z_inv takes finitely many values, where the theorems ask for positive densities; that training finds g** and
@@ -38,13 +41,14 @@ from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 NUM_ATTRIBUTES, NUM_OBJECTS, NUM_RELATIONS = 24, 24, 6
 NUM_CONCEPTS = NUM_ATTRIBUTES + NUM_OBJECTS + NUM_RELATIONS
-_CLASS_V = np.repeat([0, 1, 2], [NUM_ATTRIBUTES, NUM_OBJECTS, NUM_RELATIONS])
+CLASS_V = np.repeat([0, 1, 2], [NUM_ATTRIBUTES, NUM_OBJECTS, NUM_RELATIONS])
 _RELATION = 2
-_BASE_LENGTH, _LENGTH, _PAD = 5, 6, -1
-_INVARIANT, _CONCEPT, _STYLE, _DEPENDENT, _PRIVATE = 16, 16, 2, 4, 4
+BASE_LENGTH, _LENGTH, _PAD = 5, 6, -1
+ADD_PLACES = (0, 3)
+_INVARIANT, _CONCEPT, STYLE_SIZE, _DEPENDENT, _PRIVATE = 16, 16, 2, 4, 4
 _SLOPE = 0.3
 # Which column each column comes from, when SWAP exchanges two attributes, objects or sides of the relation.
-_SWAPS = {
+SWAPS = {
     ATTRIBUTE: (3, 1, 2, 0, 4, 5),
     OBJECT: (0, 4, 2, 3, 1, 5),
     RELATION: (3, 4, 2, 0, 1, 5),
@@ -118,7 +122,7 @@ def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World
     support_S5 = _draw_support(num_scenes, rng)
     twin_M5 = support_S5[: round(mirrored * num_scenes)][:, [3, 1, 2, 0, 4]]
     concept_VC = rng.standard_normal((NUM_CONCEPTS, _CONCEPT))
-    spread = (1 / _BASE_LENGTH / _INVARIANT) ** 0.5  # so that |z_inv|^2 is about 2
+    spread = (1 / BASE_LENGTH / _INVARIANT) ** 0.5  # so that |z_inv|^2 is about 2
     presence_VZ = rng.standard_normal((NUM_CONCEPTS, _INVARIANT))
     side_2VZ = rng.standard_normal((2, NUM_CONCEPTS, _INVARIANT))
     return World(
@@ -126,7 +130,7 @@ def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World
         meaning_2VZ=(presence_VZ + side_2VZ) * spread,
         concept_VC=concept_VC / np.linalg.norm(concept_VC, axis=1, keepdims=True),
         dependent_ZP=rng.standard_normal((_INVARIANT, _DEPENDENT)),
-        token_map=Mixing.draw(_CONCEPT + _STYLE, rng),
+        token_map=Mixing.draw(_CONCEPT + STYLE_SIZE, rng),
         image_map=Mixing.draw(_INVARIANT + _DEPENDENT + _PRIVATE, rng),
     )
 
@@ -155,10 +159,10 @@ def draw_sample(world: World, num: int, rng: np.random.Generator) -> Sample:
     """Draw pairs as Assumption 4 does: z_inv, then the tokens one after the other, then the private parts."""
     scene_N = rng.integers(len(world.support_S5), size=num)
     concept_NK = np.full((num, _LENGTH), _PAD)
-    concept_NK[:, :_BASE_LENGTH] = world.support_S5[scene_N]
-    style_NKP = np.zeros((num, _LENGTH, _STYLE))
+    concept_NK[:, :BASE_LENGTH] = world.support_S5[scene_N]
+    style_NKP = np.zeros((num, _LENGTH, STYLE_SIZE))
     style_NKP[:, 0] = draw_style(num, rng)
-    for k in range(1, _BASE_LENGTH):
+    for k in range(1, BASE_LENGTH):
         style_NKP[:, k] = draw_style(num, rng, style_NKP[:, k - 1])
     invariant_NZ = read_meaning(world, concept_NK)
     dependent_NP = np.tanh(invariant_NZ @ world.dependent_ZP) + 0.5 * rng.standard_normal((num, _DEPENDENT))
@@ -189,7 +193,7 @@ def draw_style(num: int, rng: np.random.Generator, before_NP: np.ndarray | None 
 def read_meaning(world: World, concept_NK: np.ndarray) -> np.ndarray:
     """Return z_inv of any texts, float64 (N, Z): the sum over tokens of concept by side of the relation."""
     valid_NK = concept_NK >= 0
-    is_relation_NK = valid_NK & (_CLASS_V[concept_NK] == _RELATION)
+    is_relation_NK = valid_NK & (CLASS_V[concept_NK] == _RELATION)
     side_NK = np.minimum(np.cumsum(is_relation_NK, axis=1) - is_relation_NK, 1)
     part_NKZ = world.meaning_2VZ[side_NK, concept_NK] * valid_NK[..., None]
     return part_NKZ.sum(axis=1)
@@ -229,14 +233,14 @@ def encode_by_votes(world: World, column_NKE: np.ndarray) -> np.ndarray:
 
     A token votes for every scene of the support whose caption holds it, wherever it stands.
     """
-    vote_NS = _count_concepts(read_concepts(world, column_NKE)) @ _count_concepts(world.support_S5).T
+    vote_NS = count_concepts(read_concepts(world, column_NKE)) @ count_concepts(world.support_S5).T
     agreed_NS = vote_NS == vote_NS.max(axis=1, keepdims=True)
     pad_S6 = np.pad(world.support_S5, ((0, 0), (0, 1)), constant_values=_PAD)
     mean_NZ = agreed_NS @ read_meaning(world, pad_S6) / agreed_NS.sum(axis=1, keepdims=True)
     return to_sphere(mean_NZ)
 
 
-def _count_concepts(concept_NK: np.ndarray) -> np.ndarray:
+def count_concepts(concept_NK: np.ndarray) -> np.ndarray:
     """Return how often each concept occurs in each text, float64 (N, V)."""
     count_NV = np.zeros((len(concept_NK), NUM_CONCEPTS))
     for concept_N in concept_NK.T:
@@ -247,23 +251,23 @@ def _count_concepts(concept_NK: np.ndarray) -> np.ndarray:
 
 def swap(texts: Texts, rng: np.random.Generator) -> Texts:
     """Exchange in each text the two attributes, the two objects or the sides: X_pi of Theorem 7."""
-    source_NK = np.array(list(_SWAPS.values()))[rng.integers(len(_SWAPS), size=len(texts.concept_NK))]
+    source_NK = np.array(list(SWAPS.values()))[rng.integers(len(SWAPS), size=len(texts.concept_NK))]
     return _gather(texts, source_NK)
 
 
 def replace(texts: Texts, rng: np.random.Generator) -> Texts:
     """Exchange in each text one concept by another of its class that the text lacks: RF of Theorem 8."""
     row_N = np.arange(len(texts.concept_NK))
-    at_N = rng.integers(_BASE_LENGTH, size=len(row_N))
+    at_N = rng.integers(BASE_LENGTH, size=len(row_N))
     concept_NK = texts.concept_NK.copy()
-    concept_NK[row_N, at_N] = _draw_absent(concept_NK, _CLASS_V[concept_NK[row_N, at_N]], rng)
+    concept_NK[row_N, at_N] = _draw_absent(concept_NK, CLASS_V[concept_NK[row_N, at_N]], rng)
     return Texts(concept_NK, texts.style_NKP)
 
 
 def add(texts: Texts, rng: np.random.Generator) -> Texts:
     """Put before one of the two attributes of each text another that the text lacks: Theorem 9."""
     row_N = np.arange(len(texts.concept_NK))
-    at_N = rng.choice([0, 3], size=len(row_N))
+    at_N = rng.choice(ADD_PLACES, size=len(row_N))
     column_K = np.arange(_LENGTH)
     grown = _gather(texts, column_K - (column_K > at_N[:, None]))
     grown.concept_NK[row_N, at_N] = _draw_absent(texts.concept_NK, np.zeros_like(at_N), rng)
@@ -284,8 +288,13 @@ def _gather(texts: Texts, source_NK: np.ndarray) -> Texts:
 
 def _draw_absent(concept_NK: np.ndarray, class_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw for each text a concept of the given class that it lacks, evenly."""
-    allowed_NV = (class_N[:, None] == _CLASS_V) & (_count_concepts(concept_NK) == 0)
+    allowed_NV = allow_absent(concept_NK, class_N)
     return np.where(allowed_NV, rng.random(allowed_NV.shape), -1.0).argmax(axis=1)
+
+
+def allow_absent(concept_NK: np.ndarray, class_N: np.ndarray) -> np.ndarray:
+    """Return which concepts of a class each text lacks, bool (N, V)."""
+    return (class_N[:, None] == CLASS_V) & (count_concepts(concept_NK) == 0)
 
 
 OPERATORS = {SWAP: swap, REPLACE: replace, ADD: add}

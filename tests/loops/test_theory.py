@@ -91,7 +91,7 @@ def test_the_interval_is_students():
     for seed, more in enumerate((1.0, 2.0, 6.0)):
         for encoder in (BLIND, ORDERED):
             row = {"version": BUILT, "mirrored": 0.0, "num_scenes": 9, "seed": seed, "encoder": encoder}
-            row |= dict.fromkeys(MEASURES, 10.0 * seed)
+            row |= dict.fromkeys(MEASURES, 10.0 * seed) | dict.fromkeys(theory.PREMISE_COLUMNS, 1.0 - seed)
             rows.append(row | {"infonce": 10.0 * seed + more * (encoder == BLIND)})
     blind, ordered = theory.summarise(rows)
     half = 4.303 * math.sqrt(7 / 3)
@@ -100,6 +100,7 @@ def test_the_interval_is_students():
     assert blind["infonce_more_high"] == pytest.approx(3 + half)
     assert (ordered["infonce_more"], ordered["infonce_more_low"]) == (0, 0)
     assert (blind["swap"], blind["swap_sd"]) == (10, 10)
+    assert blind["add_nearest"] == -1, "of a premise the worst world counts"
     assert math.isnan(theory.summarise(rows[:2])[0]["infonce_more_low"])
 
 
@@ -111,7 +112,21 @@ def test_the_table_shows_every_setting_and_measure(rows):
         assert f"{version}, {num_scenes} scenes, {'every' if mirrored else 'order'}" in text
     assert f"accuracy, SWAP{'0.500 (0.000)':>28}{'1.000 (0.000)':>18}" in text
     assert TRAINED in text
+    for head in theory.PREMISES.values():
+        assert text.count(f"  {head} ") == 3, "of the built rows"
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_table_says_that_the_premise_of_add_fails(rows):
+    """The number is that of the worlds, and of SWAP the premise holds exactly where order is redundant."""
+    least = min(row["add_nearest"] for row in rows)
+    assert 0.2 < least < 0.5
+    assert f"differ by at\nleast {least:.3f}: the conclusion is shown, not from its premise" in (
+        theory.format_theory(rows)
+    )
+    for row in rows:
+        assert row["swap_single"] == (0 if row["mirrored"] else 1)
+        assert row["add_single"] == row["replace_single"] == 0
 
 
 def test_no_seeds_is_an_error():
