@@ -93,6 +93,10 @@ class Case:
             return True
         return self.lexicon.is_kind_of(one, two) or self.lexicon.is_kind_of(two, one)
 
+    def said_of(self, place: int, leave: int | None = None) -> list[str]:
+        """Return the attributes of an object, sorted, without the one at ``leave``."""
+        return sorted(self.concepts[i].word for i in self.words.attributes(place) if i != leave)
+
     def is_person(self, noun: Concept) -> bool:
         """Tell whether an object is a person: colours of persons are left alone."""
         return self.lexicon.is_kind_of(noun.word, "person")

@@ -48,10 +48,6 @@ def _shares(case: Case, first: int, second: int) -> bool:
     )
 
 
-def _said_of(case: Case, place: int, leave: int | None = None) -> list[str]:
-    return sorted(case.concepts[i].word for i in case.words.attributes(place) if i != leave)
-
-
 def _distance(case: Case, first: int, second: int) -> int:
     """Return how far apart two objects are in kind: 0 the same category, 3 unknown."""
     one, two = case.concepts[first], case.concepts[second]
@@ -67,7 +63,7 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
     for i, j in combinations(case.free(OBJECT, state), 2):
         if case.are_alike(i, j) or _was_swapped(case, i, j, state):
             continue
-        if (_is_symmetric(case, i, j) and _said_of(case, i) == _said_of(case, j)) or _shares(case, i, j):
+        if (_is_symmetric(case, i, j) and case.said_of(i) == case.said_of(j)) or _shares(case, i, j):
             continue
         one, two = case.concepts[i], case.concepts[j]
         if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
@@ -101,7 +97,7 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
             continue
         if _was_swapped(case, one.owner, two.owner, state) or not _may_exchange(case, i, j):
             continue
-        said = _said_of(case, one.owner, i), _said_of(case, two.owner, j)
+        said = case.said_of(one.owner, i), case.said_of(two.owner, j)
         if two.word in said[0] or one.word in said[1]:
             continue
         alike = case.are_alike(one.owner, two.owner)

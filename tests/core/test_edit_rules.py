@@ -98,6 +98,19 @@ def test_opposites_replace_relations_first():
         assert next(edit.text for edit in found if edit.kind == RELATION) == expected
 
 
+def test_the_opposite_between_two_that_are_said_alike_is_true_as_well():
+    """Of two dogs side by side one is to the right of the other; a small and a large one differ."""
+    for text, expected in (
+        ("a dog to the left of a dog", []),
+        ("a small dog above a small dog .", []),
+        ("a cat next to a dog, which is behind a dog", ["far from"]),
+        ("a small dog above a large dog", ["below"]),
+        ("a dog on a dog", ["far from"]),
+    ):
+        found = propose(parse(text)[0], REPLACE, load_lexicon(), 0, "", MANY)
+        assert [edit.concepts[1] for edit in found if edit.kind == RELATION] == expected, text
+
+
 def test_his_and_her_stay_right():
     lexicon = load_lexicon()
     for text, sex in (("A woman walks with her dog .", "male"), ("A man walks with his dog .", "female")):
