@@ -36,7 +36,8 @@ from raycomp.loops.captions import (
     load_captions,
 )
 from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
-from raycomp.loops.negatives import Rank, choose_negatives
+from raycomp.loops.negatives import choose_negatives
+from raycomp.loops.ranking import Rank
 from raycomp.loops.replies import read_replies, to_prompt_table
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser

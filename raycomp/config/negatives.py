@@ -31,7 +31,8 @@ class WritingConfig:
     """Rank by the scorer's text encoder: the more similar to the caption, the harder. false needs no model
     and keeps the order of proposal."""
     add_similarity: float | None = None
-    """Least cos(g(base), g(augmented)) of an ADD, -1 to 1, where ``calls=1``; none = only reported."""
+    """Least cos(g(base), g(augmented)) of an ADD, -1 to 1; none = any. With several calls each ADD is
+    compared with its own input, which the calls before it made, and none may lie below."""
     materialize: bool = False
     """Write the curation's shards once more, each sample's json with its negatives."""
     export: tuple[str, ...] = ()
@@ -49,8 +50,7 @@ class WritingConfig:
         check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")
         least = self.add_similarity
         check(least is None or -1 <= least <= 1, "negatives.add_similarity", least, "between -1 and 1")
-        allowed = least is None or (self.rank and self.calls == 1)
-        check(allowed, "negatives.add_similarity", least, "none without rank, or with calls above 1")
+        check(least is None or self.rank, "negatives.add_similarity", least, "none without rank")
         check(set(self.export) <= {"negclip", "calls"}, "negatives.export", self.export, "negclip or calls")
         if "calls" in self.export:
             check(self.calls >= 2, "negatives.calls", self.calls, "at least 2 with negatives.export=calls")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from raycomp.schema import ADD, RELATION
 
 LOW_SIMILARITY = "low_similarity"
-"""Why an ADD is rejected that leaves its caption's neighbourhood."""
+"""Why a negative is rejected that an ADD took out of the neighbourhood of what it was added to."""
 
 
 class Candidate(NamedTuple):
@@ -21,6 +21,19 @@ class Candidate(NamedTuple):
     concepts: tuple[str, ...]
     similarity: float | None = None
     """cos(g(caption), g(text)); none where nothing ranked."""
+    inputs: tuple[str, ...] = ()
+    """What each call was applied to: first the caption, then what the call before made of it."""
+
+
+def list_additions(candidate: Candidate) -> list[tuple[str, str]]:
+    """Return each ADD's own input and output: base and augmented text of the ADD condition.
+
+    With several calls an ADD is compared with the text it was applied to, not with the caption
+    (arXiv:2510.26302, Theorem 9 and Eq. 83: base and augmented text share a z_inv).
+    """
+    outputs = (*candidate.inputs[1:], candidate.text)
+    calls = zip(candidate.op.split("+"), candidate.inputs, outputs, strict=True)
+    return [(before, after) for op, before, after in calls if op == ADD]
 
 
 def choose_hardest(candidates: Sequence[Candidate], per_calls: int) -> list[Candidate]:

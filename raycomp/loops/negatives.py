@@ -8,30 +8,23 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from raycomp.config import NegativesConfig, ScorerConfig, WritingConfig
-from raycomp.core.alignment import pair_cosine
+from raycomp.config import NegativesConfig, WritingConfig
 from raycomp.core.concepts import Edit, Parsed, parse_concepts
 from raycomp.core.edits import join_calls
 from raycomp.core.form import LONGEST_EDITED
 from raycomp.core.hardness import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls
 from raycomp.core.lexicon import Lexicon
 from raycomp.core.validity import judge
+from raycomp.loops.ranking import ADD_SIMILARITY, add_tokens
 from raycomp.loops.tables import (
-    COUNTERFACTUALS,
     FAULTS,
     OTHERS,
-    TOKENS,
     add_columns,
     add_seconds,
-    nest,
     readable,
-    to_fixed_lists,
-    to_matrix,
 )
-from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import Parser
 from raycomp.schema import (
     ADD,
@@ -109,7 +102,8 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
         FAULTS: pa.array(faults, pa.list_(pa.string())),
     }
     if config.negatives.rank:
-        columns |= _tokenize(captions, candidates, config.scorer)
+        additions = config.negatives.add_similarity is not None
+        columns |= add_tokens(captions, candidates, config.scorer, additions)
     return add_seconds(add_columns(table, columns), "edit", time.perf_counter() - started)
 
 
@@ -143,7 +137,8 @@ def _judge_chains(
         else:
             concepts = tuple(concept for edit in chain for concept in edit.concepts)
             op, kind = join_calls(chain)
-            valid.append(Candidate(before.text, op, kind, len(chain), concepts))
+            inputs = (caption, *(edit.text for edit in chain[:-1]))
+            valid.append(Candidate(before.text, op, kind, len(chain), concepts, inputs=inputs))
     return valid, rejected
 
 
@@ -157,45 +152,6 @@ def _status(caption: str | None, chains: Sequence[Chain], valid: Sequence[Candid
     return OK if valid else NO_NEGATIVE
 
 
-def _tokenize(
-    captions: Sequence[str], candidates: Sequence[Sequence[Candidate]], scorer: ScorerConfig
-) -> dict[str, pa.Array]:
-    tokenize = load_tokenizer(scorer)
-    texts = [candidate.text for group in candidates for candidate in group]
-    tokens_TL = tokenize([readable(text) for text in texts] or [""]).numpy().astype(np.int32)
-    return {
-        TOKENS: to_fixed_lists(tokenize(list(captions)).numpy().astype(np.int32)),
-        COUNTERFACTUALS: nest(tokens_TL, [len(group) for group in candidates]),
-    }
-
-
-class Rank:
-    """One actor: load the text tower once, then add each candidate's similarity to its caption."""
-
-    def __init__(self, config: ScorerConfig, num_threads: int | None = None):
-        self.clip = Clip(config, num_threads=num_threads)
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """``similarity`` = cos(g(caption), g(candidate)). N rows, T candidates of all of them."""
-        started = time.perf_counter()
-        others = table[COUNTERFACTUALS].combine_chunks()
-        count_N = others.value_lengths().to_numpy(zero_copy_only=False)
-        # Candidates differ from their caption in length, so each text is encoded by itself.
-        text_KD, _ = self.clip.text.embed(
-            np.concatenate([to_matrix(table[TOKENS]), to_matrix(others.flatten())])
-        )
-        row_T = np.repeat(np.arange(len(table)), count_N)
-        similarity_T = pair_cosine(text_KD[row_T], text_KD[len(table) :]).numpy()
-        lists = table[NEGATIVES].combine_chunks()
-        fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
-        fields["similarity"] = pa.array(similarity_T)
-        filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
-        offsets = pa.array(np.concatenate([[0], np.cumsum(count_N)]).astype(np.int32))
-        columns = {NEGATIVES: pa.ListArray.from_arrays(offsets, filled)}
-        table = add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
-        return add_seconds(table, "rank", time.perf_counter() - started)
-
-
 def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
     """Keep each row's hardest candidates; a row that loses all of them by similarity has no negative.
 
@@ -203,14 +159,13 @@ def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
     """
     kept, faults, statuses, comparisons = [], [], [], []
     columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, STATUS))
-    for rows, reasons, status in zip(*columns, strict=True):
-        candidates = [_to_candidate(row) for row in rows]
-        near = [c for c in candidates if not _is_too_far(c, config.add_similarity)]
+    for rows, reasons, status, is_near in zip(*columns, _mark_near(table, config), strict=True):
+        near = [_to_candidate(row) for row, stays in zip(rows, is_near, strict=True) if stays]
         kept.append(choose_hardest(near, config.per_caption))
         comparison = compare_calls(near)
         comparisons.append(comparison and comparison._asdict())
-        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(candidates) - len(near))])
-        statuses.append(NO_NEGATIVE if candidates and not near else status)
+        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(rows) - len(near))])
+        statuses.append(NO_NEGATIVE if rows and not near else status)
     return add_columns(
         table,
         {
@@ -222,9 +177,12 @@ def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
     )
 
 
-def _is_too_far(candidate: Candidate, least: float | None) -> bool:
-    """Whether an ADD, which is then the only call, leaves the caption's neighbourhood."""
-    return least is not None and candidate.op == ADD and candidate.similarity < least
+def _mark_near(table: pa.Table, config: WritingConfig) -> list[list[bool]]:
+    """Return of each row's candidates whether every ADD stays in the neighbourhood of its own input."""
+    if config.add_similarity is None:
+        return [[True] * len(rows) for rows in table[NEGATIVES].to_pylist()]
+    least = config.add_similarity
+    return [[one is None or one >= least for one in rows] for rows in table[ADD_SIMILARITY].to_pylist()]
 
 
 def _to_array(groups: Sequence[Sequence[Candidate]], source: str) -> pa.Array:
@@ -233,5 +191,5 @@ def _to_array(groups: Sequence[Sequence[Candidate]], source: str) -> pa.Array:
 
 
 def _to_candidate(row: dict[str, Any]) -> Candidate:
-    fields = {name: row[name] for name in Candidate._fields}
+    fields = {name: row[name] for name in Candidate._fields if name in row}
     return Candidate(**{**fields, "concepts": tuple(row["concepts"])})

@@ -18,7 +18,8 @@ from raycomp.report.sections import draw_table, section
 from raycomp.schema import CAPTION, NEGATIVE_STATUSES, NEGATIVES, STATUS, STATUSES, UID
 
 SHOWN = 50
-_MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: "ADD is less similar than add_similarity asks"}
+_FAR = "an ADD is less similar to its own input than add_similarity asks"
+_MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: _FAR}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
 

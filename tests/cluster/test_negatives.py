@@ -33,6 +33,7 @@ from tests.cluster.llm import fake_server
 
 pytestmark = pytest.mark.ray
 NUM, PER_SHARD = 60, 20
+CALLS = {"calls": 2, "add_similarity": 0.93}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def curated(tiny_scorer, tmp_path_factory, ray_cluster) -> Path:
 @pytest.fixture(scope="module")
 def written(curated, tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("negatives") / "out"
-    writing = WritingConfig(calls=2, materialize=True, export=("negclip", "calls"))
+    writing = WritingConfig(**CALLS, materialize=True, export=("negclip", "calls"))
     return out, raycomp.negatives(NegativesConfig(input=str(curated), negatives=writing), str(out))
 
 
@@ -68,6 +69,7 @@ def test_every_kept_caption_has_a_row_and_the_funnel_closes(curated, written):
     funnel = run["funnel"]
     assert funnel["read"] == len(kept) == funnel["kept"] + sum(funnel["dropped"].values())
     assert run["written"] == sum(len(row["negatives"]) for row in rows) == sum(run["negatives"].values())
+    assert run["rejected"]["ADD: low_similarity"] > 0 and run["negatives"]["REPLACE+ADD"] > 0
     assert f"{len(kept)}  read" in show(str(out))
     assert not (out / "work").exists() and (out / "report.html").exists()
 
@@ -140,7 +142,7 @@ def test_other_sizes_of_the_work_give_the_same_bytes(curated, written, tmp_path)
     out, _ = written
     config = NegativesConfig(
         input=str(curated),
-        negatives=WritingConfig(calls=2),
+        negatives=WritingConfig(**CALLS),
         waves=WavesConfig(shards_per_wave=1),
         cluster=ClusterConfig(block_rows=7),
     )
@@ -153,7 +155,7 @@ def test_a_run_that_ends_after_its_first_wave_goes_on_to_the_same_bytes(
 ):
     out, _ = written
     config = NegativesConfig(
-        input=str(curated), negatives=WritingConfig(calls=2), waves=WavesConfig(shards_per_wave=1)
+        input=str(curated), negatives=WritingConfig(**CALLS), waves=WavesConfig(shards_per_wave=1)
     )
     with monkeypatch.context() as patch:
         asked = count()
