@@ -205,7 +205,9 @@ def scores_schema(aligned: pa.Schema) -> pa.Schema:
 
 # One hard negative of a caption. After several ``calls`` ``op`` and ``kind`` are joined by "+" in the order
 # applied; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the scorer's
-# text encoder, null where nothing ranked; ``concepts`` are the concepts acted on, in order.
+# text encoder, null where nothing ranked; ``concepts`` are the concepts acted on, in order; ``image_drop`` =
+# s(I, caption) - s(I, text), null where the ranking scorer did not embed the image. It hints at negatives
+# that are true of the image, and rejects none: the captions alone decide what is a negative.
 NEGATIVE_TYPE = pa.struct(
     [
         ("text", pa.string()),
@@ -215,6 +217,7 @@ NEGATIVE_TYPE = pa.struct(
         ("source", pa.string()),
         ("similarity", pa.float32()),
         ("concepts", pa.list_(pa.string())),
+        ("image_drop", pa.float32()),
     ]
 )
 NEGATIVES = "negatives"

@@ -185,7 +185,8 @@ def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, 
             )
     if not folder.exists("shards"):
         _refuse_shards(config, folder)
-    return config, list_curated(run, folder.uri)
+    with_images = config.negatives.rank and is_scored_by(config.scorer, run)
+    return config, list_curated(run, folder.uri, with_images)
 
 
 def _read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
@@ -317,7 +318,7 @@ def _prompts_dataset(job: Job, sources: list[Source]) -> Dataset:
 def _load_prompts(source: Source, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
     """Yield one file's prompts that are not answered yet, in blocks."""
     replies = read_replies(replies_uri, source.ordinal)
-    for table in load_captions(source, _ROWS_WITH_REPLIES):
+    for table in load_captions(replace(source, with_images=False), _ROWS_WITH_REPLIES):
         prompts = find_prompts(table, config, replies)
         for start in range(0, len(prompts), config.cluster.block_rows):
             yield to_prompt_table(prompts[start : start + config.cluster.block_rows], source.ordinal)

@@ -21,6 +21,8 @@ class Candidate(NamedTuple):
     concepts: tuple[str, ...]
     similarity: float | None = None
     """cos(g(caption), g(text)); none where nothing ranked."""
+    image_drop: float | None = None
+    """s(I, caption) - s(I, text); none where the image's embedding is not at hand."""
     inputs: tuple[str, ...] = ()
     """What each call was applied to: first the caption, then what the call before made of it."""
 

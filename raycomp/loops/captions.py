@@ -14,6 +14,7 @@ from raycomp.schema import (
     ALIGNED_STATUSES,
     BAD_ENCODING,
     CAPTION,
+    IMAGE_EMBEDDING,
     IMAGE_SHA256,
     POSITION,
     SHARD,
@@ -33,17 +34,22 @@ _MOST_OTHERS = 16
 
 @dataclass(frozen=True)
 class Source:
-    """One file of captions; ``kept`` names the subset where only its rows count."""
+    """One file of captions; ``kept`` names the subset where only its rows count.
+
+    ``with_images`` says that the images' embeddings come along.
+    """
 
     ordinal: int
     uri: str
     kept: str | None = None
+    with_images: bool = False
 
 
-def list_curated(run: dict, source: str) -> list[Source]:
+def list_curated(run: dict, source: str, with_images: bool = False) -> list[Source]:
     """Return the scores files of a curation or selection in ``source``, of which its subset's rows count."""
     kept = join_uri(source, "subset", "kept.parquet")
-    return [Source(ordinal, uri, kept) for ordinal, uri in enumerate(list_scores(run, source))]
+    uris = enumerate(list_scores(run, source))
+    return [Source(ordinal, uri, kept, with_images) for ordinal, uri in uris]
 
 
 def is_scored_by(scorer: ScorerConfig, run: dict) -> bool:
@@ -97,6 +103,7 @@ def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
             CAPTION: table[CAPTION].cast(pa.string()),
             OTHERS: others,
             STATUS: statuses,
+            **({IMAGE_EMBEDDING: table[IMAGE_EMBEDDING]} if source.with_images else {}),
         }
     )
     for start in range(0, len(rows), block_rows):
@@ -153,9 +160,8 @@ def count_captions(source: Source) -> int | None:
 def _read(source: Source) -> pa.Table:
     """Read the columns that matter of those that the file has."""
     names = read_schema(source.uri).names
-    return read_columns(
-        source.uri, [name for name in (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS) if name in names]
-    )
+    wanted = (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS, *([IMAGE_EMBEDDING] if source.with_images else []))
+    return read_columns(source.uri, [name for name in wanted if name in names])
 
 
 def _find_others(table: pa.Table) -> pa.Array:

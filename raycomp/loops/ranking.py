@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 
 from raycomp.config import ScorerConfig
@@ -21,7 +22,7 @@ from raycomp.loops.tables import (
     to_matrix,
 )
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.schema import NEGATIVE_TYPE, NEGATIVES
+from raycomp.schema import IMAGE_EMBEDDING, NEGATIVE_TYPE, NEGATIVES
 
 # Travel between the stages, a value for each of a row's negatives, only where ``add_similarity`` is set: the
 # places of each ADD's input and output among the row's texts, the caption first; their least similarity.
@@ -82,6 +83,7 @@ class Rank:
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
     """Set ``similarity`` = cos(g(caption), g(candidate)); of ADDs, the least cos(g(input), g(output)) too.
 
+    Where the rows bring their images' embeddings, set ``image_drop``, too.
     N rows, K texts of all of them: the captions, then each row's candidates and inputs; T candidates.
     """
     texts = table[COUNTERFACTUALS].combine_chunks()
@@ -95,6 +97,12 @@ def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
     similarity_T = pair_cosine(text_KD[row_T], text_KD[at_T]).numpy()
     fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
     fields["similarity"] = pa.array(similarity_T)
+    if IMAGE_EMBEDDING in table.column_names:
+        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        alignment_N = pair_cosine(image_ND, text_KD[: len(table)])
+        drop_T = alignment_N[row_T] - pair_cosine(image_ND[row_T], text_KD[at_T])
+        fields["image_drop"] = pa.array(drop_T.numpy())
+        table = table.drop_columns([IMAGE_EMBEDDING])
     filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
     offsets = pa.array(np.concatenate([[0], np.cumsum(count_N)]).astype(np.int32))
     columns = {NEGATIVES: pa.ListArray.from_arrays(offsets, filled)}

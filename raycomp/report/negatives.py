@@ -35,6 +35,10 @@ class Tally:
     """Captions that have a negative of each sequence."""
     similarity: Counter = field(default_factory=Counter)
     """Of each sequence, the sum of its negatives' similarities to their captions; 0 where none ranked."""
+    seen: Counter = field(default_factory=Counter)
+    """Of each sequence, the negatives that were compared with the image,"""
+    nearer: Counter = field(default_factory=Counter)
+    """of these, those that the scorer finds at least as near to it as the caption."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     """Of each sequence, the negatives of the smallest uids: a draw, for uids are hashes."""
 
@@ -44,6 +48,8 @@ class Tally:
         self.negatives.update(other.negatives)
         self.captions.update(other.captions)
         self.similarity.update(other.similarity)
+        self.seen.update(other.seen)
+        self.nearer.update(other.nearer)
         for op, samples in other.samples.items():
             self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
 
@@ -58,6 +64,9 @@ def tally_negatives(rows: pa.Table) -> Tally:
         for negative in negatives:
             tally.negatives[negative["op"]] += 1
             tally.similarity[negative["op"]] += negative["similarity"] or 0.0
+            drop = negative["image_drop"]
+            tally.seen[negative["op"]] += drop is not None
+            tally.nearer[negative["op"]] += drop is not None and drop <= 0
         for op, negative in {negative["op"]: negative for negative in reversed(negatives)}.items():
             tally.captions[op] += 1
             said = " \u2192 ".join(negative["concepts"])
@@ -96,15 +105,30 @@ def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
 def _tell_operations(tally: Tally) -> Table:
     total = tally.statuses.total()
     rows = [
-        (op, count, tally.captions[op], percent(tally.captions[op], total), _mean(tally, op))
+        (
+            op,
+            count,
+            tally.captions[op],
+            percent(tally.captions[op], total),
+            _mean(tally, op),
+            _near(tally, op),
+        )
         for op, count in sorted(tally.negatives.items(), key=_by_calls)
     ]
     note = (
         "A sequence such as SWAP+ADD is two calls: the second acts on what the first left alone. Similarity "
-        "is the cosine of caption and negative under the scorer's text encoder."
+        "is the cosine of caption and negative under the scorer's text encoder. That a negative is false is "
+        "judged by the captions of its photo, not by the photo: what no caption says may still be in it, and "
+        "of a wrong caption a negative may be true. As near as the caption: the share of negatives that the "
+        "scorer finds at least as near to the photo as their caption, from above a hint at such ones, no "
+        "filter; a scorer that does not see composition finds many."
     )
     columns = ("Operations", "negatives", "captions with one", "of all captions", "mean similarity")
-    return Table("Operations", columns, rows, note)
+    return Table("Operations", (*columns, "as near as the caption"), rows, note)
+
+
+def _near(tally: Tally, op: str) -> str:
+    return percent(tally.nearer[op], tally.seen[op]) if tally.seen[op] else "not compared"
 
 
 def _mean(tally: Tally, op: str) -> float | None:

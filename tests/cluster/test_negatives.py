@@ -9,6 +9,7 @@ import tarfile
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +28,7 @@ from raycomp.config import (
     WritingConfig,
 )
 from raycomp.loops.inspect import show
+from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.cluster.corpus import write_world_shards
 from tests.cluster.llm import fake_server
@@ -85,6 +87,21 @@ def test_negatives_are_ranked_within_each_number_of_calls(written):
                 assert similarity == sorted(similarity, reverse=True) and all(
                     -1 <= s <= 1 for s in similarity
                 )
+
+
+def test_images_of_the_curation_are_compared_with_negatives(curated, written, tiny_scorer):
+    """The drop is that of the row's own image, from the alignment that the curation stored."""
+    out, _ = written
+    clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
+    columns = ["uid", "alignment", "image_embedding"]
+    tables = [pq.read_table(path, columns=columns) for path in sorted((curated / "scores").iterdir())]
+    known = {row["uid"]: row for table in tables for row in table.to_pylist()}
+    for row in read_negatives(out)[::5]:
+        tokens = tokenize([negative["text"] for negative in row["negatives"]]).numpy().astype(np.int32)
+        image = np.array(known[row["uid"]]["image_embedding"], np.float32)
+        wanted = known[row["uid"]]["alignment"] - clip.text.embed(tokens)[0].numpy() @ image
+        found = [negative["image_drop"] for negative in row["negatives"]]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_shards_carry_their_negatives(curated, written):
@@ -231,6 +248,7 @@ def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path, ray_cluster):
     raycomp.negatives(config, str(tmp_path / "out"))
     (row,) = read_negatives(tmp_path / "out")
     assert row["negatives"] and all(-1 <= negative["similarity"] <= 1 for negative in row["negatives"])
+    assert all(negative["image_drop"] is None for negative in row["negatives"])
 
 
 def test_a_server_is_asked_once_even_when_the_run_is_begun_again(tmp_path, ray_cluster, monkeypatch):

@@ -14,11 +14,11 @@ from raycomp.core.prompts import Reply
 from raycomp.loops.engines import Reader, find_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.loops.negatives import choose_negatives
 from raycomp.loops.ranking import ADD_SIMILARITY, ADDITIONS, Rank, rank
-from raycomp.loops.tables import COUNTERFACTUALS, FAULTS, OTHERS
+from raycomp.loops.tables import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.schema import ADD, CAPTION, NEGATIVES, NO_NEGATIVE, REPLACE, STATUS, SWAP, UID
+from raycomp.schema import ADD, CAPTION, IMAGE_EMBEDDING, NEGATIVES, NO_NEGATIVE, REPLACE, STATUS, SWAP, UID
 
 CAPTIONS = [
     "A red car is parked next to a blue truck.",
@@ -151,6 +151,28 @@ def test_without_the_condition_nothing_more_is_encoded(tiny_scorer):
     ranker = Rank(tiny_scorer)
     rows, same = choose(ranker(plain), free), choose(ranker(more), bound)
     assert [row[NEGATIVES] for row in rows] == [row[NEGATIVES] for row in same]
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float16))
+def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype):
+    """s(I, T) - s(I, T~), where the images come along; they end here and change nothing else."""
+    config = make_config(tiny_scorer, calls=2, add_similarity=0.5)
+    image_ND = np.random.default_rng(0).standard_normal((len(CAPTIONS), 32)).astype(dtype)
+    written = write_by_rules(make_table(CAPTIONS), config)
+    ranked = Rank(tiny_scorer)(add_columns(written, {IMAGE_EMBEDDING: to_fixed_lists(image_ND)}))
+    assert IMAGE_EMBEDDING not in ranked.column_names
+    without = choose(Rank(tiny_scorer)(written), config)
+    clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
+
+    def cosine(image: np.ndarray, text: str) -> float:
+        vector = clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0].numpy()
+        return float(np.float32(image) @ vector / np.linalg.norm(np.float32(image)) / np.linalg.norm(vector))
+
+    for image, row, blind in zip(image_ND, choose(ranked, config), without, strict=True):
+        for negative in row[NEGATIVES]:
+            want = cosine(image, row[CAPTION]) - cosine(image, negative["text"])
+            assert negative["image_drop"] == pytest.approx(want, abs=1e-6)
+        assert [{**negative, "image_drop": None} for negative in row[NEGATIVES]] == blind[NEGATIVES]
 
 
 def test_a_row_that_loses_all_has_no_negative(tiny_scorer):

@@ -7,7 +7,7 @@ from raycomp.report.negatives import SHOWN, Tally, render_negatives, tally_negat
 from raycomp.schema import NEGATIVES_SCHEMA
 
 
-def negative(text: str, op: str, similarity: float | None = None) -> dict:
+def negative(text: str, op: str, similarity: float | None = None, image_drop: float | None = None) -> dict:
     return {
         "text": text,
         "op": op,
@@ -15,6 +15,7 @@ def negative(text: str, op: str, similarity: float | None = None) -> dict:
         "calls": op.count("+") + 1,
         "source": "rules",
         "similarity": similarity,
+        "image_drop": image_drop,
         "concepts": ["dog", "cat"],
     }
 
@@ -54,6 +55,22 @@ def test_tallies_of_parts_add_up_to_that_of_the_whole():
     assert parts.captions == whole.captions == {"SWAP": 120}
     assert abs(parts.similarity["SWAP"] - 144) < 1e-4
     assert parts.samples == whole.samples and len(whole.samples["SWAP"]) == SHOWN
+
+
+def test_negatives_as_near_to_the_photo_as_the_caption_are_counted_where_compared():
+    """Two of three drops are at most 0; what was not compared is in no share."""
+    drops = {"SWAP": (-0.1, 0.0, 0.2, None), "ADD": (None,)}
+    negatives = [negative("x", op, 0.5, drop) for op, of_op in drops.items() for drop in of_op]
+    row = {"uid": "0" * 32, "caption": "a dog", "negatives": negatives, "status": "ok"}
+    tally = tally_negatives(pa.Table.from_pylist([row], schema=NEGATIVES_SCHEMA))
+    whole = Tally()
+    for _ in range(2):
+        whole.add(tally)
+    assert (tally.nearer["SWAP"], tally.seen["SWAP"], tally.seen["ADD"]) == (2, 3, 0)
+    assert (whole.nearer["SWAP"], whole.seen["SWAP"]) == (4, 6)
+    page = render_negatives(make_run(tally), tally)
+    assert "66.7\u00a0%" in page and "not compared" in page
+    assert "judged by the captions of its photo, not by the photo" in page
 
 
 def test_the_page_shows_text_as_text():
