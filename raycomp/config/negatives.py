@@ -126,20 +126,31 @@ class ProbeConfig:
     """What ``raycomp probe`` looks at."""
 
     input: str = ""
-    """overlap: a folder with a folder for each benchmark; composition: what ``raycomp negatives`` wrote."""
+    """overlap: a folder with a folder for each benchmark; composition: what ``raycomp negatives`` wrote, or
+    such a folder with benchmarks=sugarcrepe_pp."""
     benchmarks: tuple[str, ...] = ("sugarcrepe", "sugarcrepe_pp", "valse")
-    """overlap: folders of ``input``: these, vl_checklist or aro."""
+    """overlap: folders of ``input``: these, vl_checklist or aro. composition: sugarcrepe_pp alone probes with
+    its captions, paraphrases and negatives, without images; anything else with the negatives in ``input``."""
     sample: int | None = None
     """Rows of each split, or captions, at most; none = all."""
     seeds: int = 5
     """theory: worlds that are drawn."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
-    """composition: whose text encoder. Left alone, it is the one that ranked the negatives."""
+    """composition: whose text encoder. Left alone, it is the one that scored ``images``, else the one that
+    ranked the negatives."""
+    images: str | None = None
+    """composition: a curation of the same images and captions by ``scorer``, which its image embeddings are
+    taken from; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
+    before and after training: same negatives, same seed, one probe each."""
+    pairs: int | None = None
+    """composition: N, the pairs that every A-distance of the table is of, one of each of N uids; lines with
+    fewer have none. none = as many as the smallest line of 100 or more has, at most 2,000."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     seed: int = 0
-    """Draws samples, folds and resamples."""
+    """Draws samples, pairs, folds and resamples, the same for every scorer."""
 
     def __post_init__(self) -> None:
         check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")
+        check(self.pairs is None or self.pairs >= 10, "pairs", self.pairs, "at least 10")
         check(1 <= self.seeds <= 100, "seeds", self.seeds, "between 1 and 100")
         check(self.seed >= 0, "seed", self.seed, "at least 0")

@@ -8,20 +8,26 @@ import numpy as np
 import torch
 
 from raycomp.core.alignment import normalise
+from raycomp.core.distance import NO_DISTANCE, NUM_FOLDS, ADistance, bound_a_distance, draw_pairs
 from raycomp.core.probe import (
     NO_INTERVAL,
+    Interval,
     bootstrap_ratio,
+    count_wins,
     pair_distance,
     pair_similarity,
-    proxy_a_distance,
     shuffle_words,
     two_way_choice,
 )
 from raycomp.schema import CAPTION, NEGATIVES, OPERATIONS, UID
 
 PARAPHRASE = "paraphrase"
+OTHER = "other caption"
 ANY = "any"
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+# A row of fewer uids does not lower the number that all A-distances are of, where others have more.
+FEWEST_UIDS = 100
+MOST_UIDS = 2000
 _NUM_DRAWS = 200
 
 Encode = Callable[[list[str]], np.ndarray]
@@ -31,11 +37,17 @@ Encode = Callable[[list[str]], np.ndarray]
 class ProbeResult:
     """Two tables of plain rows; a value ``x`` has its 95 % interval, resampling uids, in x_low and x_high.
 
-    A row of ``operations`` is one operation and number of calls, with ``num_uids`` and ``num_pairs``; first
-    the paraphrases, the null that every other row is read against; last all operations of a number of calls
-    together. Values: ``a_distance`` (also a_null_mean, a_null_low, a_null_high), ``distance`` =
-    |g(T) - g(T~)|, ``relative`` = that over the paraphrases' of the same uids, ``text_drop`` = 1 - cos,
-    ``image_drop`` = s(I, T) - s(I, T~), ``accuracy`` of choosing T, chance 0.5. NaN: not to be had.
+    A row of ``operations`` is one operation and number of calls, with ``num_uids`` and ``num_pairs``. First
+    come two that every other row is read against: paraphrases, which say the same, and other captions of the
+    same image, which say other true things; last all operations of a number of calls together. Values:
+
+    ``distance`` = |g(T) - g(T~)|; ``relative`` and ``over_other`` = that over the paraphrases' and the other
+    captions', of the rows that have one; ``farther`` = share of pairs whose edit is farther from the caption
+    than its paraphrase, ties half; ``text_drop`` = 1 - cos, ``image_drop`` = s(I, T) - s(I, T~), ``accuracy``
+    of choosing T, chance 0.5. ``a_distance``, a lower bound of the A-distance, is of one pair of each of
+    ``num_compared`` uids, drawn, in every row alike; with a_null_mean, a_null_low, a_null_high and its
+    learning curve: ``a_eighth``, ``a_quarter`` and ``a_half`` of the pairs. NaN: not to be had.
+
     A row of ``permutation`` is a ``share`` of shuffled words and the mean ``cosine`` to the caption.
     """
 
@@ -43,6 +55,8 @@ class ProbeResult:
     permutation: list[dict[str, Any]]
     num_uids: int
     num_paraphrased: int
+    num_with_other: int
+    num_compared: int
     has_images: bool
 
 
@@ -58,13 +72,14 @@ class _Pairs:
 
 @dataclass(frozen=True)
 class _Embeddings:
-    """All that was embedded, of length 1: T texts, B rows, each row's uid, caption, paraphrase and image."""
+    """All that was embedded, of length 1: T texts, B rows, each row's uid, texts and image."""
 
     text_TD: np.ndarray
     uid_B: np.ndarray
     caption_B: np.ndarray
     paraphrase_B: np.ndarray
-    """-1 where a row has none."""
+    """-1 where a row has none, as in ``other_B``."""
+    other_B: np.ndarray
     image_BD: np.ndarray | None
 
 
@@ -73,42 +88,73 @@ def probe_composition(
     rows: Sequence[Mapping[str, Any]],
     image_embeddings: np.ndarray | None = None,
     seed: int = 0,
+    num_compared: int | None = None,
 ) -> ProbeResult:
-    """Embed captions, paraphrases, negatives and shuffled captions once each, and measure.
+    """Embed captions, paraphrases, other captions, negatives and shuffled captions once each, and measure.
 
-    ``rows`` are rows of the negatives' table (uid, caption, negatives with text, op, calls), which may have a
-    ``paraphrase`` more; one equal to its caption counts as none. ``encode`` takes texts to [texts, dims], of
-    any length; ``image_embeddings`` has one row per row. The seed draws shuffles, folds and resamples.
-    Raises ValueError on no rows and on embeddings of another number, rank or that are not finite.
+    ``rows`` are rows of the negatives' table (uid, caption, negatives with text, op, calls), which may have
+    a ``paraphrase`` and an ``other caption`` more; one equal to its caption counts as none. ``encode`` takes
+    texts to [texts, dims], of any length; ``image_embeddings`` has one row per row. The seed draws shuffles,
+    pairs, folds and resamples, the same whatever the encoder. A-distances are of ``num_compared`` uids; None
+    is the number of the smallest line of ``FEWEST_UIDS`` or more, of the smallest where none has that many,
+    at most ``MOST_UIDS``. Raises ValueError on no rows and on embeddings of another number, rank or that are
+    not finite.
     """
     if not rows:
         raise ValueError("rows: must be at least 1, are 0")
     shuffled = _shuffle(rows, np.random.default_rng([seed, 0]))
     index = _index_texts(rows, shuffled)
+    embeddings = _embed(encode, rows, index, image_embeddings)
+    lines = _list_pairs(rows, index, embeddings)
+    num_uids = [len(np.unique(embeddings.uid_B[pairs.row_N])) for pairs in lines]
+    num_compared = num_compared or _choose_number(num_uids)
+    return ProbeResult(
+        operations=[
+            _measure(pairs, embeddings, np.random.default_rng([seed, 1]))
+            | _measure_sets(pairs, embeddings, num_compared, np.random.default_rng([seed, 3]))
+            for pairs in lines
+        ],
+        permutation=_measure_shuffles(shuffled, index, embeddings, np.random.default_rng([seed, 2])),
+        num_uids=len(np.unique(embeddings.uid_B)),
+        num_paraphrased=num_uids[0],
+        num_with_other=num_uids[1],
+        num_compared=num_compared,
+        has_images=embeddings.image_BD is not None,
+    )
+
+
+def _choose_number(num_uids: Sequence[int]) -> int:
+    """Return how many uids every line's A-distance is of."""
+    enough = [num for num in num_uids if num >= FEWEST_UIDS] or [num for num in num_uids if num >= NUM_FOLDS]
+    return min([*enough, MOST_UIDS]) if enough else 0
+
+
+def _embed(
+    encode: Encode,
+    rows: Sequence[Mapping[str, Any]],
+    index: dict[str, int],
+    image_embeddings: np.ndarray | None,
+) -> _Embeddings:
     text_TD = _unit(encode(list(index)), len(index), "texts")
     image_BD = None if image_embeddings is None else _unit(image_embeddings, len(rows), "images")
     if image_BD is not None and image_BD.shape[1] != text_TD.shape[1]:
         raise ValueError(f"images have {image_BD.shape[1]} dims and texts {text_TD.shape[1]}: must be equal")
-    paraphrase_B = [index[text] if (text := _paraphrase(row)) else -1 for row in rows]
-    embeddings = _Embeddings(
+    paraphrase_B, other_B = (
+        np.array([index[text] if (text := _take(row, name)) else -1 for row in rows])
+        for name in (PARAPHRASE, OTHER)
+    )
+    return _Embeddings(
         text_TD,
         np.unique([str(row[UID]) for row in rows], return_inverse=True)[1],
         np.array([index[row[CAPTION]] for row in rows]),
-        np.array(paraphrase_B),
+        paraphrase_B,
+        other_B,
         image_BD,
     )
-    lines = _list_pairs(rows, index, embeddings)
-    return ProbeResult(
-        operations=[_measure(pairs, embeddings, np.random.default_rng([seed, 1])) for pairs in lines],
-        permutation=_measure_shuffles(shuffled, index, embeddings, np.random.default_rng([seed, 2])),
-        num_uids=len(np.unique(embeddings.uid_B)),
-        num_paraphrased=len(np.unique(embeddings.uid_B[embeddings.paraphrase_B >= 0])),
-        has_images=image_BD is not None,
-    )
 
 
-def _paraphrase(row: Mapping[str, Any]) -> str | None:
-    text = row.get(PARAPHRASE)
+def _take(row: Mapping[str, Any], name: str) -> str | None:
+    text = row.get(name)
     return text if text and text != row[CAPTION] else None
 
 
@@ -128,7 +174,7 @@ def _index_texts(
     texts: dict[str | None, None] = {}
     for row in rows:
         negatives = (negative["text"] for negative in row[NEGATIVES] or ())
-        texts |= dict.fromkeys((row[CAPTION], _paraphrase(row), *negatives))
+        texts |= dict.fromkeys((row[CAPTION], _take(row, PARAPHRASE), _take(row, OTHER), *negatives))
     for column in shuffled.values():
         texts |= dict.fromkeys(column)
     texts.pop(None, None)
@@ -148,15 +194,17 @@ def _unit(embeddings: np.ndarray, num: int, name: str) -> np.ndarray:
 def _list_pairs(
     rows: Sequence[Mapping[str, Any]], index: dict[str, int], embeddings: _Embeddings
 ) -> list[_Pairs]:
-    """Return the lines of the table: paraphrases, each (calls, operation), and each number of calls."""
+    """Return the lines of the table: the two nulls, each (calls, operation), and each number of calls."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for i, row in enumerate(rows):
         for negative in row[NEGATIVES] or ():
             pair = (i, index[negative["text"]])
             found.setdefault((negative["calls"], negative["op"]), []).append(pair)
             found.setdefault((negative["calls"], ANY), []).append(pair)
-    row_N = np.flatnonzero(embeddings.paraphrase_B >= 0)
-    lines = [_Pairs(PARAPHRASE, 0, row_N, embeddings.paraphrase_B[row_N])]
+    lines = []
+    for name, text_B in ((PARAPHRASE, embeddings.paraphrase_B), (OTHER, embeddings.other_B)):
+        row_N = np.flatnonzero(text_B >= 0)
+        lines.append(_Pairs(name, 0, row_N, text_B[row_N]))
     for calls, op in sorted(found, key=_place):
         lines.append(_Pairs(op, calls, *np.array(found[calls, op]).T))
     return lines
@@ -169,18 +217,19 @@ def _place(key: tuple[int, str]) -> tuple[bool, int, list[int], str]:
 
 
 def _measure(pairs: _Pairs, embeddings: _Embeddings, rng: np.random.Generator) -> dict[str, Any]:
-    """Return one line of the table."""
+    """Return one line of the table, but for what compares sets."""
     uid_N, text_TD = embeddings.uid_B[pairs.row_N], embeddings.text_TD
     first_ND, second_ND = text_TD[embeddings.caption_B[pairs.row_N]], text_TD[pairs.edit_N]
     distance_N = pair_distance(first_ND, second_ND)
-    paraphrase_N = embeddings.paraphrase_B[pairs.row_N]
-    has_N = paraphrase_N >= 0
-    other_M = pair_distance(first_ND[has_N], text_TD[paraphrase_N[has_N]])
-    a = proxy_a_distance(first_ND, second_ND, uid_N, rng, _NUM_DRAWS)
+    near_N, has_N = _distance_to(embeddings.paraphrase_B, pairs, embeddings)
+    other_N, has_other_N = _distance_to(embeddings.other_B, pairs, embeddings)
     values = {
-        "a_distance": a[:3],
         "distance": _mean(distance_N, uid_N, rng),
-        "relative": bootstrap_ratio(distance_N[has_N], other_M, uid_N[has_N], rng, _NUM_DRAWS),
+        "relative": bootstrap_ratio(distance_N[has_N], near_N[has_N], uid_N[has_N], rng, _NUM_DRAWS),
+        "farther": _mean(count_wins(distance_N - near_N)[has_N], uid_N[has_N], rng),
+        "over_other": bootstrap_ratio(
+            distance_N[has_other_N], other_N[has_other_N], uid_N[has_other_N], rng, _NUM_DRAWS
+        ),
         "text_drop": _mean(1 - pair_similarity(first_ND, second_ND), uid_N, rng),
         "image_drop": NO_INTERVAL,
         "accuracy": NO_INTERVAL,
@@ -191,12 +240,41 @@ def _measure(pairs: _Pairs, embeddings: _Embeddings, rng: np.random.Generator) -
         values["image_drop"] = _mean(drop_N, uid_N, rng)
         values["accuracy"] = _mean(two_way_choice(image_ND, first_ND, second_ND), uid_N, rng)
     line = {"op": pairs.op, "calls": pairs.calls, "num_uids": len(np.unique(uid_N)), "num_pairs": len(uid_N)}
-    for name, (value, low, high) in values.items():
-        line |= {name: value, f"{name}_low": low, f"{name}_high": high}
-    return line | {"a_null_mean": a.null_mean, "a_null_low": a.null_low, "a_null_high": a.null_high}
+    for name, value in values.items():
+        line |= _spread(name, value)
+    return line
 
 
-def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> tuple[float, float, float]:
+def _distance_to(text_B: np.ndarray, pairs: _Pairs, embeddings: _Embeddings) -> tuple[np.ndarray, np.ndarray]:
+    """Return each pair's distance from the caption to a text of its row, and whether the row has one."""
+    text_N = text_B[pairs.row_N]
+    caption_ND = embeddings.text_TD[embeddings.caption_B[pairs.row_N]]
+    return pair_distance(caption_ND, embeddings.text_TD[text_N]), text_N >= 0
+
+
+def _measure_sets(
+    pairs: _Pairs, embeddings: _Embeddings, num_compared: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return the A-distance of one line, of one pair of each of ``num_compared`` uids."""
+    uid_N = embeddings.uid_B[pairs.row_N]
+    a = NO_DISTANCE
+    if NUM_FOLDS <= num_compared <= len(np.unique(uid_N)):
+        drawn = draw_pairs(uid_N, num_compared, rng)
+        caption_M = embeddings.caption_B[pairs.row_N[drawn]]
+        a = bound_a_distance(embeddings.text_TD[caption_M], embeddings.text_TD[pairs.edit_N[drawn]], rng)
+    return _spread("a_distance", Interval(a.value, a.low, a.high)) | _describe(a)
+
+
+def _describe(a: ADistance) -> dict[str, float]:
+    null = {"a_null_mean": a.null_mean, "a_null_low": a.null_low, "a_null_high": a.null_high}
+    return null | dict(zip(("a_eighth", "a_quarter", "a_half"), a.curve, strict=True))
+
+
+def _spread(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> Interval:
     return bootstrap_ratio(value_N, np.ones(len(value_N)), uid_N, rng, _NUM_DRAWS)
 
 
@@ -212,53 +290,6 @@ def _measure_shuffles(
         row_N = np.array([i for i, text in enumerate(column) if text is not None], dtype=int)
         first_ND = embeddings.text_TD[embeddings.caption_B[row_N]]
         second_ND = embeddings.text_TD[[index[column[i]] for i in row_N]]
-        value, low, high = _mean(pair_similarity(first_ND, second_ND), embeddings.uid_B[row_N], rng)
-        curve.append(
-            {"share": share, "num": len(row_N), "cosine": value, "cosine_low": low, "cosine_high": high}
-        )
+        cosine = _mean(pair_similarity(first_ND, second_ND), embeddings.uid_B[row_N], rng)
+        curve.append({"share": share, "num": len(row_N), **_spread("cosine", cosine)})
     return curve
-
-
-def format_probe(result: ProbeResult) -> str:
-    """Return the tables as text, with the sentences without which they mislead."""
-    head = f"{'operation':<18}{'calls':>5}"
-    lines = [
-        f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase; in brackets 95 % intervals",
-        f"{head}{'pairs':>8}{'A-distance':>19}{'its null':>12}{'|g(T)-g(T~)|':>22}{'over paraphrase':>20}",
-        *(_format_distances(line) for line in result.operations),
-        "",
-        f"{head}{'1 - cos(g(T), g(T~))':>27}{'s(I,T) - s(I,T~)':>29}{'accuracy':>22}",
-        *(_format_drops(line) for line in result.operations),
-        "",
-        f"{'words shuffled':<18}{'captions':>9}{'mean cosine to the caption':>30}",
-        *(f"{row['share']:<18.0%}{row['num']:>9,}{_span(row, 'cosine', 30)}" for row in result.permutation),
-        "",
-        "A-distance compares the set of originals with that of edits. Where editing twice gives the caption",
-        "back (SWAP) the two can have one distribution, and it is near 0 even for a perfect encoder: whether",
-        "it sees the edit is said by the distance of pairs, over that of paraphrases, and by the accuracy.",
-    ]
-    if not result.has_images:
-        lines.append("s(I,T) - s(I,T~) and accuracy need image embeddings; none were given.")
-    return "\n".join(lines)
-
-
-def _format_distances(line: dict[str, Any]) -> str:
-    null = f"{_show(line['a_null_low'], 2)} {_show(line['a_null_high'], 2)}".replace("- -", "-")
-    text = f"{line['op']:<18}{line['calls'] or '':>5}{line['num_pairs']:>8,}"
-    text += f"{_span(line, 'a_distance', 19, 2)}{null:>12}"
-    return f"{text}{_span(line, 'distance', 22)}{_span(line, 'relative', 20, 2)}"
-
-
-def _format_drops(line: dict[str, Any]) -> str:
-    text = f"{line['op']:<18}{line['calls'] or '':>5}{_span(line, 'text_drop', 27)}"
-    return f"{text}{_span(line, 'image_drop', 29)}{_span(line, 'accuracy', 22)}"
-
-
-def _span(line: dict[str, Any], name: str, width: int, digits: int = 3) -> str:
-    """Return "value (low high)", right-aligned; without what there is not."""
-    value, low, high = (_show(line[name + end], digits) for end in ("", "_low", "_high"))
-    return f"{value if low == '-' else f'{value} ({low} {high})':>{width}}"
-
-
-def _show(value: float, digits: int = 3) -> str:
-    return "-" if np.isnan(value) else f"{round(value, digits) + 0.0:.{digits}f}"

@@ -1,0 +1,210 @@
+"""The A-distance of two sets of embeddings, from below (Ben-David et al. 2007; arXiv:2510.26302, 5.2).
+
+The A-distance is 2 (1 - 2 err), err the least error of any classifier that tells the sets apart. Which one
+that is, finitely many texts do not say: what can be had is the error of one that was fitted, on texts that it
+did not see. No classifier errs less than the best, so in expectation the held-out value is a lower bound. How
+far below it is depends on the number of pairs N and of dims D (N = 1,476 of D = 512 can hide a third of it):
+values of different N cannot be compared, and where the learning curve still rises the bound is loose.
+
+Letters: N pairs of a text and its edit, row i with row i, of one uid each; D dims, R labellings, L ridges.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+NUM_FOLDS = 5
+PARTS = (8, 4, 2)
+"""The learning curve is of 1/8, 1/4, 1/2 of the pairs, and of all."""
+# Of the mean variance over D: what the ridge adds to each direction's.
+RIDGES = (10.0, 1.0, 0.1, 0.01)
+# Of a part of the learning curve.
+_LEAST_PAIRS = 2 * NUM_FOLDS
+_NAN = float("nan")
+
+
+class ADistance(NamedTuple):
+    """Lower bound of the A-distance, in [-2, 2]; its 95 % interval; mean and central 95 % of its null.
+
+    Below 0 it says no more than 0 does. It is not cut there: what is cut bounds nothing in expectation.
+    """
+
+    value: float
+    low: float
+    high: float
+    null_mean: float
+    null_low: float
+    null_high: float
+    curve: tuple[float, ...]
+    """At 1/8, 1/4 and 1/2 of the pairs: the mean over all disjoint parts of that size."""
+
+
+NO_DISTANCE = ADistance(*[_NAN] * 6, (_NAN,) * len(PARTS))
+
+
+class _Moments(NamedTuple):
+    """Sums over both texts of pairs; ``lead_DR`` is of the texts times their labels."""
+
+    count: float
+    total_D: np.ndarray
+    scatter_DD: np.ndarray
+    lead_DR: np.ndarray
+
+
+class _Fold(NamedTuple):
+    """The pairs of a fold, each ``times_M`` times, the first text labelled ``label_MR``, the second less."""
+
+    first_MD: np.ndarray
+    second_MD: np.ndarray
+    times_M: np.ndarray
+    label_MR: np.ndarray
+
+
+def draw_pairs(group_N: np.ndarray, num_groups: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the rows, ascending, of one pair of each of ``num_groups`` groups, both drawn."""
+    order_N = rng.permutation(len(group_N))
+    groups, first_G = np.unique(group_N[order_N], return_index=True)
+    if num_groups > len(groups):
+        raise ValueError(f"num_groups={num_groups}: must be at most {len(groups)}, the groups that there are")
+    return np.sort(order_N[rng.permutation(first_G)[:num_groups]])
+
+
+def draw_folds(group_N: np.ndarray, num_folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Return each pair's fold, int (N,): groups stay whole and folds differ by at most one group."""
+    groups, which_N = np.unique(group_N, return_inverse=True)
+    return rng.permutation(np.arange(len(groups)) % num_folds)[which_N]
+
+
+def bound_a_distance(
+    first_ND: np.ndarray,
+    second_ND: np.ndarray,
+    rng: np.random.Generator,
+    num_refits: int = 50,
+    num_null: int = 200,
+) -> ADistance:
+    """Return a lower bound of the A-distance from N pairs that are independent of one another.
+
+    The classifier is linear: least squares on labels +1 and -1 with a ridge. Each of ``NUM_FOLDS`` folds of
+    whole pairs is classified by one fitted on the others, which also choose its ridge: by the errors on the
+    fold before and the fold behind, of classifiers fitted on what is left. An output of exactly 0 is half
+    an error.
+
+    The interval is 1.96 standard deviations of ``num_refits`` bootstrap refits, ridge and folds drawn anew;
+    the copies of a pair stay in one fold, or the test would be of what was learned by heart. A resample has
+    fewer different pairs, so its values lie lower: their spread counts, not their place. The interval is of
+    what is expected at this N. Of the A-distance itself only its lower end says something.
+
+    The null exchanges first and second of pairs by coins. With fewer pairs than folds all is NaN.
+    """
+    if first_ND.shape != second_ND.shape:
+        raise ValueError(f"pairs of {first_ND.shape} and {second_ND.shape}: must be as many rows and dims")
+    if len(first_ND) < NUM_FOLDS:
+        return NO_DISTANCE
+    both = np.concatenate([first_ND, second_ND]).astype(np.float64)
+    first_ND, second_ND = np.split(both - both.mean(axis=0), 2)
+    num = len(first_ND)
+    once_N, order_N = np.ones(num), rng.permutation(num)
+    coin_NR = np.concatenate([np.ones((num, 1)), rng.choice([-1.0, 1.0], (num, num_null))], axis=1)
+    value, *null = _bound(first_ND, second_ND, once_N, coin_NR, rng).tolist()
+    curve = tuple(_mean_of_parts(first_ND, second_ND, np.array_split(order_N, size), rng) for size in PARTS)
+    drawn = [
+        _bound(first_ND, second_ND, rng.multinomial(num, once_N / num), once_N[:, None], rng)[0]
+        for _ in range(num_refits)
+    ]
+    reach = 1.96 * float(np.std(drawn, ddof=1)) if np.ptp(drawn) > 1e-9 else _NAN
+    ends = np.clip([value - reach, value + reach], -2, 2).tolist()
+    return ADistance(value, *ends, float(np.mean(null)), *np.percentile(null, [2.5, 97.5]).tolist(), curve)
+
+
+def _mean_of_parts(
+    first_ND: np.ndarray, second_ND: np.ndarray, parts: list[np.ndarray], rng: np.random.Generator
+) -> float:
+    """Return the mean value of parts of the pairs, given by their rows; NaN where they are too small."""
+    if min(map(len, parts)) < _LEAST_PAIRS:
+        return _NAN
+    once = [np.ones(len(rows)) for rows in parts]
+    values = [
+        _bound(first_ND[rows], second_ND[rows], ones, ones[:, None], rng)[0]
+        for rows, ones in zip(parts, once, strict=True)
+    ]
+    return float(np.mean(values))
+
+
+def _bound(
+    first_ND: np.ndarray,
+    second_ND: np.ndarray,
+    times_N: np.ndarray,
+    label_NR: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the value of each labelling (R,), each pair counted ``times_N`` times and in one fold."""
+    seen = np.flatnonzero(times_N)
+    fold_S = draw_folds(seen, NUM_FOLDS, rng)
+    folds = []
+    for fold in range(NUM_FOLDS):
+        rows = seen[fold_S == fold]
+        folds.append(_Fold(first_ND[rows], second_ND[rows], np.float64(times_N[rows]), label_NR[rows]))
+    return 2 * (1 - 2 * _held_out_errors(folds))
+
+
+def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
+    """Return the mean error of each labelling (R,), of each fold by classifiers that never saw it."""
+    moments = [_gather(fold) for fold in folds]
+    whole = _Moments(*map(sum, zip(*moments, strict=True)))
+    wrong_FLR = _choose_errors(folds, moments, whole)
+    wrong_R = np.zeros(folds[0].label_MR.shape[1])
+    for fold, own, choice_LR in zip(folds, moments, wrong_FLR, strict=True):
+        rest, best_R = _without(whole, own), choice_LR.argmin(axis=0)
+        for place in np.unique(best_R):
+            at_R = best_R == place
+            one = rest._replace(lead_DR=rest.lead_DR[:, at_R])
+            (weight_DR,) = _solve(one, RIDGES[place : place + 1])
+            wrong_R[at_R] += _count_wrong(fold._replace(label_MR=fold.label_MR[:, at_R]), one, weight_DR)
+    return wrong_R / (whole.count / 2)
+
+
+def _choose_errors(folds: list[_Fold], moments: list[_Moments], whole: _Moments) -> np.ndarray:
+    """Return for each fold, ridge and labelling (F, L, R) what its two neighbours say against the ridge."""
+    wrong_FLR = np.zeros((len(folds), len(RIDGES), folds[0].label_MR.shape[1]))
+    ring = [*range(len(folds)), 0]
+    for this, other in pairwise(ring):
+        rest = _without(_without(whole, moments[this]), moments[other])
+        for place, weight_DR in enumerate(_solve(rest, RIDGES)):
+            wrong_FLR[this, place] += _count_wrong(folds[other], rest, weight_DR)
+            wrong_FLR[other, place] += _count_wrong(folds[this], rest, weight_DR)
+    return wrong_FLR
+
+
+def _gather(fold: _Fold) -> _Moments:
+    first_MD, second_MD, times_M, label_MR = fold
+    both_XD, times_X1 = np.concatenate([first_MD, second_MD]), np.tile(times_M, 2)[:, None]
+    lead_DR = ((first_MD - second_MD) * times_M[:, None]).T @ label_MR
+    return _Moments(
+        times_X1.sum(), (both_XD * times_X1).sum(axis=0), both_XD.T @ (both_XD * times_X1), lead_DR
+    )
+
+
+def _without(whole: _Moments, part: _Moments) -> _Moments:
+    return _Moments(*(a - b for a, b in zip(whole, part, strict=True)))
+
+
+def _solve(moments: _Moments, ridges: tuple[float, ...]) -> list[np.ndarray]:
+    """Return the weights (D, R) for each ridge. Centred, equally many labels +1 and -1 need no intercept."""
+    mean_D = moments.total_D / moments.count
+    scatter_DD = moments.scatter_DD - moments.count * np.outer(mean_D, mean_D)
+    dims = len(mean_D)
+    scale = max(np.trace(scatter_DD) / dims, 1e-12)
+    lead_DR, eye_DD = torch.from_numpy(moments.lead_DR), np.eye(dims)
+    factors = [torch.linalg.cholesky(torch.from_numpy(scatter_DD + r * scale * eye_DD)) for r in ridges]
+    return [torch.cholesky_solve(lead_DR, factor).numpy() for factor in factors]
+
+
+def _count_wrong(fold: _Fold, fitted: _Moments, weight_DR: np.ndarray) -> np.ndarray:
+    """Return how many pairs' texts are on the wrong side (R,), each text half of a pair."""
+    mean_D = fitted.total_D / fitted.count
+    of_first_MR = ((fold.first_MD - mean_D) @ weight_DR) * fold.label_MR
+    of_second_MR = ((fold.second_MD - mean_D) @ weight_DR) * -fold.label_MR
+    wrong_MR = sum((out < 0) + (out == 0) / 2 for out in (of_first_MR, of_second_MR)) / 2
+    return fold.times_M @ wrong_MR
