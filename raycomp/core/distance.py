@@ -190,15 +190,16 @@ def _without(whole: _Moments, part: _Moments) -> _Moments:
     return _Moments(*(a - b for a, b in zip(whole, part, strict=True)))
 
 
-def _solve(moments: _Moments, ridges: tuple[float, ...]) -> list[np.ndarray]:
-    """Return the weights (D, R) for each ridge. Centred, equally many labels +1 and -1 need no intercept."""
+def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
+    """Return the weights for each ridge (L, D, R); centred, as many labels +1 as -1 need no intercept."""
     mean_D = moments.total_D / moments.count
     scatter_DD = moments.scatter_DD - moments.count * np.outer(mean_D, mean_D)
     dims = len(mean_D)
     scale = max(np.trace(scatter_DD) / dims, 1e-12)
-    lead_DR, eye_DD = torch.from_numpy(moments.lead_DR), np.eye(dims)
-    factors = [torch.linalg.cholesky(torch.from_numpy(scatter_DD + r * scale * eye_DD)) for r in ridges]
-    return [torch.cholesky_solve(lead_DR, factor).numpy() for factor in factors]
+    lead_DR, scatter = torch.from_numpy(moments.lead_DR), torch.from_numpy(scatter_DD)
+    added = scale * torch.tensor(ridges, dtype=torch.float64)
+    factor_LDD = torch.linalg.cholesky(scatter + added[:, None, None] * torch.eye(dims, dtype=torch.float64))
+    return torch.cholesky_solve(lead_DR.expand(len(ridges), -1, -1), factor_LDD).numpy()
 
 
 def _count_wrong(fold: _Fold, fitted: _Moments, weight_DR: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 FEWEST_UIDS = 100
 MOST_UIDS = 2000
 _NUM_DRAWS = 200
+_NUM_REFITS = 50
 
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -260,8 +261,9 @@ def _measure_sets(
     a = NO_DISTANCE
     if NUM_FOLDS <= num_compared <= len(np.unique(uid_N)):
         drawn = draw_pairs(uid_N, num_compared, rng)
-        caption_M = embeddings.caption_B[pairs.row_N[drawn]]
-        a = bound_a_distance(embeddings.text_TD[caption_M], embeddings.text_TD[pairs.edit_N[drawn]], rng)
+        first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
+        second_MD = embeddings.text_TD[pairs.edit_N[drawn]]
+        a = bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)
     return _spread("a_distance", Interval(a.value, a.low, a.high)) | _describe(a)
 
 

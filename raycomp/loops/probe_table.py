@@ -12,9 +12,9 @@ _SETS = (
     "held-out error of a linear classifier, on average a lower bound: below 0 they say no more than 0 does.",
     "Where the curve still rises towards N the bound is loose; values of another N may not be compared. The",
     "interval is of what is expected at this N: only its lower end says something of the A-distance itself.",
-    "Where editing twice gives the caption back (SWAP) the sets can have one distribution, and it is near 0",
-    "even for a perfect encoder: whether that sees the edit is said by the distance of pairs, over that of",
-    "paraphrases, and by the accuracy.",
+    "Where editing twice gives the caption back (SWAP) the sets can have one distribution, and it is",
+    "near 0 even for a perfect encoder: whether that sees the edit is said by the distance of pairs, over",
+    "that of paraphrases, and by the accuracy.",
 )
 
 

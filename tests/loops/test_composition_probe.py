@@ -6,10 +6,18 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from raycomp.loops.probe import ANY, PARAPHRASE, SHARES, ProbeResult, format_probe, probe_composition
+from raycomp.loops import probe as probe_loop
+from raycomp.loops.probe import ANY, OTHER, PARAPHRASE, SHARES, ProbeResult, probe_composition
+from raycomp.loops.probe_table import format_probe
 
 WORDS = "ant bee cat dog eel fox".split()
 PLACES = 6
+
+
+@pytest.fixture(autouse=True)
+def few_refits(monkeypatch):
+    """Only the widths of the intervals of A-distances follow from their number."""
+    monkeypatch.setattr(probe_loop, "_NUM_REFITS", 3)
 
 
 class Encoder:
@@ -34,7 +42,10 @@ def negative(text: str, op: str, calls: int = 1) -> dict:
 
 
 def make_rows() -> list[dict]:
-    """Every ordered pair of words; the paraphrase replaces the verb, two in three rows have one."""
+    """Every ordered pair of words; the paraphrase replaces the verb, two in three rows have one.
+
+    Every second row has another caption, which shares no word with the first.
+    """
     rows = []
     for i, (one, two) in enumerate(permutations(WORDS, 2)):
         third = next(word for word in WORDS if word not in (one, two))
@@ -46,12 +57,15 @@ def make_rows() -> list[dict]:
         ]
         paraphrase = f"{one} likes {two}" if i % 3 else None
         rows.append({"uid": f"{i:032x}", "caption": f"{one} on {two}", "negatives": negatives})
-        rows[-1]["paraphrase"] = paraphrase
+        rows[-1][PARAPHRASE] = paraphrase
+        rows[-1][OTHER] = "red red likes" if i % 2 else None
     return rows
 
 
-def probe(is_ordered: bool) -> tuple[ProbeResult, dict[tuple[str, int], dict]]:
-    rows, encode = make_rows(), Encoder(is_ordered)
+def probe(
+    is_ordered: bool, rows: list[dict] | None = None
+) -> tuple[ProbeResult, dict[tuple[str, int], dict]]:
+    rows, encode = rows or make_rows(), Encoder(is_ordered)
     result = probe_composition(encode, rows, Encoder(is_ordered)([row["caption"] for row in rows]), seed=1)
     return result, {(line["op"], line["calls"]): line for line in result.operations}
 
@@ -60,6 +74,7 @@ def test_lines_stand_in_order_and_count_their_pairs():
     result, lines = probe(True)
     assert list(lines) == [
         (PARAPHRASE, 0),
+        (OTHER, 0),
         ("SWAP", 1),
         ("REPLACE", 1),
         ("ADD", 1),
@@ -67,9 +82,9 @@ def test_lines_stand_in_order_and_count_their_pairs():
         (ANY, 1),
         (ANY, 2),
     ]
-    assert [line["num_pairs"] for line in lines.values()] == [20, 30, 30, 30, 30, 90, 30]
-    assert [line["num_uids"] for line in lines.values()] == [20, 30, 30, 30, 30, 30, 30]
-    assert (result.num_uids, result.num_paraphrased) == (30, 20)
+    assert [line["num_pairs"] for line in lines.values()] == [20, 15, 30, 30, 30, 30, 90, 30]
+    assert [line["num_uids"] for line in lines.values()] == [20, 15, 30, 30, 30, 30, 30, 30]
+    assert (result.num_uids, result.num_paraphrased, result.num_with_other) == (30, 20, 15)
 
 
 def test_an_encoder_that_sees_order():
@@ -81,16 +96,69 @@ def test_an_encoder_that_sees_order():
     assert swap["relative"] == pytest.approx(math.sqrt(2), abs=1e-5)
     assert same["relative"] == 1
     assert replace["relative"] == pytest.approx(1, abs=1e-5)
+    assert [swap["farther"], replace["farther"], same["farther"]] == [1, 0.5, 0.5]
     assert swap["accuracy"] == replace["accuracy"] == 1
     assert swap["a_distance"] <= swap["a_null_high"], "the set of captions is closed under swapping"
-    assert lines["ADD", 1]["a_distance"] == 2
+    assert lines["ADD", 1]["a_distance"] > 1.5
     assert same["a_distance"] == 2, "the verb tells"
+
+
+def test_the_two_nulls_are_two_rows():
+    """The other caption shares no word in place: distance sqrt(2) of vectors at right angles."""
+    _, lines = probe(True)
+    swap, other = lines["SWAP", 1], lines[OTHER, 0]
+    assert other["distance"] == pytest.approx(math.sqrt(2), abs=1e-5)
+    assert other["over_other"] == 1
+    assert swap["over_other"] == pytest.approx(math.sqrt(4 / 3) / math.sqrt(2), abs=1e-5)
+    assert lines[PARAPHRASE, 0]["distance"] == pytest.approx(math.sqrt(2 / 3), abs=1e-5)
+    _, alone = probe(True, [{**row, PARAPHRASE: None} for row in make_rows()])
+    assert math.isnan(alone["SWAP", 1]["relative"]), "another caption is no paraphrase"
+    assert alone["SWAP", 1]["over_other"] == swap["over_other"]
+
+
+def test_every_a_distance_is_of_one_number_of_uids():
+    """The smallest line has 15; a line of three pairs to a uid has no more, one of fewer uids has none."""
+    result, lines = probe(True)
+    assert result.num_compared == 15
+    assert not any(math.isnan(line["a_distance"]) for line in lines.values())
+    all_rows = probe_composition(Encoder(True), make_rows(), num_compared=30)
+    assert all_rows.num_compared == 30
+    known = {line["op"]: math.isnan(line["a_distance"]) for line in all_rows.operations}
+    assert known[PARAPHRASE] and known[OTHER] and not known["SWAP"] and not known[ANY]
+
+
+def test_few_uids_do_not_lower_the_number_of_many():
+    rows = [{**row, "uid": f"{row['uid']}{copy}", OTHER: None} for copy in range(4) for row in make_rows()]
+    for row in rows[:7]:
+        row[OTHER] = "red"
+    result = probe_composition(Encoder(True), rows)
+    line = {line["op"]: line for line in result.operations}
+    assert (result.num_paraphrased, result.num_with_other, result.num_compared) == (80, 7, 120)
+    assert math.isnan(line[OTHER]["a_distance"])
+    assert not math.isnan(line["ADD"]["a_eighth"])
+
+
+def test_another_basis_changes_nothing():
+    """As before and after training, one seed: the same shuffles, pairs, folds and resamples."""
+    rng, rows = np.random.default_rng(0), make_rows()
+    plain, turn = rng.standard_normal((PLACES * 9, 16)), np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    image = Encoder(True)([row["caption"] for row in rows])
+
+    def run(basis: np.ndarray) -> ProbeResult:
+        return probe_composition(lambda texts: Encoder(True)(texts) @ basis, rows, image @ basis, seed=5)
+
+    one, two = run(plain), run(plain @ turn)
+    for a, b in zip(one.operations + one.permutation, two.operations + two.permutation, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            same = a[name] if isinstance(a[name], str) else pytest.approx(a[name], abs=1e-4, nan_ok=True)
+            assert b[name] == same, name
 
 
 def test_an_encoder_that_does_not():
     result, lines = probe(False)
     swap = lines["SWAP", 1]
-    for name in ("a_distance", "distance", "relative", "text_drop", "image_drop"):
+    for name in ("a_distance", "distance", "relative", "over_other", "text_drop", "image_drop"):
         assert swap[name] == pytest.approx(0, abs=1e-6), name
     assert swap["accuracy"] == 0.5
     assert lines["REPLACE", 1]["accuracy"] == 1
@@ -142,7 +210,7 @@ def test_without_images_paraphrases_or_many_rows():
     assert math.isnan(line["SWAP"]["a_distance"]), "three uids make no five folds"
     assert {row["num"] for row in result.permutation} == {3}, "one word cannot be shuffled"
     text = format_probe(result)
-    assert "none were given" in text
+    assert "none given" in text
     assert "nan" not in text
 
 
@@ -150,10 +218,12 @@ def test_the_text_says_every_number():
     result, lines = probe(True)
     text = format_probe(result)
     for op, _ in lines:
-        assert text.count(f"\n{op} ") == 2 * sum(name == op for name, _ in lines)
-    assert "30 uids, 20 with a paraphrase" in text
+        assert text.count(f"\n{op} ") == 3 * sum(name == op for name, _ in lines)
+    assert "30 uids, 20 with a paraphrase, 15 with another caption" in text
+    assert "lower bound, of one pair of each of N = 15 uids" in text
     assert "near 0 even for a perfect encoder" in text
-    assert "none were given" not in text
+    assert "none given" not in text
+    assert format_probe(result, ["Ranked by nobody."]) == f"{text}\nRanked by nobody."
     assert max(map(len, text.splitlines())) <= 110
 
 

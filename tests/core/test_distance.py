@@ -1,0 +1,179 @@
+"""The A-distance from below: known distributions, a slow loop, and simulation of fresh data."""
+
+import math
+
+import numpy as np
+import pytest
+
+from raycomp.core import distance
+
+
+def bound(first: np.ndarray, second: np.ndarray, refits: int = 2) -> distance.ADistance:
+    return distance.bound_a_distance(first, second, np.random.default_rng(7), refits, num_null=100)
+
+
+def gaussians(num: int, dims: int, gap: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two samples whose best classifier errs with probability Phi(-gap / 2)."""
+    first, second = np.random.default_rng(seed).standard_normal((2, num, dims))
+    second[:, 0] += gap
+    return first, second
+
+
+def truth(gap: float) -> float:
+    return 2 * math.erf(gap / 2 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("gap", (0.5, 1.0, 2.0))
+def test_gaussians_of_known_separation_where_pairs_are_many(gap):
+    got = bound(*gaussians(4000, 6, gap), refits=20)
+    assert got.value == pytest.approx(truth(gap), abs=0.07)
+    assert got.low < got.value < got.high
+    assert got.high - got.low < 0.2
+    assert got.null_high < 0.15 < got.low
+
+
+def test_many_dims_hide_a_part_and_the_curve_says_so():
+    """512 dims and 1,476 pairs: the value lies below the truth, and would still rise with more pairs."""
+    got = bound(*gaussians(1476, 512, 1.0))
+    curve = [*got.curve, got.value]
+    assert curve == sorted(curve)
+    assert curve[-1] - curve[-2] > 0.03
+    assert 0.5 < got.value < truth(1.0)
+
+
+def test_more_pairs_come_nearer_to_the_truth_from_below():
+    values = [bound(*gaussians(num, 64, 1.0)).value for num in (100, 400, 1600, 6400)]
+    assert values == sorted(values)
+    assert values[-1] == pytest.approx(truth(1.0), abs=0.04)
+
+
+def test_intervals_cover_what_is_expected_at_this_number_of_pairs():
+    """Fresh data sets; refits see fewer different pairs, so the intervals are wide rather than narrow."""
+    fresh = [bound(*gaussians(160, 32, 1.0, seed), refits=20) for seed in range(60)]
+    values = np.array([one.value for one in fresh])
+    covered = np.mean([one.low <= values.mean() <= one.high for one in fresh])
+    reach = np.mean([(one.high - one.low) / 2 / 1.96 for one in fresh])
+    assert covered >= 0.93
+    assert 0.95 < reach / values.std(ddof=1) < 1.7
+    assert values.mean() < truth(1.0)
+    assert np.mean([one.low <= truth(1.0) for one in fresh]) > 0.97
+
+
+def test_of_one_distribution_nothing_is_claimed_on_average():
+    """Were values cut at 0, their mean would be far above."""
+    values = [bound(*gaussians(60, 4, 0.0, seed)).value for seed in range(100)]
+    assert abs(np.mean(values)) < 0.06
+    assert min(values) < -0.1
+
+
+def test_one_distribution_is_within_its_null_and_far_ones_are_at_2():
+    first, second = gaussians(400, 8, 0.0)
+    same = bound(first, second)
+    assert same.null_low < same.null_mean < same.null_high
+    assert abs(same.null_mean) < 0.05
+    assert same.null_low - 0.05 < same.value < same.null_high + 0.05
+    far = bound(first, second + 20)
+    assert far.value == 2
+    assert far.curve == (2, 2, 2)
+    assert math.isnan(far.low)
+    assert bound(first, first).value == 0
+
+
+def test_a_direction_of_little_variance_is_found():
+    """A step of 4 standard deviations in one of 64 directions, 10 times as narrow as the others."""
+    first, second = gaussians(600, 64, 0.0)
+    first[:, 0], second[:, 0] = first[:, 0] / 10, second[:, 0] / 10 + 0.4
+    assert bound(first, second).value > 1.5
+
+
+def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
+    """Directions of equal variance want much of it, one narrow direction little: no fixed one serves both."""
+    plain = gaussians(300, 128, 1.5)
+    narrow = gaussians(300, 64, 0.0)
+    for each, step in zip(narrow, (0, 0.15), strict=True):
+        each[:, 0] = each[:, 0] / 20 + step
+    chosen = [bound(*pair).value for pair in (plain, narrow)]
+    ridges = distance.RIDGES
+    for place in (0, -1):
+        monkeypatch.setattr(distance, "RIDGES", (ridges[place],))
+        fixed = bound(*(plain, narrow)[place + 1]).value
+        assert fixed < chosen[place + 1] - 0.1
+
+
+def test_copies_of_a_pair_stay_in_one_fold():
+    """Each pair has a direction of its own, that tells its texts apart and nothing of another pair's."""
+    rng = np.random.default_rng(5)
+    step = rng.standard_normal((120, 400))
+    first, second = (0.1 * rng.standard_normal((120, 400)) + sign * step for sign in (-1, 1))
+    ones, thrice = np.ones((120, 1)), np.full(120, 3)
+    held = distance._bound(first, second, thrice, ones, np.random.default_rng(0))
+    once = distance._bound(first, second, ones[:, 0], ones, np.random.default_rng(0))
+    np.testing.assert_allclose(held, once)
+    assert abs(held[0]) < 0.4
+    torn = (np.repeat(each, 3, axis=0) for each in (first, second))
+    assert bound(*torn).value > 1.5
+    assert bound(first, second, refits=10).high < 1
+
+
+def test_equals_a_slow_nested_ridge_of_repeated_rows():
+    rng = np.random.default_rng(6)
+    first, second = rng.standard_normal((2, 40, 4))
+    second[:, 0] += 0.7
+    times = rng.integers(0, 3, 40)
+    got = distance._bound(first, second, times, np.ones((40, 1)), np.random.default_rng(1))
+    seen = np.flatnonzero(times)
+    fold = np.full(40, -1)
+    fold[seen] = distance.draw_folds(seen, 5, np.random.default_rng(1))
+
+    def errors(train: np.ndarray, test: np.ndarray, ridge: float) -> float:
+        rows = np.repeat(np.arange(40), times * train)
+        x, y = np.concatenate([first[rows], second[rows]]), np.repeat([1.0, -1.0], len(rows))
+        mean, scatter = x.mean(axis=0), np.cov(x.T, bias=True) * len(x)
+        weight = np.linalg.inv(scatter + ridge * np.trace(scatter) / 4 * np.eye(4)) @ (x - mean).T @ y
+        wrong = ((first - mean) @ weight < 0) / 2 + ((second - mean) @ weight > 0) / 2
+        return (wrong * times * test).sum()
+
+    total = 0.0
+    for this in range(5):
+        choice = [
+            sum(
+                errors(~np.isin(fold, (-1, this, other)), fold == other, ridge)
+                for other in ((this + 1) % 5, (this - 1) % 5)
+            )
+            for ridge in distance.RIDGES
+        ]
+        ridge = distance.RIDGES[int(np.argmin(choice))]
+        total += errors(~np.isin(fold, (-1, this)), fold == this, ridge)
+    np.testing.assert_allclose(got, [2 * (1 - 2 * total / times.sum())])
+
+
+def test_one_pair_is_drawn_of_each_group():
+    group = np.repeat([3, 5, 5, 8], 2)
+    rng = np.random.default_rng(0)
+    drawn = np.array([distance.draw_pairs(group, 2, rng) for _ in range(3000)])
+    assert all(len(set(group[rows])) == 2 for rows in drawn)
+    assert (np.diff(drawn, axis=1) > 0).all()
+    share = np.bincount(drawn.ravel(), minlength=8) / 3000
+    np.testing.assert_allclose(share, [1 / 3] * 2 + [1 / 6] * 4 + [1 / 3] * 2, atol=0.04)
+    assert len(distance.draw_pairs(group, 3, rng)) == 3
+    with pytest.raises(ValueError, match="num_groups=4: must be at most 3"):
+        distance.draw_pairs(group, 4, rng)
+
+
+def test_folds_keep_groups_whole_and_even():
+    group_N = np.random.default_rng(3).integers(0, 53, 400)
+    fold_N = distance.draw_folds(group_N, 5, np.random.default_rng(4))
+    folds = [set(group_N[fold_N == fold]) for fold in range(5)]
+    assert sum(len(fold) for fold in folds) == len(set(group_N)) == len(set.union(*folds))
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
+
+
+def test_too_few_pairs_have_none_and_shapes_must_fit():
+    x = np.random.default_rng(0).standard_normal((9, 2))
+    few = bound(x[:4], x[1:5])
+    assert all(map(math.isnan, [*few[:6], *few.curve]))
+    some = bound(x, x[::-1])
+    assert not math.isnan(some.value)
+    assert all(map(math.isnan, some.curve))
+    with pytest.raises(ValueError, match="as many rows"):
+        bound(x, x[1:])
