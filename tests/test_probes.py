@@ -1,25 +1,30 @@
 """``raycomp probe`` as a user runs it: tables printed, rows written, mistakes in one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cli import USER_ERROR, main
-from raycomp.config import NegativesConfig, ScorerConfig, to_dict
+from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, to_dict
+from raycomp.models.clip import fingerprint_scorer
 from raycomp.schema import NEGATIVES_SCHEMA
+from raycomp.shards.runs import identify
+
+PAIRS = {
+    "a red cube and a blue ball": "a blue cube and a red ball",
+    "a green cone left of a red cube": "a green cone right of a red cube",
+    "a small ball and a large cone": "a large ball and a small cone",
+    "a yellow cube above a red ball": "a red cube above a yellow ball",
+}
 
 
-def write_negatives(folder: Path, scorer: ScorerConfig) -> str:
-    """Write what ``raycomp negatives`` leaves of four captions."""
-    pairs = {
-        "a red cube and a blue ball": "a blue cube and a red ball",
-        "a green cone left of a red cube": "a green cone right of a red cube",
-        "a small ball and a large cone": "a large ball and a small cone",
-        "a yellow cube above a red ball": "a red cube above a yellow ball",
-    }
+def write_negatives(folder: Path, scorer: ScorerConfig, curated: Path | None = None) -> str:
+    """Write what ``raycomp negatives`` leaves of four captions: a file's, or those of a curation."""
     rows = [
         {
             "uid": f"{i:032x}",
@@ -27,16 +32,53 @@ def write_negatives(folder: Path, scorer: ScorerConfig) -> str:
             "negatives": [{"text": text, "op": "SWAP", "kind": "attribute", "calls": 1, "concepts": []}],
             "status": "ok",
         }
-        for i, (caption, text) in enumerate(pairs.items())
+        for i, (caption, text) in enumerate(PAIRS.items())
     ]
     (folder / "negatives").mkdir(parents=True)
     table = pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA)
     pq.write_table(table, folder / "negatives" / "00000.parquet")
-    config = to_dict(NegativesConfig(input=str(folder / "captions.parquet"), scorer=scorer))
+    config = to_dict(NegativesConfig(input=str(curated or folder / "captions.parquet"), scorer=scorer))
     run = {"kind": "negatives", "status": "finished", "config": config, "versions": {}, "warnings": []}
-    run |= {"fingerprint": {"input": "0"}, "funnel": {"read": 4, "corpus": 4, "kept": 4, "dropped": {}}}
+    behind = identify(json.loads((curated / "run.json").read_text())) if curated else "0"
+    run |= {"fingerprint": {"input": behind, "scorer": fingerprint_scorer(scorer)}}
+    run |= {"funnel": {"read": 4, "corpus": 4, "kept": 4, "dropped": {}}}
     (folder / "run.json").write_text(json.dumps(run))
     return str(folder)
+
+
+def write_curation(folder: Path, scorer: ScorerConfig, **columns: list[str]) -> Path:
+    """Write what the probe reads of a curation of the four captions, and a fifth of the first image."""
+    captions = [*PAIRS, "a cube beside a ball"]
+    vectors = np.random.default_rng(len(scorer.weights)).standard_normal((5, 32)).astype(np.float32)
+    rows = {
+        "uid": [f"{i:032x}" for i in range(5)],
+        "caption": captions,
+        "image_sha256": ["a", "b", "c", "d", "a"],
+        "image_embedding": pa.array(list(vectors), pa.list_(pa.float32(), 32)),
+        "shard": ["0.tar"] * 5,
+        "status": ["ok"] * 5,
+    } | columns
+    for name, table in (("scores/00000", pa.table(rows)), ("subset/kept", pa.table(rows))):
+        (folder / name).parent.mkdir(parents=True)
+        pq.write_table(table, folder / f"{name}.parquet")
+    cut = {"count": 5, "bits": None, "uid": None}
+    run = {"kind": "curate", "status": "finished", "config": to_dict(CurateConfig(scorer=scorer))}
+    run |= {
+        "fingerprint": {"shards": 1, "scorer": fingerprint_scorer(scorer)},
+        "versions": {},
+        "warnings": [],
+    }
+    run |= {"scores": "scores", "funnel": {"read": 5, "corpus": 5, "kept": 5, "dropped": {}}}
+    run |= {"gates": {"num_corpus": 5, "align": cut, "attribute": None, "num_scored": None}}
+    (folder / "run.json").write_text(json.dumps(run))
+    return folder
+
+
+def run_probe(out: Path, *dials: str) -> dict:
+    """Run ``probe composition``; return the rows that it wrote."""
+    line = [part for dial in dials for part in ("--set", dial)]
+    assert main(["probe", "composition", *line, "--out", str(out)]) == 0
+    return json.loads((out / "composition.json").read_text())["rows"]
 
 
 def test_composition_probes_the_scorer_that_ranked(tiny_scorer, tmp_path, capsys):
@@ -48,6 +90,74 @@ def test_composition_probes_the_scorer_that_ranked(tiny_scorer, tmp_path, capsys
     assert swap["num_uids"] == 4 and swap["distance"] > 0
     # Two of the captions join two objects: their conjuncts in the other order are the paraphrases.
     assert rows["num_paraphrased"] == 2 and not rows["has_images"]
+
+
+def test_another_model_brings_its_own_images(tiny_scorer, tmp_path, capsys):
+    """As before and after training: its images, its text encoder, the same negatives and draws."""
+    trained = replace(tiny_scorer, weights="random:10")
+    before = write_curation(tmp_path / "before", tiny_scorer)
+    after = write_curation(tmp_path / "after", trained)
+    source = f"input={write_negatives(tmp_path / 'negatives', tiny_scorer, before)}"
+    one = run_probe(tmp_path / "one", source)
+    assert one["has_images"] and "ranked by the probed model" in capsys.readouterr().out
+    two = run_probe(tmp_path / "two", source, f"images={after}")
+    assert "ranked by another model" in capsys.readouterr().out
+    named = [f"scorer.model={trained.model}", f"scorer.weights={trained.weights}"]
+    three = run_probe(tmp_path / "three", source, f"images={after}", *named)
+    assert repr(three) == repr(two)
+    assert not run_probe(tmp_path / "four", source, *named)["has_images"]
+    assert repr(run_probe(tmp_path / "five", source, f"images={before}")) == repr(one)
+    lines = [next(row for row in each["operations"] if row["op"] == "SWAP") for each in (one, two)]
+    assert lines[0]["num_pairs"] == lines[1]["num_pairs"] == 4
+    assert lines[0]["distance"] != lines[1]["distance"]
+    assert lines[0]["image_drop"] != lines[1]["image_drop"]
+
+
+def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):
+    curated = write_curation(tmp_path / "curated", tiny_scorer)
+    source = write_negatives(tmp_path / "negatives", tiny_scorer, curated)
+    rows = run_probe(tmp_path / "out", f"input={source}")
+    assert (rows["num_paraphrased"], rows["num_with_other"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "of 4, 1 are not there"),
+        ({"uid": [f"{i + 1:032x}" for i in range(5)]}, "of 4, 4 are not there"),
+        ({"image_sha256": ["a", "b", "x", "d", "a"]}, "of 4, 1 differ"),
+    ],
+)
+def test_images_must_be_those_of_the_negatives(columns, told, tiny_scorer, tmp_path, capsys):
+    before = write_curation(tmp_path / "before", tiny_scorer)
+    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
+    after = write_curation(tmp_path / "after", replace(tiny_scorer, weights="random:1"), **columns)
+    line = ["probe", "composition", "--set", f"input={source}", "--set", f"images={after}"]
+    assert main([*line, "--out", str(tmp_path / "out")]) == USER_ERROR
+    said = capsys.readouterr().err
+    assert f"images='{after}'" in said and told in said and said.count("\n") == 1
+
+
+def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
+    before = write_curation(tmp_path / "before", tiny_scorer)
+    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
+    line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
+    named = ["--set", f"scorer.model={tiny_scorer.model}", "--set", "scorer.weights=random:1"]
+    for images, told in ((before, "was not scored by"), (source, "holds negatives, must hold a curation")):
+        assert main([*line, "--set", f"images={images}", *named]) == USER_ERROR
+        assert told in capsys.readouterr().err
+
+
+def test_sugarcrepe_pp_brings_its_own_paraphrases(shared, tiny_scorer, tmp_path, capsys):
+    dials = [f"input={shared / 'data' / 'benchmarks'}", "benchmarks=sugarcrepe_pp", "sample=4"]
+    dials += [f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0", "pairs=10"]
+    rows = run_probe(tmp_path / "out", *dials)
+    assert "0 defective rows were left out" in capsys.readouterr().out
+    lines = {row["op"]: row for row in rows["operations"]}
+    assert [lines[op]["num_pairs"] for op in ("paraphrase", "SWAP", "REPLACE")] == [20, 8, 12]
+    assert rows["num_compared"] == 10 and lines["SWAP"]["a_distance"] is not None
+    assert lines["SWAP"]["relative"] > 0 and 0 <= lines["REPLACE"]["farther"] <= 1
+    assert not rows["has_images"]
 
 
 def test_only_what_the_run_wrote_is_counted(tiny_scorer, tmp_path, capsys):
@@ -81,6 +191,9 @@ def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
         (["overlap", "--set", "benchmarks=sugar"], "sugar"),
         (["composition", "--set", "input=/nowhere"], "/nowhere: holds no finished run"),
+        (["composition", "--set", "input=/nowhere", "--set", "benchmarks=sugarcrepe_pp"], "/nowhere"),
+        (["composition", "--set", "benchmarks=sugarcrepe_pp", "--set", "images=a"], "must be none with"),
+        (["composition", "--set", "pairs=9"], "pairs=9: must be at least 10"),
         (["theory", "--set", "seeds=0"], "seeds=0: must be between 1 and 100"),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 from raycomp.core import distance
 
 
-def bound(first: np.ndarray, second: np.ndarray, refits: int = 2) -> distance.ADistance:
-    return distance.bound_a_distance(first, second, np.random.default_rng(7), refits, num_null=100)
+def bound(first: np.ndarray, second: np.ndarray, refits: int = 2, num_null: int = 2) -> distance.ADistance:
+    return distance.bound_a_distance(first, second, np.random.default_rng(7), refits, num_null)
 
 
 def gaussians(num: int, dims: int, gap: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -25,7 +25,7 @@ def truth(gap: float) -> float:
 
 @pytest.mark.parametrize("gap", (0.5, 1.0, 2.0))
 def test_gaussians_of_known_separation_where_pairs_are_many(gap):
-    got = bound(*gaussians(4000, 6, gap), refits=20)
+    got = bound(*gaussians(4000, 6, gap), refits=20, num_null=100)
     assert got.value == pytest.approx(truth(gap), abs=0.07)
     assert got.low < got.value < got.high
     assert got.high - got.low < 0.2
@@ -68,7 +68,7 @@ def test_of_one_distribution_nothing_is_claimed_on_average():
 
 def test_one_distribution_is_within_its_null_and_far_ones_are_at_2():
     first, second = gaussians(400, 8, 0.0)
-    same = bound(first, second)
+    same = bound(first, second, num_null=100)
     assert same.null_low < same.null_mean < same.null_high
     assert abs(same.null_mean) < 0.05
     assert same.null_low - 0.05 < same.value < same.null_high + 0.05
