@@ -20,8 +20,7 @@ PARTS = (8, 4, 2)
 """The learning curve is of 1/8, 1/4, 1/2 of the pairs, and of all."""
 # Of the mean variance over D: what the ridge adds to each direction's.
 RIDGES = (10.0, 1.0, 0.1, 0.01)
-# Of a part of the learning curve.
-_LEAST_PAIRS = 2 * NUM_FOLDS
+LEAST_PAIRS = 2 * NUM_FOLDS
 _NAN = float("nan")
 
 
@@ -96,14 +95,15 @@ def bound_a_distance(
     fewer different pairs, so its values lie lower: their spread counts, not their place. The interval is of
     what is expected at this N. Of the A-distance itself only its lower end says something.
 
-    The null exchanges first and second of pairs by coins. With fewer pairs than folds all is NaN.
+    The null exchanges first and second of pairs by coins. With fewer than ``LEAST_PAIRS`` all is NaN.
     """
     if first_ND.shape != second_ND.shape:
         raise ValueError(f"pairs of {first_ND.shape} and {second_ND.shape}: must be as many rows and dims")
-    if len(first_ND) < NUM_FOLDS:
+    if len(first_ND) < LEAST_PAIRS:
         return NO_DISTANCE
     both = np.concatenate([first_ND, second_ND]).astype(np.float64)
-    first_ND, second_ND = np.split(both - both.mean(axis=0), 2)
+    both -= both.mean(axis=0)
+    first_ND, second_ND = np.split(both / (both.std() or 1), 2)
     num = len(first_ND)
     once_N, order_N = np.ones(num), rng.permutation(num)
     coin_NR = np.concatenate([np.ones((num, 1)), rng.choice([-1.0, 1.0], (num, num_null))], axis=1)
@@ -122,7 +122,7 @@ def _mean_of_parts(
     first_ND: np.ndarray, second_ND: np.ndarray, parts: list[np.ndarray], rng: np.random.Generator
 ) -> float:
     """Return the mean value of parts of the pairs, given by their rows; NaN where they are too small."""
-    if min(map(len, parts)) < _LEAST_PAIRS:
+    if min(map(len, parts)) < LEAST_PAIRS:
         return _NAN
     once = [np.ones(len(rows)) for rows in parts]
     values = [
@@ -192,10 +192,11 @@ def _without(whole: _Moments, part: _Moments) -> _Moments:
 
 def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
     """Return the weights for each ridge (L, D, R); centred, as many labels +1 as -1 need no intercept."""
-    mean_D = moments.total_D / moments.count
+    mean_D = moments.total_D / max(moments.count, 1)
     scatter_DD = moments.scatter_DD - moments.count * np.outer(mean_D, mean_D)
     dims = len(mean_D)
-    scale = max(np.trace(scatter_DD) / dims, 1e-12)
+    # Of a whole with variance 1: a part may have next to none, of rounding.
+    scale = max(np.trace(scatter_DD) / dims, 1e-6)
     lead_DR, scatter = torch.from_numpy(moments.lead_DR), torch.from_numpy(scatter_DD)
     added = scale * torch.tensor(ridges, dtype=torch.float64)
     factor_LDD = torch.linalg.cholesky(scatter + added[:, None, None] * torch.eye(dims, dtype=torch.float64))
@@ -204,7 +205,7 @@ def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
 
 def _count_wrong(fold: _Fold, fitted: _Moments, weight_DR: np.ndarray) -> np.ndarray:
     """Return how many pairs' texts are on the wrong side (R,), each text half of a pair."""
-    mean_D = fitted.total_D / fitted.count
+    mean_D = fitted.total_D / max(fitted.count, 1)
     of_first_MR = ((fold.first_MD - mean_D) @ weight_DR) * fold.label_MR
     of_second_MR = ((fold.second_MD - mean_D) @ weight_DR) * -fold.label_MR
     wrong_MR = sum((out < 0) + (out == 0) / 2 for out in (of_first_MR, of_second_MR)) / 2

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from raycomp.core.alignment import normalise
-from raycomp.core.distance import NO_DISTANCE, NUM_FOLDS, ADistance, bound_a_distance, draw_pairs
+from raycomp.core.distance import LEAST_PAIRS, NO_DISTANCE, ADistance, bound_a_distance, draw_pairs
 from raycomp.core.probe import (
     NO_INTERVAL,
     Interval,
@@ -126,7 +126,9 @@ def probe_composition(
 
 def _choose_number(num_uids: Sequence[int]) -> int:
     """Return how many uids every line's A-distance is of."""
-    enough = [num for num in num_uids if num >= FEWEST_UIDS] or [num for num in num_uids if num >= NUM_FOLDS]
+    enough = [num for num in num_uids if num >= FEWEST_UIDS] or [
+        num for num in num_uids if num >= LEAST_PAIRS
+    ]
     return min([*enough, MOST_UIDS]) if enough else 0
 
 
@@ -259,7 +261,7 @@ def _measure_sets(
     """Return the A-distance of one line, of one pair of each of ``num_compared`` uids."""
     uid_N = embeddings.uid_B[pairs.row_N]
     a = NO_DISTANCE
-    if NUM_FOLDS <= num_compared <= len(np.unique(uid_N)):
+    if LEAST_PAIRS <= num_compared <= len(np.unique(uid_N)):
         drawn = draw_pairs(uid_N, num_compared, rng)
         first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
         second_MD = embeddings.text_TD[pairs.edit_N[drawn]]

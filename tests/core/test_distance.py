@@ -169,11 +169,21 @@ def test_folds_keep_groups_whole_and_even():
 
 
 def test_too_few_pairs_have_none_and_shapes_must_fit():
-    x = np.random.default_rng(0).standard_normal((9, 2))
-    few = bound(x[:4], x[1:5])
+    x = np.random.default_rng(0).standard_normal((19, 2))
+    few = bound(x[:9], x[1:10])
     assert all(map(math.isnan, [*few[:6], *few.curve]))
     some = bound(x, x[::-1])
     assert not math.isnan(some.value)
     assert all(map(math.isnan, some.curve))
     with pytest.raises(ValueError, match="as many rows"):
         bound(x, x[1:])
+
+
+@pytest.mark.parametrize("drawn", [[0] * 10, [0, 1] * 5, [3, 5, 7]])
+def test_a_resample_may_hold_next_to_nothing(drawn):
+    """One pair ten times has no other to learn from: half of its texts are wrong."""
+    first, second = gaussians(10, 3, 5.0)
+    times = np.bincount(drawn, minlength=10)
+    value = distance._bound(first, second, times, np.ones((10, 1)), np.random.default_rng(0))[0]
+    assert -2 <= value <= 2
+    assert value == 0 or len(set(drawn)) > 1
