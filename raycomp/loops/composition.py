@@ -11,7 +11,7 @@ from raycomp.config import CurateConfig, NegativesConfig, ProbeConfig, ScorerCon
 from raycomp.core.conjuncts import swap_conjuncts
 from raycomp.core.paraphrase import find_readings
 from raycomp.loops.captions import is_scored_by, list_curated, load_captions, read_aligned
-from raycomp.loops.probe import OTHER, PARAPHRASE
+from raycomp.loops.probe_pairs import OTHER, PARAPHRASE
 from raycomp.loops.tables import OTHERS, to_matrix
 from raycomp.models.clip import fingerprint_scorer
 from raycomp.models.lexicon import load_lexicon

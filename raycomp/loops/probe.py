@@ -1,13 +1,12 @@
 """The composition probe: what an encoder's embeddings make of edited, paraphrased and shuffled captions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
-from raycomp.core.alignment import normalise
 from raycomp.core.distance import LEAST_PAIRS, NO_DISTANCE, ADistance, bound_a_distance, draw_pairs
 from raycomp.core.probe import (
     NO_INTERVAL,
@@ -16,22 +15,23 @@ from raycomp.core.probe import (
     count_wins,
     pair_distance,
     pair_similarity,
-    shuffle_words,
     two_way_choice,
 )
-from raycomp.schema import CAPTION, NEGATIVES, OPERATIONS, UID
+from raycomp.loops.probe_pairs import (
+    Embeddings,
+    Encode,
+    Pairs,
+    embed,
+    index_texts,
+    list_pairs,
+    shuffle_captions,
+)
 
-PARAPHRASE = "paraphrase"
-OTHER = "other caption"
-ANY = "any"
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # A row of fewer uids does not lower the number that all A-distances are of, where others have more.
 FEWEST_UIDS = 100
 MOST_UIDS = 2000
 _NUM_DRAWS = 200
 _NUM_REFITS = 50
-
-Encode = Callable[[list[str]], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -61,29 +61,6 @@ class ProbeResult:
     has_images: bool
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The pairs of one line of the table, as the numbers of their rows and of their edited texts."""
-
-    op: str
-    calls: int
-    row_N: np.ndarray
-    edit_N: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Embeddings:
-    """All that was embedded, of length 1: T texts, B rows, each row's uid, texts and image."""
-
-    text_TD: np.ndarray
-    uid_B: np.ndarray
-    caption_B: np.ndarray
-    paraphrase_B: np.ndarray
-    """-1 where a row has none, as in ``other_B``."""
-    other_B: np.ndarray
-    image_BD: np.ndarray | None
-
-
 def probe_composition(
     encode: Encode,
     rows: Sequence[Mapping[str, Any]],
@@ -103,15 +80,15 @@ def probe_composition(
     """
     if not rows:
         raise ValueError("rows: must be at least 1, are 0")
-    shuffled = _shuffle(rows, np.random.default_rng([seed, 0]))
-    index = _index_texts(rows, shuffled)
-    embeddings = _embed(encode, rows, index, image_embeddings)
-    lines = _list_pairs(rows, index, embeddings)
+    shuffled = shuffle_captions(rows, np.random.default_rng([seed, 0]))
+    index = index_texts(rows, shuffled)
+    embeddings = embed(encode, rows, index, image_embeddings)
+    lines = list_pairs(rows, index, embeddings)
     num_uids = [len(np.unique(embeddings.uid_B[pairs.row_N])) for pairs in lines]
     num_compared = num_compared or _choose_number(num_uids)
     return ProbeResult(
         operations=[
-            _measure(pairs, embeddings, np.random.default_rng([seed, 1]))
+            _measure(pairs, embeddings, seed)
             | _measure_sets(pairs, embeddings, num_compared, np.random.default_rng([seed, 3]))
             for pairs in lines
         ],
@@ -132,123 +109,38 @@ def _choose_number(num_uids: Sequence[int]) -> int:
     return min([*enough, MOST_UIDS]) if enough else 0
 
 
-def _embed(
-    encode: Encode,
-    rows: Sequence[Mapping[str, Any]],
-    index: dict[str, int],
-    image_embeddings: np.ndarray | None,
-) -> _Embeddings:
-    text_TD = _unit(encode(list(index)), len(index), "texts")
-    image_BD = None if image_embeddings is None else _unit(image_embeddings, len(rows), "images")
-    if image_BD is not None and image_BD.shape[1] != text_TD.shape[1]:
-        raise ValueError(f"images have {image_BD.shape[1]} dims and texts {text_TD.shape[1]}: must be equal")
-    paraphrase_B, other_B = (
-        np.array([index[text] if (text := _take(row, name)) else -1 for row in rows])
-        for name in (PARAPHRASE, OTHER)
-    )
-    return _Embeddings(
-        text_TD,
-        np.unique([str(row[UID]) for row in rows], return_inverse=True)[1],
-        np.array([index[row[CAPTION]] for row in rows]),
-        paraphrase_B,
-        other_B,
-        image_BD,
-    )
-
-
-def _take(row: Mapping[str, Any], name: str) -> str | None:
-    text = row.get(name)
-    return text if text and text != row[CAPTION] else None
-
-
-def _shuffle(rows: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> dict[float, list[str | None]]:
-    """Return each row's caption shuffled to each share; None where it has fewer than two words."""
-    captions = [row[CAPTION] if len(row[CAPTION].split()) > 1 else None for row in rows]
-    return {
-        share: [None if text is None else shuffle_words(text, share, rng) for text in captions]
-        for share in SHARES
-    }
-
-
-def _index_texts(
-    rows: Sequence[Mapping[str, Any]], shuffled: dict[float, list[str | None]]
-) -> dict[str, int]:
-    """Number every text that is to be embedded, each once, in the order of its first occurrence."""
-    texts: dict[str | None, None] = {}
-    for row in rows:
-        negatives = (negative["text"] for negative in row[NEGATIVES] or ())
-        texts |= dict.fromkeys((row[CAPTION], _take(row, PARAPHRASE), _take(row, OTHER), *negatives))
-    for column in shuffled.values():
-        texts |= dict.fromkeys(column)
-    texts.pop(None, None)
-    return {text: i for i, text in enumerate(texts)}
-
-
-def _unit(embeddings: np.ndarray, num: int, name: str) -> np.ndarray:
-    """Check and return embeddings as fp32 rows of length 1."""
-    embeddings = np.asarray(embeddings)
-    if embeddings.ndim != 2 or len(embeddings) != num:
-        raise ValueError(f"embeddings of {num} {name}: must be [{num}, dims], are {embeddings.shape}")
-    if not np.isfinite(embeddings).all():
-        raise ValueError(f"embeddings of {name}: must be finite")
-    return normalise(torch.tensor(embeddings)).numpy()
-
-
-def _list_pairs(
-    rows: Sequence[Mapping[str, Any]], index: dict[str, int], embeddings: _Embeddings
-) -> list[_Pairs]:
-    """Return the lines of the table: the two nulls, each (calls, operation), and each number of calls."""
-    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    for i, row in enumerate(rows):
-        for negative in row[NEGATIVES] or ():
-            pair = (i, index[negative["text"]])
-            found.setdefault((negative["calls"], negative["op"]), []).append(pair)
-            found.setdefault((negative["calls"], ANY), []).append(pair)
-    lines = []
-    for name, text_B in ((PARAPHRASE, embeddings.paraphrase_B), (OTHER, embeddings.other_B)):
-        row_N = np.flatnonzero(text_B >= 0)
-        lines.append(_Pairs(name, 0, row_N, text_B[row_N]))
-    for calls, op in sorted(found, key=_place):
-        lines.append(_Pairs(op, calls, *np.array(found[calls, op]).T))
-    return lines
-
-
-def _place(key: tuple[int, str]) -> tuple[bool, int, list[int], str]:
-    calls, op = key
-    known = [OPERATIONS.index(part) if part in OPERATIONS else len(OPERATIONS) for part in op.split("+")]
-    return op == ANY, calls, known, op
-
-
-def _measure(pairs: _Pairs, embeddings: _Embeddings, rng: np.random.Generator) -> dict[str, Any]:
-    """Return one line of the table, but for what compares sets."""
+def _measure(pairs: Pairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
+    """Return one line of the table, but for what compares sets. All its values share their resamples."""
     uid_N, text_TD = embeddings.uid_B[pairs.row_N], embeddings.text_TD
     first_ND, second_ND = text_TD[embeddings.caption_B[pairs.row_N]], text_TD[pairs.edit_N]
     distance_N = pair_distance(first_ND, second_ND)
     near_N, has_N = _distance_to(embeddings.paraphrase_B, pairs, embeddings)
     other_N, has_other_N = _distance_to(embeddings.other_B, pairs, embeddings)
+    fresh = partial(np.random.default_rng, [seed, 1])
+    near_M, other_M = near_N[has_N], other_N[has_other_N]
     values = {
-        "distance": _mean(distance_N, uid_N, rng),
-        "relative": bootstrap_ratio(distance_N[has_N], near_N[has_N], uid_N[has_N], rng, _NUM_DRAWS),
-        "farther": _mean(count_wins(distance_N - near_N)[has_N], uid_N[has_N], rng),
+        "distance": _mean(distance_N, uid_N, fresh()),
+        "relative": bootstrap_ratio(distance_N[has_N], near_M, uid_N[has_N], fresh(), _NUM_DRAWS),
+        "farther": _mean(count_wins(distance_N[has_N] - near_M), uid_N[has_N], fresh()),
         "over_other": bootstrap_ratio(
-            distance_N[has_other_N], other_N[has_other_N], uid_N[has_other_N], rng, _NUM_DRAWS
+            distance_N[has_other_N], other_M, uid_N[has_other_N], fresh(), _NUM_DRAWS
         ),
-        "text_drop": _mean(1 - pair_similarity(first_ND, second_ND), uid_N, rng),
+        "text_drop": _mean(1 - pair_similarity(first_ND, second_ND), uid_N, fresh()),
         "image_drop": NO_INTERVAL,
         "accuracy": NO_INTERVAL,
     }
     if embeddings.image_BD is not None:
         image_ND = embeddings.image_BD[pairs.row_N]
         drop_N = pair_similarity(image_ND, first_ND) - pair_similarity(image_ND, second_ND)
-        values["image_drop"] = _mean(drop_N, uid_N, rng)
-        values["accuracy"] = _mean(two_way_choice(image_ND, first_ND, second_ND), uid_N, rng)
+        values["image_drop"] = _mean(drop_N, uid_N, fresh())
+        values["accuracy"] = _mean(two_way_choice(image_ND, first_ND, second_ND), uid_N, fresh())
     line = {"op": pairs.op, "calls": pairs.calls, "num_uids": len(np.unique(uid_N)), "num_pairs": len(uid_N)}
     for name, value in values.items():
         line |= _spread(name, value)
     return line
 
 
-def _distance_to(text_B: np.ndarray, pairs: _Pairs, embeddings: _Embeddings) -> tuple[np.ndarray, np.ndarray]:
+def _distance_to(text_B: np.ndarray, pairs: Pairs, embeddings: Embeddings) -> tuple[np.ndarray, np.ndarray]:
     """Return each pair's distance from the caption to a text of its row, and whether the row has one."""
     text_N = text_B[pairs.row_N]
     caption_ND = embeddings.text_TD[embeddings.caption_B[pairs.row_N]]
@@ -256,7 +148,7 @@ def _distance_to(text_B: np.ndarray, pairs: _Pairs, embeddings: _Embeddings) -> 
 
 
 def _measure_sets(
-    pairs: _Pairs, embeddings: _Embeddings, num_compared: int, rng: np.random.Generator
+    pairs: Pairs, embeddings: Embeddings, num_compared: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     """Return the A-distance of one line, of one pair of each of ``num_compared`` uids."""
     uid_N = embeddings.uid_B[pairs.row_N]
@@ -285,7 +177,7 @@ def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> I
 def _measure_shuffles(
     shuffled: dict[float, list[str | None]],
     index: dict[str, int],
-    embeddings: _Embeddings,
+    embeddings: Embeddings,
     rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
     """Return the permutation-sensitivity curve, one row per share."""

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from raycomp.loops import probe as probe_loop
-from raycomp.loops.probe import ANY, OTHER, PARAPHRASE, SHARES, ProbeResult, probe_composition
+from raycomp.loops.probe import ProbeResult, probe_composition
+from raycomp.loops.probe_pairs import ANY, OTHER, PARAPHRASE, SHARES
 from raycomp.loops.probe_table import format_probe
 
 WORDS = "ant bee cat dog eel fox".split()
@@ -148,6 +149,9 @@ def test_another_basis_changes_nothing():
         return probe_composition(lambda texts: Encoder(True)(texts) @ basis, rows, image @ basis, seed=5)
 
     one, two = run(plain), run(plain @ turn)
+    rows = [{**row, PARAPHRASE: None} for row in rows]
+    swaps = [each.operations[2] for each in (one, run(plain))]
+    assert swaps[0]["text_drop_low"] == swaps[1]["text_drop_low"] < swaps[0]["text_drop"]
     for a, b in zip(one.operations + one.permutation, two.operations + two.permutation, strict=True):
         assert a.keys() == b.keys()
         for name in a:
