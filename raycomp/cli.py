@@ -126,8 +126,8 @@ def _build_parser() -> argparse.ArgumentParser:
     explain = _add(commands, "explain", _explain, "print every score and gate of one sample")
     explain.add_argument("source", metavar="DIR")
     explain.add_argument("uid", metavar="UID")
-    probe = _add(commands, "probe", _probe, "measure composition: overlap, composition or theory")
-    probe.add_argument("probe", choices=("overlap", "composition", "theory"))
+    probe = _add(commands, "probe", _probe, "measure composition: overlap, composition, theory; or PAS: pas")
+    probe.add_argument("probe", choices=("overlap", "composition", "theory", "pas"))
     _add_settings(probe)
     _add_out(probe)
     demo = _add(commands, "demo", _demo, "make a little world, train on it, curate it, report")
@@ -237,6 +237,7 @@ def _probe(args: argparse.Namespace) -> None:
         "overlap": probes.probe_overlap,
         "composition": probes.probe_composition_of,
         "theory": probes.probe_theory,
+        "pas": probes.probe_pas,
     }[args.probe]
     _tell(run(override_all(ProbeConfig(), _read_settings(args.settings)), args.out))
 

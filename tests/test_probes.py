@@ -191,6 +191,7 @@ def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
         (["overlap", "--set", "benchmarks=sugar"], "sugar"),
         (["composition", "--set", "input=/nowhere"], "/nowhere: holds no finished run"),
+        (["pas", "--set", "input=/nowhere"], "/nowhere: holds no finished run"),
         (["composition", "--set", "input=/nowhere", "--set", "benchmarks=sugarcrepe_pp"], "/nowhere"),
         (["composition", "--set", "benchmarks=sugarcrepe_pp", "--set", "images=a"], "must be none with"),
         (["composition", "--set", "pairs=9"], "pairs=9: must be at least 10"),

@@ -127,17 +127,17 @@ class ProbeConfig:
 
     input: str = ""
     """overlap: a folder with a folder for each benchmark; composition: what ``raycomp negatives`` wrote, or
-    such a folder with benchmarks=sugarcrepe_pp."""
+    such a folder with benchmarks=sugarcrepe_pp; pas: what ``raycomp curate`` or ``select`` wrote."""
     benchmarks: tuple[str, ...] = ("sugarcrepe", "sugarcrepe_pp", "valse")
     """overlap: folders of ``input``: these, vl_checklist or aro. composition: sugarcrepe_pp alone probes with
     its captions, paraphrases and negatives, without images; anything else with the negatives in ``input``."""
     sample: int | None = None
-    """Rows of each split, or captions, at most; none = all."""
+    """Rows of each split, captions, or samples, at most; none = all."""
     seeds: int = 5
     """theory: worlds that are drawn."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
     """composition: whose text encoder. Left alone, it is the one that scored ``images``, else the one that
-    ranked the negatives."""
+    ranked the negatives. pas: where the one that scored the curation lies, if it was moved."""
     images: str | None = None
     """composition: a curation of the same images and captions by ``scorer``, which its image embeddings are
     taken from; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
@@ -147,7 +147,7 @@ class ProbeConfig:
     fewer have none. none = as many as the smallest line of 100 or more has, at most 2,000."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     seed: int = 0
-    """Draws samples, pairs, folds and resamples, the same for every scorer."""
+    """Draws samples, pairs, folds, resamples and, of pas, words, the same for every scorer."""
 
     def __post_init__(self) -> None:
         check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")

@@ -210,6 +210,10 @@ class Lexicon:
         """Tell whether the first is the second or a kind of it: a puppy is a dog is an animal."""
         return not self._groups(narrow)[1].isdisjoint(self._groups(wide)[0])
 
+    def are_related(self, first: str, second: str) -> bool:
+        """Tell whether a group is above both or one of them: a man and a teacher are persons."""
+        return not self._groups(first)[1].isdisjoint(self._groups(second)[1])
+
     def is_symmetric(self, word: str) -> bool:
         """Tell whether a relation reads the same from both sides: "next to", "with"."""
         entry = self.find(word, RELATION)

@@ -101,7 +101,8 @@ def measure_retest(
 
     ``group_B`` names what was drawn together, the photo of several captions, say. All counts and the
     prediction are resampled together. ``keep`` is the share of the pool that is kept. An interval holds the
-    nonces' draws (their splits) fixed: it says what other samples would give.
+    nonces' draws (their splits) fixed: it says what other samples would give. It is NaN where a resample
+    correlates so far below 0 that Spearman-Brown says nothing.
     """
     _, which_B = np.unique(group_B, return_inverse=True)
     num_groups = which_B.max() + 1
@@ -111,7 +112,9 @@ def measure_retest(
     value_R = {count: _correlate(half, once_RB) for count, half in halves.items()}
     results = []
     for count in counts:
-        predicted_R = np.array([spearman_brown(value, count) for value in value_R[1]])
+        has_share_R = 1 + (count - 1) * value_R[1] > 0
+        predicted_R = np.full(len(has_share_R), np.nan)
+        predicted_R[has_share_R] = [spearman_brown(value, count) for value in value_R[1][has_share_R]]
         common = kept_in_common(halves[count], keep)
         results.append(Retest(count, _interval(value_R[count]), _interval(predicted_R), common))
     return results

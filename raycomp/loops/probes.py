@@ -10,9 +10,11 @@ from raycomp.benchmarks import sugarcrepe_pp
 from raycomp.benchmarks.choice import Choice
 from raycomp.benchmarks.read import read_benchmark
 from raycomp.config import ProbeConfig, to_dict
+from raycomp.loops.calibration_table import format_pas
 from raycomp.loops.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.loops.overlap import format_overlap, measure_overlap
 from raycomp.loops.overlap_plot import draw_overlap
+from raycomp.loops.pas import measure_pas
 from raycomp.loops.probe import probe_composition
 from raycomp.loops.probe_table import format_probe
 from raycomp.loops.tables import readable
@@ -88,6 +90,16 @@ def _read_material(config: ProbeConfig) -> Material:
         raise ValueError(f"images={config.images!r}: must be none with SugarCrepe++, which has no uids")
     rows = _draw(read_benchmark(sugarcrepe_pp.NAME, f"{config.input}/{sugarcrepe_pp.NAME}"), config)
     return read_sugarcrepe_pp(rows, config.scorer)
+
+
+def probe_pas(config: ProbeConfig, out: str) -> str:
+    """Calibrate phrase attribution on the curation in ``config.input``; write rows, return tables.
+
+    Raises ValueError where the folder holds no curation or selection, or another scorer scored it.
+    """
+    folder = _open(out)
+    result, scorer = measure_pas(config)
+    return _write(folder, "pas", config, asdict(result), format_pas(result, scorer))
 
 
 def _open(out: str) -> Folder:

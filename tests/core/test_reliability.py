@@ -124,3 +124,12 @@ def test_one_split_is_pearson_of_its_halves():
     half_BS2 = reliability.draw_halves(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
     got = reliability.retest_reliability(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
     assert got == pytest.approx(pearson(half_BS2[:, 0, 0], half_BS2[:, 0, 1]))
+
+
+def test_what_few_samples_of_noise_correlate_by_stops_nothing():
+    """Of five samples many a resample lies below -1/3, where four nonces have no Spearman-Brown."""
+    drop_PT = simulate(0, 1)[: 5 * PHRASES]
+    found = reliability.measure_retest(
+        drop_PT, OFFSETS[:6], (1, 4), 0.5, np.arange(5), np.random.default_rng(0), 200
+    )
+    assert [np.isnan(each.predicted[1]) for each in found] == [False, True]

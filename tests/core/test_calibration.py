@@ -1,0 +1,144 @@
+"""Paired drops whose means and intervals are known, and pairs of pictures by a plain search."""
+
+import math
+
+import numpy as np
+import pytest
+
+from raycomp.core.calibration import (
+    ALL,
+    CONDITIONS,
+    CROSS,
+    DIFFERENCES,
+    NONCE,
+    SAME,
+    WRONG,
+    calibrate,
+    describe_order,
+    describe_picture,
+    draw_others,
+    find_sign,
+)
+from raycomp.schema import OBJECT, RELATION
+
+
+def make(num: int, steps: tuple[float, float, float, float], noise: float, seed: int = 0):
+    """Drops of ``num`` targets: one part of the target's own, wide, a step and a little noise."""
+    rng = np.random.default_rng(seed)
+    own_P = rng.standard_normal(num)
+    drops = {
+        name: own_P + step + noise * rng.standard_normal(num)
+        for name, step in zip(CONDITIONS, steps, strict=True)
+    }
+    kind_P = np.where(np.arange(num) % 4 == 0, RELATION, OBJECT)
+    return drops, kind_P, np.arange(num) // 2, np.arange(num) % 50
+
+
+def test_means_differences_and_kinds():
+    drops, kind_P, picture_P, word_P = make(400, (1.0, 2.0, 3.0, 1.5), 0.1)
+    lines = {line["kind"]: line for line in calibrate(drops, kind_P, picture_P, word_P, seed=0)}
+    assert [(kind, line["num_targets"]) for kind, line in lines.items()] == [
+        (ALL, 400),
+        (OBJECT, 300),
+        (RELATION, 100),
+    ]
+    assert (lines[ALL]["num_pictures"], lines[ALL]["num_words"]) == (200, 50)
+    for line in lines.values():
+        in_P = (kind_P == line["kind"]) | (line["kind"] == ALL)
+        for name in CONDITIONS:
+            assert line[name] == pytest.approx(drops[name][in_P].mean())
+        assert line["nonce_over_same"] == pytest.approx((drops[NONCE] - drops[SAME])[in_P].mean())
+        assert line["cross_over_nonce"] == pytest.approx((drops[CROSS] - drops[NONCE])[in_P].mean())
+        assert line["right_over_wrong"] == pytest.approx((drops[NONCE] - drops[WRONG])[in_P].mean())
+
+
+def test_pairing_takes_out_what_the_conditions_share():
+    """Targets differ by 1, conditions of one target by 0.1: as much narrower is a difference's interval."""
+    [line, *_] = calibrate(*make(400, (1.0, 1.1, 1.2, 1.0), 0.1), seed=0)
+    widths = {name: line[f"{name}_high"] - line[f"{name}_low"] for name in (NONCE, "nonce_over_same")}
+    assert widths["nonce_over_same"] < 0.25 * widths[NONCE]
+    assert find_sign(line, "nonce_over_same") == find_sign(line, "cross_over_nonce") == 1
+    # The mean of 400 differences of variance 2 * 0.1^2, twice 1.96 standard errors.
+    assert widths["nonce_over_same"] == pytest.approx(2 * 1.96 * 0.1 * math.sqrt(2 / 400), rel=0.2)
+
+
+def test_targets_of_one_picture_are_no_new_evidence():
+    drops, kind_P, picture_P, word_P = make(200, (1.0, 1.1, 1.2, 1.0), 0.1)
+    fourfold = {name: np.tile(drop_P, 4) for name, drop_P in drops.items()}
+    once, again, apart = (
+        calibrate(some, np.tile(kind_P, times), pictures, np.tile(word_P, times), seed=0)[0]
+        for some, times, pictures in (
+            (drops, 1, picture_P),
+            (fourfold, 4, np.tile(picture_P, 4)),
+            (fourfold, 4, np.arange(800)),
+        )
+    )
+    width, same, narrow = (line[f"{NONCE}_high"] - line[f"{NONCE}_low"] for line in (once, again, apart))
+    assert same == pytest.approx(width) and narrow < 0.7 * width
+
+
+def test_what_a_few_words_happen_to_cost_is_no_order():
+    """Conditions do not differ on the whole, but in each of them each of 15 words does, as it may happen."""
+    found, of_pictures = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        word_P = rng.choice(15, 600, p=np.arange(1, 16) / 120)
+        drops = {
+            name: rng.standard_normal(15)[word_P] + 0.3 * rng.standard_normal(600) for name in CONDITIONS
+        }
+        [total, *_] = calibrate(drops, np.full(600, OBJECT), np.arange(600), word_P, seed)
+        found.append(find_sign(total, "nonce_over_same"))
+        of_pictures.append(total["nonce_over_same_low"] > 0 or total["nonce_over_same_high"] < 0)
+    assert sum(map(abs, found)) <= 6 and sum(of_pictures) >= 25
+
+
+def line(same, nonce, cross, wrong=0.0, half=0.0005):
+    found = {SAME: same, NONCE: nonce, CROSS: cross, WRONG: wrong}
+    for name, (a, b) in DIFFERENCES.items():
+        found[name] = found[a] - found[b]
+        for over, times in (("", 1), ("_words", 2)):
+            found[f"{name}{over}_low"] = found[name] - times * half
+            found[f"{name}{over}_high"] = found[name] + times * half
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ((0.0177, 0.0227, 0.0257), ["0.0177 < nonce 0.0227", ", the paper's", "costs more than a word"]),
+        ((0.03, 0.02, 0.04), ["nonce 0.0200 < same category", "not the paper's", "costs less than a word"]),
+        (
+            (0.03, 0.0301, 0.02),
+            ["not the paper's", "not measurably more", "costs less than a n"],
+        ),
+    ],
+)
+def test_the_sentence_says_what_the_intervals_say(values, told):
+    said = describe_order(line(*values))
+    assert all(part in said for part in told), said
+
+
+def test_the_sentence_on_the_picture():
+    assert "is above" in describe_picture(line(0, 0.02, 0, wrong=0.01))
+    assert "is not measurably other" in describe_picture(line(0, 0.02, 0, wrong=0.0193))
+    for end in ("low", "words_low"):
+        alone = line(0, 0.02, 0, wrong=0.01) | {f"right_over_wrong_{end}": math.nan}
+        assert "is not measurably other" in describe_picture(alone), "one sample has no interval"
+
+
+def test_nothing_to_compare_has_no_lines():
+    assert calibrate({name: np.array([]) for name in CONDITIONS}, *[np.array([])] * 3, 0) == []
+
+
+def test_another_picture_is_the_next_that_differs():
+    image, caption = [1, 1, 2, 3, 3], ["a", "b", "b", "c", "a"]
+    hash_N = np.array([3, 1, 4, 0, 2], np.uint64)  # in order: 3, 1, 4, 0, 2
+    assert draw_others(image, caption, hash_N).tolist() == [2, 4, 3, 1, 2]
+    assert draw_others([1, 1], ["a", "b"], hash_N[:2]).tolist() == [-1, -1]
+    assert draw_others([1, 2], ["a", "a"], hash_N[:2]).tolist() == [-1, -1]
+
+
+def test_every_picture_serves_once_where_all_differ():
+    hash_N = np.random.default_rng(0).integers(0, 2**63, 500, dtype=np.uint64)
+    other_N = draw_others(list(range(500)), [str(i) for i in range(500)], hash_N)
+    assert sorted(other_N) == list(range(500)) and (other_N != np.arange(500)).all()
