@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import CurateConfig
+from raycomp.config.rules import DISPLACEMENT, NUM_PHRASES
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.loops.measures import corpus_columns
+from raycomp.loops.measures import corpus_columns, read_corpus
 from raycomp.loops.select import choose_tables
 from raycomp.report.markup import Interval, Table, number, numeral
 from raycomp.schema import (
@@ -21,6 +22,7 @@ from raycomp.schema import (
     PHRASES,
     STATUS,
     UID,
+    UNSEEN,
 )
 from raycomp.shards.scores import read_columns
 from raycomp.worlds.budget import ALL_FAULTS, Share, compare_kept, count_kept, group_faults, group_traits
@@ -42,11 +44,11 @@ class Planted:
     alignment_N: np.ndarray
     pas_N: np.ndarray
     num_phrases_N: np.ndarray
-    """0 where none were read."""
+    """Of those that count for the PAS; 0 where none were read."""
     displacement_N: np.ndarray
-    """Mean over a row's phrases, NaN where none has a drop."""
+    """Mean over the same phrases, NaN where there is none."""
     targets: list[str]
-    """The words that were replaced, of every phrase that has a drop."""
+    """Their words that were replaced."""
     pool_N: np.ndarray
     """The rows that the second gate of cpi ranks."""
     kept: dict[str, np.ndarray]
@@ -75,30 +77,27 @@ def make_tables(scores: list[str], config: CurateConfig) -> list[Table]:
 def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
     """Choose by both rules in one memory; ``fault`` is null where a row has none, as it is for no sample."""
     reasons = {rule: _choose(table, config, rule) for rule in (CPI, ALIGN_ONLY)}
-    phrases = table[PHRASES].combine_chunks()
+    corpus = read_corpus(table, config)
+    measures = {name: np.full(len(table), np.nan) for name in (NUM_PHRASES, DISPLACEMENT)}
+    for name, value_N in measures.items():
+        value_N[corpus.row_M] = corpus.measures[name]
     return Planted(
         fault_N=np.array(pc.fill_null(table[FAULT], NO_FAULT).to_pylist(), dtype=str),
         caption_N=[caption or "" for caption in table[CAPTION].to_pylist()],
         alignment_N=_floats(table[ALIGNMENT]),
         pas_N=_floats(table[MEAN_PAS]),
-        num_phrases_N=pc.fill_null(pc.list_value_length(phrases), 0).to_numpy(zero_copy_only=False),
-        displacement_N=_mean_displacement(phrases),
-        targets=_read_targets(phrases.flatten()),
+        num_phrases_N=np.nan_to_num(measures[NUM_PHRASES]),
+        displacement_N=measures[DISPLACEMENT],
+        targets=_read_targets(table[PHRASES].combine_chunks().flatten()),
         pool_N=np.isin(reasons[CPI], (KEPT, DROPPED_ATTRIBUTION)),
         kept={rule: reason_N == KEPT for rule, reason_N in reasons.items()},
     )
 
 
-def _mean_displacement(phrases: pa.ListArray) -> np.ndarray:
-    displacement_P = pc.struct_field(phrases.flatten(), "displacement").to_numpy(zero_copy_only=False)
-    row_P = pc.list_parent_indices(phrases).to_numpy()
-    row_P, displacement_P = (part[~np.isnan(displacement_P)] for part in (row_P, displacement_P))
-    sum_N, count_N = (np.bincount(row_P, w, len(phrases)) for w in (displacement_P, None))
-    return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
-
-
 def _read_targets(phrases: pa.StructArray) -> list[str]:
-    return phrases.filter(pc.is_valid(pc.struct_field(phrases, "drop"))).field("target").to_pylist()
+    is_seen = pc.fill_null(pc.not_equal(pc.struct_field(phrases, "target_class"), UNSEEN), True)
+    counts = pc.and_(pc.is_valid(pc.struct_field(phrases, "drop")), is_seen)
+    return pc.struct_field(phrases.filter(counts), "target").to_pylist()
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
@@ -239,7 +238,7 @@ def _tell_rhos(planted: Planted) -> str:
     for name, score_N in (("mean PAS", planted.pas_N), ("alignment", planted.alignment_N)):
         rhos = []
         for what, trait_N in (
-            ("number of phrases", planted.num_phrases_N.astype(np.float64)),
+            ("number of phrases", planted.num_phrases_N),
             ("displacement", planted.displacement_N),
         ):
             rho = spearman(score_N[at_N], trait_N[at_N])
