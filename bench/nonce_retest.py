@@ -8,7 +8,7 @@ Every dial of a curation may be set. The pool of the first gate is attributed on
 or as many as there are; two disjoint sets of k of them then give two scores of every sample. Printed for each
 k: the correlation of the two (``core.reliability``), what Spearman-Brown predicts for k from k = 1, with 95 %
 intervals over samples (the captions of a photo drawn together), which share of one half's kept set the other
-keeps, and texts and seconds of the text tower on the first rows. One-token pools hold no 16 nonces, so the
+keeps, and texts and CPU seconds of the text tower on the first rows. One-token pools hold no 16 nonces, so the
 halves of 8 are what there is.
 
 The rule for the default of attribute.nonces: the smallest of 1, 2 and 4 whose observed reliability is at
@@ -53,14 +53,14 @@ def find_pool(config: CurateConfig) -> pa.Table:
 
 
 def attribute_pool(config: CurateConfig, pool: pa.Table, attribute: Attribute) -> tuple[pa.Table, float]:
-    """Return the pool with drops, and the seconds of the text tower."""
+    """Return the pool with drops, and the CPU seconds of the text tower."""
     parts, seconds = [], 0.0
     for start in range(0, len(pool), CAPTIONS_PER_CALL):
         part = pool.slice(start, CAPTIONS_PER_CALL)
         part = parse(part, config.parser, config.nonce, config.attribute, config.scorer)
-        started = time.perf_counter()
+        started = time.process_time()
         parts.append(attribute(part))
-        seconds += time.perf_counter() - started
+        seconds += time.process_time() - started
     return pa.concat_tables(parts), seconds
 
 
