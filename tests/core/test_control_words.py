@@ -29,7 +29,7 @@ ROWS = [
     row("ground", "mud", "", [MASS]),
     row("ground", "ice", "", [MASS]),
     row("drink", "tea", "", [MASS]),
-    row("clothing", "jeans", "", [PLURAL]),
+    row("clothing", "togs", "", [PLURAL]),
     row("vehicle", "van"),
     row("fleet", "bus"),
     row("fleet", "car"),
@@ -61,7 +61,7 @@ def draw(caption: str, target: str, phrase: str | None = None, **dials) -> Contr
     ("caption", "target", "same", "cross"),
     [
         ("the dog runs", "dog", "cat asp eel", "sofa oar kite van bus car"),
-        ("two dogs run", "dogs", "cats asps eels", "oars vans cars"),
+        ("two dogs run", "dogs", "cats asps eels", "oars vans cars togs"),
         ("a Dog runs", "Dog", "Cat", "Sofa Kite Van Bus Car"),
         ("DOG", "DOG", "CAT ASP EEL", "SOFA OAR KITE VAN BUS CAR"),
         ("an asp rests", "asp", "eel", "oar"),
