@@ -117,9 +117,11 @@ def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer, calls):
             for i, edit in enumerate(chain)
         )
 
-    free, least = make_config(tiny_scorer, calls=calls), 0.97
-    bound = make_config(tiny_scorer, calls=calls, add_similarity=least)
+    free = make_config(tiny_scorer, calls=calls)
     everything = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS), free)), free)
+    added = [one["similarity"] for row in everything for one in row[NEGATIVES] if one["op"] == ADD]
+    least = float(np.median(added)) + 1e-4
+    bound = make_config(tiny_scorer, calls=calls, add_similarity=least)
     found = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS), bound)), bound)
     num_rejected = 0
     for caption, row, before in zip(CAPTIONS, found, everything, strict=True):
@@ -140,6 +142,7 @@ def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer, calls):
             assert ((negative["text"], negative["op"]) in near) == (negative in row[NEGATIVES])
         num_rejected += row[FAULTS].count(LOW)
     assert num_rejected > 3
+    assert any(ADD in one["op"] for row in found for one in row[NEGATIVES])
 
 
 def test_without_the_condition_nothing_more_is_encoded(tiny_scorer):
