@@ -86,8 +86,8 @@ class AttributeConfig:
     """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
     aggregate: str = "mean"
     """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
-    nonces: int = 1
-    """Counterfactuals per phrase, 1 to 16."""
+    nonces: int = 2
+    """Counterfactuals per phrase, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
     unseen: bool = False
     """Whether phrases count whose target no picture can show ("background", "day", "view"). They have drops
     either way, so ``select`` may change it; the column mean_pas is always without them."""
@@ -101,12 +101,12 @@ class AttributeConfig:
 
 @dataclass(frozen=True)
 class NonceConfig:
-    """How nonces are drawn (section 4.3)."""
+    """How nonces are drawn (section 4.3): the first are the same however many attribute.nonces asks for."""
 
     seed: int = 0
     """Changes every nonce."""
     key: str = "target"
-    """target: one nonce per target word everywhere; sample: drawn anew in every sample."""
+    """target: a target has the same nonces in every caption; sample: drawn anew in every sample."""
 
     def __post_init__(self) -> None:
         check(self.key in ("target", "sample"), "nonce.key", self.key, "target or sample")

@@ -217,7 +217,7 @@ def test_a_finished_run_does_nothing_and_another_is_refused(curated, capsys):
     assert "finished already" in capsys.readouterr().out
     assert digests(out, ".") == before
     with pytest.raises(ValueError, match=r"differs in attribute\.nonces"):
-        raycomp.curate(raycomp.override(config, "attribute.nonces", 2), str(out))
+        raycomp.curate(raycomp.override(config, "attribute.nonces", 3), str(out))
 
 
 def test_choosing_again_needs_scores_alone(curated, tmp_path):
