@@ -9,7 +9,6 @@ one REPLACE to it. So where a benchmark's rows hold a second true caption, that 
 The share of negatives explained says something only as far as it lies above that of these paraphrases.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -22,6 +21,7 @@ from raycomp.benchmarks.choice import Choice
 from raycomp.core.concepts import Edit, parse_concepts
 from raycomp.core.edits import propose
 from raycomp.core.lexicon import Lexicon
+from raycomp.core.metrics import share_interval
 from raycomp.core.overlap import Explanation, explain, is_regenerated, is_same_edit
 from raycomp.core.phrases import Token
 from raycomp.models.parser import Parser
@@ -31,7 +31,6 @@ PAPER = {"aro": (0.6, 0.8), "valse": (0.6, 0.8)}
 TWO_CALLS, NONE = "two calls", "none"
 ANSWERS = (*OPERATIONS, TWO_CALLS, NONE)
 MOST_EDITS = 1000
-Z_95 = 1.959964
 _NULLS = {"sugarcrepe": "those of sugarcrepe_pp are of its captions"}
 _HINT = "those of another benchmark, of other captions, are a hint at most"
 
@@ -61,16 +60,6 @@ class Overlap:
     """Rows whose negative the rules engine writes, word for word, in one call; None without a lexicon."""
     same_edit: int | None = None
     """Rows where it applies the same operation to the very same words."""
-
-
-def interval(part: int, whole: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share by Wilson's score; (0, 1) where there are no rows."""
-    if not whole:
-        return 0.0, 1.0
-    share, square = part / whole, Z_95**2 / whole
-    middle = share + square / 2
-    half = math.sqrt(square * share * (1 - share) + square**2 / 4)
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
 
 
 def measure_overlap(
@@ -233,7 +222,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _with_interval(part: int, whole: int) -> str:
-    low, high = interval(part, whole)
+    low, high = share_interval(part, whole)
     return f"{100 * part / whole:.1f} [{100 * low:.1f}, {100 * high:.1f}]" if whole else "-"
 
 
