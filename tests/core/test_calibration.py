@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from raycomp.core import calibration
 from raycomp.core.calibration import (
     ALL,
     CONDITIONS,
@@ -77,8 +78,9 @@ def test_targets_of_one_picture_are_no_new_evidence():
     assert same == pytest.approx(width) and narrow < 0.7 * width
 
 
-def test_what_a_few_words_happen_to_cost_is_no_order():
+def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
     """Conditions do not differ on the whole, but in each of them each of 15 words does, as it may happen."""
+    monkeypatch.setattr(calibration, "NUM_DRAWS", 200)
     found, of_pictures = [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
