@@ -3,18 +3,19 @@
 Go et al. (arXiv 2605.22651, section 7) take it for a sign that PAS measures the replaced word, and not the
 strangeness of nonces, that their mean drop lies between those of words of the same and of another category.
 
-Letters: N samples; P targets, each with one drop of every condition. ``picture_P`` and ``word_P`` hold each
-target's picture and word, as any values that compare equal. A picture's targets share its embedding, and a
-word has the same nonce and the same control words wherever it stands; so intervals resample pictures whole,
-those of differences words too. Even an encoder of random weights moves with the accidents of a few frequent
-words: a difference counts where neither interval holds 0.
+Letters: N samples; P targets, each with one drop of every condition; G groups. Targets share a picture's
+embedding, a word with its nonces and control words wherever it stands, and nonces, a few of which serve all
+words. Even an encoder of random weights moves with the accidents of a few frequent words and nonces: a
+difference counts where its intervals over pictures, over words and over nonces all leave 0 out, and where
+there are ``LEAST_WORDS`` words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from raycomp.core.metrics import student_95
 from raycomp.core.probe import Interval, bootstrap_ratio
 from raycomp.schema import KINDS
 
@@ -29,20 +30,32 @@ DIFFERENCES = {
 }
 ALL = "all"
 NUM_DRAWS = 1000
+WORDS, NONCES = "words", "nonces"
+LEAST_WORDS = 20
+"""Of fewer words the spread between words is itself not known well enough to tell a sign."""
+MOST_TRIES = 1000
 
 
-def draw_others(image_N: Sequence[int], caption_N: Sequence[str], hash_N: np.ndarray) -> np.ndarray:
+def draw_others(
+    image_N: Sequence[int],
+    caption_N: Sequence[str],
+    target_N: Sequence[Collection[str]],
+    said_N: Sequence[Collection[str]],
+    hash_N: np.ndarray,
+) -> np.ndarray:
     """Return for each sample another one of another image and another caption, int (N,); -1 for none.
 
-    It is the next such sample in the order of ``hash_N``, so every picture serves about as often as another.
+    Nor may its caption say (``said_N``, words) one of the sample's own targets (``target_N``): its picture
+    would show the very thing. It is the next such sample in the order of ``hash_N``, among the
+    ``MOST_TRIES`` next, so every picture serves about as often as another.
     """
     order = np.argsort(hash_N, kind="stable").tolist()
     num = len(order)
     other_N = np.full(num, -1)
     for place, i in enumerate(order):
-        behind = (order[(place + step) % num] for step in range(1, num))
+        behind = (order[(place + step) % num] for step in range(1, min(num, MOST_TRIES + 1)))
         fitting = (j for j in behind if image_N[j] != image_N[i] and caption_N[j] != caption_N[i])
-        other_N[i] = next(fitting, -1)
+        other_N[i] = next((j for j in fitting if not {*target_N[i]} & {*said_N[j]}), -1)
     return other_N
 
 
@@ -51,14 +64,16 @@ def calibrate(
     kind_P: np.ndarray,
     picture_P: np.ndarray,
     word_P: np.ndarray,
+    nonces_P: Sequence[Sequence[str]],
     seed: int,
 ) -> list[dict[str, Any]]:
     """Return a line for all targets and one for each kind of phrase that has some.
 
     A line has ``kind``, ``num_targets``, ``num_pictures``, ``num_words`` and, for each x of ``CONDITIONS``
     and ``DIFFERENCES``, the mean over targets of the drop s(I, T) - s(I, T~) (Eq. 3), or of the difference of
-    two drops, with the 95 % interval over pictures in x_low and x_high; for differences also that over words
-    in x_words_low and x_words_high.
+    two drops, with the 95 % interval over pictures in x_low and x_high; for differences also those over words
+    and over nonces in x_words_low, x_words_high, x_nonces_low, x_nonces_high. ``picture_P`` and ``word_P``
+    hold each target's picture and word, as any values that compare equal.
     """
     values = dict(drops) | {name: drops[a] - drops[b] for name, (a, b) in DIFFERENCES.items()}
     lines = []
@@ -67,16 +82,38 @@ def calibrate(
         if not in_P.any():
             continue
         picture_Q, word_Q = picture_P[in_P], word_P[in_P]
+        nonces_Q = [nonces_P[i] for i in np.flatnonzero(in_P)]
+        members = {WORDS: [[word] for word in word_Q.tolist()], NONCES: nonces_Q}
         line: dict[str, Any] = {"kind": kind, "num_targets": int(in_P.sum())}
         line |= {"num_pictures": len(np.unique(picture_Q)), "num_words": len(np.unique(word_Q))}
         for name, value_P in values.items():
             value, low, high = _mean(value_P[in_P], picture_Q, seed)
             line |= {name: value, f"{name}_low": low, f"{name}_high": high}
             if name in DIFFERENCES:
-                _, low, high = _mean(value_P[in_P], word_Q, seed)
-                line |= {f"{name}_words_low": low, f"{name}_words_high": high}
+                for over, groups in members.items():
+                    low, high = spread_over(value_P[in_P], groups)
+                    line |= {f"{name}_{over}_low": low, f"{name}_{over}_high": high}
         lines.append(line)
     return lines
+
+
+def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean over groups, of which a target may be in several.
+
+    Linearised (each group's sum of deviations), by Student's t of G - 1 degrees of freedom: with few groups a
+    bootstrap's percentiles are too narrow. A target's deviation counts whole in each of its groups, for it
+    holds but a part of what each of them does. NaN below 2 groups.
+    """
+    pairs = [(group, row) for row, groups in enumerate(groups_P) for group in groups]
+    group_Q, row_Q = (np.array(column) for column in zip(*pairs, strict=True))
+    groups, which_Q = np.unique(group_Q, return_inverse=True)
+    if len(groups) < 2:
+        return float("nan"), float("nan")
+    mean = float(value_P.mean())
+    off_G = np.bincount(which_Q, value_P[row_Q] - mean)
+    error = float(np.sqrt(len(groups) / (len(groups) - 1) * np.square(off_G).sum()) / len(value_P))
+    half = student_95(len(groups) - 1) * error
+    return mean - half, mean + half
 
 
 def _mean(value_P: np.ndarray, group_P: np.ndarray, seed: int) -> Interval:
@@ -85,29 +122,40 @@ def _mean(value_P: np.ndarray, group_P: np.ndarray, seed: int) -> Interval:
 
 
 def find_sign(line: Mapping[str, Any], name: str) -> int:
-    """Return 1 or -1 where both intervals of a difference lie above or below 0, else 0: also without one."""
-    is_above = line[f"{name}_low"] > 0 and line[f"{name}_words_low"] > 0
-    is_below = line[f"{name}_high"] < 0 and line[f"{name}_words_high"] < 0
-    return is_above - is_below
+    """Return 1 or -1 where all intervals of a difference lie above or below 0, else 0: also without one.
+
+    Below ``LEAST_WORDS`` words it is 0.
+    """
+    if line["num_words"] < LEAST_WORDS:
+        return 0
+    ends = [(line[f"{name}{over}_low"], line[f"{name}{over}_high"]) for over in ("", "_words", "_nonces")]
+    return all(low > 0 for low, _ in ends) - all(high < 0 for _, high in ends)
 
 
 def describe_order(line: Mapping[str, Any]) -> str:
     """Return one sentence: how the means of a line are ordered, and whether the intervals say so."""
+    few = line["num_words"] < LEAST_WORDS
     order = sorted(PAPER, key=lambda name: line[name])
     means = " < ".join(f"{name.replace('_', ' ')} {line[name]:.4f}" for name in order)
     held = "the paper's order" if order == [*PAPER] else "not the paper's order"
     words = {1: "more than", -1: "less than", 0: "not measurably more or less than"}
     same, cross = (words[find_sign(line, name)] for name in ("nonce_over_same", "cross_over_nonce"))
-    return (
-        f"Ordering: {means} by the means, {held}; by the intervals a nonce costs {same} a word of the same "
-        f"category, and a word of another category costs {cross} a nonce."
+    told = (
+        f"by the intervals a nonce costs {same} a word of the same category, and a word of another category "
+        f"costs {cross} a nonce."
     )
+    if few:
+        told = f"the {line['num_words']} words that take part are too few to say more."
+    return f"Ordering: {means} by the means, {held}; {told}"
 
 
 def describe_picture(line: Mapping[str, Any]) -> str:
     """Return one sentence: how much of a nonce's drop a wrong picture gives as well."""
     words = {1: "is above", -1: "is below", 0: "is not measurably other than"}
+    found = words[find_sign(line, "right_over_wrong")]
+    if line["num_words"] < LEAST_WORDS:
+        found = f"of too few words ({line['num_words']}) stands beside"
     return (
-        f"Picture: a nonce's drop {words[find_sign(line, 'right_over_wrong')]} what it costs with a wrong "
+        f"Picture: a nonce's drop {found} what it costs with a wrong "
         f"picture, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."
     )

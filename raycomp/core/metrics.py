@@ -13,6 +13,23 @@ import numpy as np
 from raycomp.core.selection import hash_uids
 
 Z_95 = 1.959964
+# By degrees of freedom from 1.
+_STUDENT_95 = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+)
 """Two-sided 95 % of the standard normal."""
 
 
@@ -135,14 +152,23 @@ def correlation_interval(r: float, num_rows: int, ranks: bool = False) -> tuple[
     """Return the 95 % interval of a correlation of ``num_rows`` independent rows by Fisher's z.
 
     The variance of z is 1 / (n - 3), of Spearman's rho (``ranks``) 1.06 / (n - 3) (Fieller et al. 1957).
-    Rows that come in clusters, as the phrases of a caption do, are not independent: the number of clusters
-    in place of that of rows gives an interval that is wide enough however much a cluster's rows agree.
+    Rows that come in clusters, as the phrases of a caption or of a target do, are not independent: the number
+    of clusters in place of that of rows is the safe choice for clusters of one kind and about equal size.
     (nan, nan) where there is none: r is NaN or 1 in size, or there are fewer than 4 rows.
     """
     if num_rows < 4 or not abs(r) < 1:
         return float("nan"), float("nan")
     half = Z_95 * math.sqrt((1.06 if ranks else 1.0) / (num_rows - 3))
     return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+
+
+def student_95(freedom: int) -> float:
+    """Return Student's t for a two-sided 95 % interval; above 14 degrees of freedom a little too much."""
+    if freedom < 1:
+        raise ValueError(f"freedom={freedom}: must be at least 1")
+    if freedom <= len(_STUDENT_95):
+        return _STUDENT_95[freedom - 1]
+    return Z_95 + (_STUDENT_95[-1] - Z_95) * len(_STUDENT_95) / freedom
 
 
 def share_interval(part: int, whole: int) -> tuple[float, float]:

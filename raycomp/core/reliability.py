@@ -102,7 +102,7 @@ def measure_retest(
     ``group_B`` names what was drawn together, the photo of several captions, say. All counts and the
     prediction are resampled together. ``keep`` is the share of the pool that is kept. An interval holds the
     nonces' draws (their splits) fixed: it says what other samples would give. It is NaN where a resample
-    correlates so far below 0 that Spearman-Brown says nothing.
+    correlates so far below 0 that Spearman-Brown says nothing, and with one group.
     """
     _, which_B = np.unique(group_B, return_inverse=True)
     num_groups = which_B.max() + 1
@@ -116,15 +116,24 @@ def measure_retest(
         predicted_R = np.full(len(has_share_R), np.nan)
         predicted_R[has_share_R] = [spearman_brown(value, count) for value in value_R[1][has_share_R]]
         common = kept_in_common(halves[count], keep)
+        if num_groups < 2:
+            value_R[count], predicted_R = (
+                np.append(of_R[:1], [np.nan] * num_draws) for of_R in (value_R[count], predicted_R)
+            )
         results.append(Retest(count, _interval(value_R[count]), _interval(predicted_R), common))
     return results
 
 
 def kept_in_common(half_BS2: np.ndarray, keep: float) -> float:
-    """Return which share of the ``keep`` best by one half are among the best by the other; mean of splits."""
+    """Return which share of the ``keep`` best by one half are among the best by the other; mean of splits.
+
+    NaN where nothing is kept and where all samples of a half score the same.
+    """
     scored_BS2 = half_BS2[~np.isnan(half_BS2).any(axis=(1, 2))]
     num_kept = int(keep * len(scored_BS2))
     if not num_kept:
+        return float("nan")
+    if (np.ptp(scored_BS2, axis=0) == 0).any():
         return float("nan")
     rank_BS2 = np.argsort(np.argsort(-scored_BS2, axis=0, kind="stable"), axis=0)
     return float(((rank_BS2 < num_kept).all(axis=2).sum(axis=0) / num_kept).mean())

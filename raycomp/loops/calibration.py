@@ -8,6 +8,7 @@ N samples, T texts, D dims.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha1
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from raycomp.core.calibration import (
     calibrate,
     draw_others,
 )
-from raycomp.core.control_words import REASONS, Controls, ControlWords
+from raycomp.core.control_words import REASONS, Controls, ControlWords, find_words
 from raycomp.core.nonce import make_counterfactual
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
@@ -37,11 +38,13 @@ NO_PICTURE = "no_other_picture"
 LEFT_OUT = {
     NO_NONCE: "the curation found no valid nonce",
     **REASONS,
-    NO_PICTURE: "no other sample has another picture and another caption",
+    NO_PICTURE: "no other sample has another picture, whose caption says none of the targets",
 }
 COUNTS = (1, 2, 4)
 """Nonces per target whose mean PAS is measured again."""
 NUM_AGAIN = 2 * max(COUNTS)
+LEAST_SAMPLES = 10
+"""Fewer say nothing of a correlation over samples."""
 _SAMPLES_PER_PASS = 256
 
 Encode = Callable[[list[str], list[list[str]]], tuple[torch.Tensor, torch.Tensor]]
@@ -58,6 +61,8 @@ class Samples:
     captions: list[str]
     phrases: list[list[dict[str, Any]]]
     """Of each sample, as ``schema.PHRASE_TYPE``."""
+    images: list[str | None]
+    """SHA-256 of the image's bytes; none where that is not known, then the embedding tells pictures apart."""
     image_ND: np.ndarray
     vocabulary: frozenset[str]
 
@@ -83,6 +88,9 @@ class PasResult:
     between: float
     within: float
     num_again: int
+    num_others: int
+    others_nonce: float
+    """Targets with a nonce that lack another condition, and their mean drop."""
     targets: list[dict[str, Any]]
 
 
@@ -124,8 +132,8 @@ def probe_samples(
     other pictures and draws splits and resamples.
     """
     targets = list(_list_targets(samples, controls, redraw))
-    picture_N = np.unique([image_D.tobytes() for image_D in samples.image_ND], return_inverse=True)[1]
-    other_N = _pair_pictures(samples, picture_N, seed)
+    picture_N = _name_pictures(samples)
+    other_N = _pair_pictures(samples, targets, picture_N, seed)
     drops = _measure(samples, targets, other_N, encode)
     left_out = Counter(reason for target in targets if (reason := _find_lack(target, other_N)))
     paired = [target for target in targets if not _find_lack(target, other_N)]
@@ -134,13 +142,18 @@ def probe_samples(
     kind_P = np.array([target.kind for target in paired])
     picture_P = np.array([picture_N[target.row] for target in paired])
     word_P = np.array([row["target"].lower() for row in rows])
+    nonces_P = [[nonce.lower() for nonce in target.nonces] for target in paired]
+    others = [target for target in targets if target.nonces and _find_lack(target, other_N)]
+    other_drops = [float(drops.find(target, target.nonces)[0].mean(dtype=np.float64)) for target in others]
     return PasResult(
-        calibration=calibrate(drop_P, kind_P, picture_P, word_P, seed),
+        calibration=calibrate(drop_P, kind_P, picture_P, word_P, nonces_P, seed),
         left_out={reason: left_out[reason] for reason in LEFT_OUT if left_out[reason]},
         num_samples=len(samples.uids),
         num_targets=len(targets),
         keep=keep,
         **_measure_again(targets, drops, picture_N, keep, seed),
+        num_others=len(others),
+        others_nonce=float(np.mean(other_drops)) if others else float("nan"),
         targets=rows,
     )
 
@@ -156,10 +169,24 @@ def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> I
             yield _Target(row, start, end, phrase["kind"], phrase["nonces"], words, again if counts else [])
 
 
-def _pair_pictures(samples: Samples, picture_N: np.ndarray, seed: int) -> np.ndarray:
+def _name_pictures(samples: Samples) -> np.ndarray:
+    """Number the pictures, int (N,): the same bytes are one."""
+    pairs = zip(samples.images, samples.image_ND, strict=True)
+    names = [sha256 or sha1(image_D.tobytes()).hexdigest() for sha256, image_D in pairs]
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _pair_pictures(samples: Samples, targets: list[_Target], picture_N: np.ndarray, seed: int) -> np.ndarray:
     """Return for every sample the number of one with another picture; -1 where there is none."""
     captions = [" ".join(caption.lower().split()) for caption in samples.captions]
-    return draw_others(picture_N.tolist(), captions, hash_uids(parse_uids(samples.uids), seed))
+    replaced: list[set[str]] = [set() for _ in captions]
+    for target in targets:
+        if isinstance(target.controls, str):
+            continue
+        replaced[target.row] |= find_words(samples.captions[target.row][target.start : target.end])
+    said = [find_words(caption) for caption in captions]
+    order_N = hash_uids(parse_uids(samples.uids), seed)
+    return draw_others(picture_N.tolist(), captions, replaced, said, order_N)
 
 
 def _find_lack(target: _Target, other_N: np.ndarray) -> str | None:
@@ -226,7 +253,8 @@ def _measure_again(
     for drop_A, target in zip(drop_PA, targets, strict=True):
         drop_A[: len(target.again)] = drops.find(target, target.again)[0]
     num_again = int((~np.isnan(drop_PA[:, 1])).sum())
-    if num_again < 2:
+    rows = {target.row for target in targets if len(target.again) > 1}
+    if len(rows) < LEAST_SAMPLES:
         return {"num_again": num_again, "retest": [], "between": float("nan"), "within": float("nan")}
     offset_E = np.searchsorted([target.row for target in targets], np.arange(len(picture_N) + 1))
     rng = np.random.default_rng(seed)

@@ -1,16 +1,18 @@
 """The tables of ``raycomp probe pas``, and the sentences without which they mislead."""
 
+import math
 from typing import Any
 
 from raycomp.core.calibration import (
     ALL,
     CONDITIONS,
     DIFFERENCES,
+    NONCE,
     PAPER,
     describe_order,
     describe_picture,
 )
-from raycomp.loops.calibration import LEFT_OUT, PasResult
+from raycomp.loops.calibration import LEAST_SAMPLES, LEFT_OUT, PasResult
 
 _PAPER_SAYS = "paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions"
 
@@ -23,9 +25,14 @@ def format_pas(result: PasResult, scorer: str) -> str:
             f"scorer {scorer}; {result.num_samples:,} samples",
             f"{taking_part:,} of {result.num_targets:,} targets have a nonce, both words and another picture",
             *(f"  {reason} {num:,}: {LEFT_OUT[reason]}" for reason, num in result.left_out.items()),
+            *(_tell_others(result) if taking_part and result.num_others else ()),
             "",
             *(_format_calibration(result.calibration) if taking_part else ()),
-            *(_format_retest(result) if result.retest else ()),
+            *(
+                _format_retest(result)
+                if result.retest
+                else [f"no retest: fewer than {LEAST_SAMPLES} samples"]
+            ),
         ]
     )
 
@@ -41,12 +48,23 @@ def _format_calibration(lines: list[dict[str, Any]]) -> list[str]:
         "",
         "paired differences; 95 % intervals over pictures",
         *_table(lines, tuple(DIFFERENCES)),
-        f"the same; 95 % intervals over the {total['num_words']:,} words that the targets are",
+        f"the same; 95 % intervals over the {total['num_words']:,} target words, by Student's t",
         *_table(lines, tuple(DIFFERENCES), "_words"),
+        "the same; 95 % intervals over nonces, by Student's t",
+        *_table(lines, tuple(DIFFERENCES), "_nonces"),
         "",
         describe_order(total),
         describe_picture(total),
         "",
+    ]
+
+
+def _tell_others(result: PasResult) -> list[str]:
+    """Say what nonces cost where no comparison was possible: the compared ones are no draw of all."""
+    mean = next(line for line in result.calibration if line["kind"] == ALL)[NONCE]
+    return [
+        f"mean drop of a nonce: {mean:.4f} in the targets compared, {result.others_nonce:.4f} in the "
+        f"{result.num_others:,} others with a nonce"
     ]
 
 
@@ -56,7 +74,7 @@ def _format_retest(result: PasResult) -> list[str]:
     rows = [
         f"{line['count']:<8}"
         + "".join(f"{_span(line, name, 3):>23}" for name in names)
-        + f"{line['in_common']:>14.1%}"
+        + f"{_share(line['in_common']):>14}"
         for line in result.retest
     ]
     return [
@@ -82,4 +100,10 @@ def _table(lines: list[dict[str, Any]], names: tuple[str, ...], over: str = "") 
 def _span(line: dict[str, Any], name: str, digits: int = 4, over: str = "") -> str:
     """Return "value (low high)", without what there is not; ``over`` says what the interval resamples."""
     value, low, high = (f"{line[name + end]:.{digits}f}" for end in ("", f"{over}_low", f"{over}_high"))
+    if value == "nan":
+        return "-"
     return value if low == "nan" else f"{value} ({low} {high})"
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1%}"

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from torch import Tensor
 
-from raycomp.config import CurateConfig, NonceConfig, ProbeConfig, ScorerConfig, from_dict
+from raycomp.config import CurateConfig, NonceConfig, ProbeConfig, ScorerConfig, find_rule, from_dict
 from raycomp.core.control_words import ControlWords, find_words
-from raycomp.core.selection import hash_uids, parse_uids
+from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
 from raycomp.loops.calibration import NUM_AGAIN, Encode, PasResult, Redraw, Samples, probe_samples
 from raycomp.loops.captions import is_scored_by, read_aligned
 from raycomp.loops.tables import readable, to_matrix
@@ -17,7 +17,7 @@ from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS
-from raycomp.schema import CAPTION, IMAGE_EMBEDDING, PHRASES, UID
+from raycomp.schema import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, PHRASES, UID
 from raycomp.shards.runs import list_scores, read_finished
 
 
@@ -48,13 +48,15 @@ def measure_pas(config: ProbeConfig) -> tuple[PasResult, str]:
 def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int) -> Samples:
     """Return the samples with phrases of the curation or selection in ``source``; of them ``count`` at most.
 
-    These are drawn by seed and uid alone. Raises ValueError where there are none.
+    They passed the gate by alignment, if the rule has a second one: there PAS ranks. They are drawn by seed
+    and uid alone. Raises ValueError where there are none.
     """
     words: set[str] = set()
     pool: list[pa.Table] = []
     for uri in list_scores(run, source):
-        table = read_aligned(uri, [UID, CAPTION, PHRASES, IMAGE_EMBEDDING])
+        table = read_aligned(uri, [UID, CAPTION, ALIGNMENT, IMAGE_SHA256, PHRASES, IMAGE_EMBEDDING])
         words.update(*map(find_words, table[CAPTION].to_pylist()))
+        table = table.filter(pa.array(_passes_first(table, run)))
         pool.append(table.filter(pc.greater(pc.list_value_length(table[PHRASES]), 0)))
         if count is not None:
             pool = [_draw(pa.concat_tables(pool), count, seed)]
@@ -63,7 +65,16 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
         raise ValueError(f"input={source!r}: no sample of it has phrases; curate with select.rule=cpi")
     uids, captions, phrases = (table[name].to_pylist() for name in (UID, CAPTION, PHRASES))
     image_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
-    return Samples(uids, captions, phrases, image_ND, frozenset(words))
+    return Samples(uids, captions, phrases, table[IMAGE_SHA256].to_pylist(), image_ND, frozenset(words))
+
+
+def _passes_first(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
+    """Return which rows passed the gate by alignment, bool (N,); all of them where no other stands behind."""
+    written = from_dict(CurateConfig(), run["config"])
+    if find_rule(written.select.rule).gate_2 is None:
+        return np.ones(len(table), bool)
+    gate = Threshold.from_dict(run["gates"]["align"])
+    return keep_mask(gate, table[ALIGNMENT].to_numpy(), parse_uids(table[UID]))
 
 
 def _draw(table: pa.Table, count: int, seed: int) -> pa.Table:

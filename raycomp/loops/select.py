@@ -4,10 +4,10 @@ The corpus is the rows that have an alignment. cpi passes two gates (Go et al., 
 5.3): the floor(align.keep * N) best by alignment, of these the floor(attribute.keep * N) best by aggregated
 PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
 
-The other controls (section 7 of the paper: length, phrase count, a draw in the pool) pass the same first gate
-and at the second rank by something else the very rows that cpi ranks there: those past gate 1 with a PAS. A
-caption without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual), so
-the arms differ in nothing but what they rank by, and each keeps as many as cpi.
+The other controls (length and phrase count are section 7's, the rest our own) pass the same first gate and at
+the second rank by something else the very rows that cpi ranks there: those past gate 1 with a PAS. A caption
+without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual), so the arms
+differ in nothing but what they rank by, and each keeps as many as cpi.
 
 The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not floors: 0.7 N is 1,555,582.7 and
 0.5 N 1,111,130.5, so its second count is rounded up and its first lies 0.09 % above. Here it is always floor.

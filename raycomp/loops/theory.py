@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from raycomp.core import scm
 from raycomp.core.losses import clip_loss
+from raycomp.core.metrics import student_95
 from raycomp.core.premises import check_premises
 from raycomp.core.probe import held_out_r2, pair_distance, two_way_choice
 from raycomp.schema import ADD, OPERATIONS
@@ -55,8 +56,6 @@ SCALE = 20.0
 SETTINGS = ((BUILT, 0.0, 320), (BUILT, 1.0, 320), (BUILT, 0.0, 64), (TRAINED, 0.0, 64))
 _NUM_HELD_OUT, _NUM_BATCHES = 1024, 8
 _STEPS, _BATCH, _RATE, _WIDTH, _DIM = 1000, 128, 4e-3, 64, 32
-# Student's t for a two-sided 95 % interval, by degrees of freedom from 1.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 
 Encode = Callable[[np.ndarray], np.ndarray]
 
@@ -227,9 +226,8 @@ def _column(rows: list[dict[str, Any]], setting: tuple[Any, ...], encoder: str, 
 
 
 def _half_width(value_S: np.ndarray) -> float:
-    """Return half of the 95 % interval of a mean; a little too wide above 15 values."""
-    freedom = min(max(len(value_S) - 1, 1), len(_STUDENT))
-    return float(_STUDENT[freedom - 1] * _spread(value_S) / len(value_S) ** 0.5)
+    """Return half of the 95 % interval of a mean."""
+    return float(student_95(max(len(value_S) - 1, 1)) * _spread(value_S) / len(value_S) ** 0.5)
 
 
 def _spread(value_S: np.ndarray) -> float:

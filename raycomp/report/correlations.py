@@ -21,7 +21,8 @@ from raycomp.schema import ALIGNMENT, KEPT, KINDS, MEAN_PAS
 
 PAPER = "Go et al., arXiv 2605.22651, section 7"
 PAPER_CORRELATIONS = {MEAN_PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
-"""(Pearson, Spearman): CC3M, ViT-B/16, inside the pool D_align70; of drops over 50,000 interventions."""
+"""(Pearson, Spearman): CC3M, ViT-B/16. Of mean PAS inside the pool D_align70; of drops over 50,000
+interventions, of which it does not say whether they lie in the pool."""
 MOST_DRIVEN = 0.3
 """Cohen's medium correlation: displacement alone then tells a tenth of the variance of drops."""
 NAMES = {MEAN_PAS: ("alignment, mean PAS", "pairs"), DROP: ("displacement, drop", "phrases")}
@@ -52,8 +53,10 @@ class Correlation:
     """Whether over the pool, as the paper's."""
     count: int
     """Pairs, or phrases."""
-    num_samples: int
-    """Pairs that these stand in: the n of the interval, as the phrases of one caption may all agree."""
+    num_apart: int
+    """The n of the interval. Of phrases it is the number of pairs that they stand in, or of different targets
+    if that is less: the phrases of one caption may all agree, and so may those of one target, which has the
+    same nonces everywhere."""
     pearson: Estimate
     spearman: Estimate
     num_points: int
@@ -73,17 +76,23 @@ def correlate(summary: Summary, config: Mapping[str, Any]) -> list[Correlation]:
         if points is None or points.num_seen < 2:
             continue
         inside, whole = summary.pool[what], _all(summary, what)
+        most = whole.count if what == MEAN_PAS else _count_targets(summary)
         pooled = has_pool(config)
         if pooled:
             pairs = inside.count if what == MEAN_PAS else summary.with_drop[POOL]
             over, at_M = f"{unit} inside the pool", points.columns[POOL]
-            found.append(_correlate(what, over, True, inside, pairs, points, at_M))
+            found.append(_correlate(what, over, True, inside, min(pairs, most), points, at_M))
         if not pooled or inside.count < whole.count:
             pairs = whole.count if what == MEAN_PAS else summary.with_drop[DROP]
             over = f"all {unit}" if pooled else f"all {unit}, no pool"
             at_M = np.ones(len(points.uid_M2), bool)
-            found.append(_correlate(what, over, False, whole, pairs, points, at_M))
+            found.append(_correlate(what, over, False, whole, min(pairs, most), points, at_M))
     return found
+
+
+def _count_targets(summary: Summary) -> int:
+    """Return how many different targets there are; of very many, at least as many as are remembered."""
+    return len({word for words in summary.heads.values() for word in words.counts})
 
 
 def _all(summary: Summary, what: str) -> PairMoments:
@@ -96,22 +105,22 @@ def _correlate(
     over: str,
     inside: bool,
     moments: PairMoments,
-    num_samples: int,
+    num_apart: int,
     points: Reservoir,
     at_M: np.ndarray,
 ) -> Correlation:
     x_M, y_M = (points.columns[name][at_M] for name in AXES[what])
     # A phrase's uid starts with its sample's.
-    num_drawn = len(np.unique(points.uid_M2[at_M][:, 0])) if what == DROP else len(x_M)
+    drawn = len(np.unique(points.uid_M2[at_M][:, 0])) if what == DROP else len(x_M)
     r, rho = moments.pearson, spearman(x_M, y_M)
     return Correlation(
         what=what,
         over=over,
         inside=inside,
         count=moments.count,
-        num_samples=num_samples,
-        pearson=Estimate(r, *correlation_interval(r, num_samples)),
-        spearman=Estimate(rho, *correlation_interval(rho, num_drawn, ranks=True)),
+        num_apart=num_apart,
+        pearson=Estimate(r, *correlation_interval(r, num_apart)),
+        spearman=Estimate(rho, *correlation_interval(rho, min(drawn, num_apart), ranks=True)),
         num_points=len(x_M),
     )
 
@@ -124,10 +133,10 @@ def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> str | N
     one = found[0]
     return (
         f"Displacement drives drops: Pearson's r of text displacement and drop is {one.pearson} over "
-        f"{number(one.count)} {one.over} ({number(one.num_samples)} pairs), its 95 % interval all above "
+        f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)}), all of it above "
         f"{MOST_DRIVEN}; the paper has {number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures "
-        "how far a nonsense word moves the text, whatever the image shows; compare with the controls "
-        "select.rule=displacement and select.rule=pas_residual."
+        "how far a nonsense word moves the text. Compare with the controls select.rule=displacement and "
+        "select.rule=pas_residual; raycomp probe pas tells what a wrong picture makes of the drops."
     )
 
 
@@ -147,10 +156,10 @@ def draw_correlations(summary: Summary, config: Mapping[str, Any]) -> Html | Non
         "rho in paper",
     )
     note = (
-        f"{_tell_pool(config)} In the paper ({PAPER}): CC3M, ViT-B/16, inside that pool; drops over 50,000 "
-        "interventions. Pearson over the rows named, Spearman and the dots over the points drawn by seed. "
-        "95 % intervals by Fisher's z, where the pairs count for n, of phrases too: those of one caption may "
-        "all agree."
+        f"{_tell_pool(config)} In the paper ({PAPER}): CC3M, ViT-B/16; mean PAS inside that pool, drops over "
+        "50,000 interventions. Pearson over the rows named, Spearman and the dots over the points drawn by "
+        "seed. 95 % intervals by Fisher's z; of phrases n is the number of their pairs, or of different "
+        "targets if that is less: those of one caption, or of one target, may all agree."
     )
     charts = tag("div", *_draw_points(summary), class_="pair")
     rows = [_tell(one) for one in found]

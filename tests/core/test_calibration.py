@@ -19,6 +19,7 @@ from raycomp.core.calibration import (
     describe_picture,
     draw_others,
     find_sign,
+    spread_over,
 )
 from raycomp.schema import OBJECT, RELATION
 
@@ -32,12 +33,12 @@ def make(num: int, steps: tuple[float, float, float, float], noise: float, seed:
         for name, step in zip(CONDITIONS, steps, strict=True)
     }
     kind_P = np.where(np.arange(num) % 4 == 0, RELATION, OBJECT)
-    return drops, kind_P, np.arange(num) // 2, np.arange(num) % 50
+    return drops, kind_P, np.arange(num) // 2, np.arange(num) % 50, [(i % 30, i % 7 + 30) for i in range(num)]
 
 
 def test_means_differences_and_kinds():
-    drops, kind_P, picture_P, word_P = make(400, (1.0, 2.0, 3.0, 1.5), 0.1)
-    lines = {line["kind"]: line for line in calibrate(drops, kind_P, picture_P, word_P, seed=0)}
+    drops, kind_P, *groups = make(400, (1.0, 2.0, 3.0, 1.5), 0.1)
+    lines = {line["kind"]: line for line in calibrate(drops, kind_P, *groups, seed=0)}
     assert [(kind, line["num_targets"]) for kind, line in lines.items()] == [
         (ALL, 400),
         (OBJECT, 300),
@@ -64,10 +65,10 @@ def test_pairing_takes_out_what_the_conditions_share():
 
 
 def test_targets_of_one_picture_are_no_new_evidence():
-    drops, kind_P, picture_P, word_P = make(200, (1.0, 1.1, 1.2, 1.0), 0.1)
+    drops, kind_P, picture_P, word_P, nonces_P = make(200, (1.0, 1.1, 1.2, 1.0), 0.1)
     fourfold = {name: np.tile(drop_P, 4) for name, drop_P in drops.items()}
     once, again, apart = (
-        calibrate(some, np.tile(kind_P, times), pictures, np.tile(word_P, times), seed=0)[0]
+        calibrate(some, np.tile(kind_P, times), pictures, np.tile(word_P, times), nonces_P * times, seed=0)[0]
         for some, times, pictures in (
             (drops, 1, picture_P),
             (fourfold, 4, np.tile(picture_P, 4)),
@@ -79,26 +80,52 @@ def test_targets_of_one_picture_are_no_new_evidence():
 
 
 def test_what_a_few_words_happen_to_cost_is_no_order(monkeypatch):
-    """Conditions do not differ on the whole, but in each of them each of 15 words does, as it may happen."""
+    """Conditions do not differ on the whole, but in each of them each of 25 words does, as it may happen."""
     monkeypatch.setattr(calibration, "NUM_DRAWS", 200)
     found, of_pictures = [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        word_P = rng.choice(15, 600, p=np.arange(1, 16) / 120)
+        word_P = rng.choice(25, 600, p=np.arange(1, 26) / 325)
         drops = {
-            name: rng.standard_normal(15)[word_P] + 0.3 * rng.standard_normal(600) for name in CONDITIONS
+            name: rng.standard_normal(25)[word_P] + 0.3 * rng.standard_normal(600) for name in CONDITIONS
         }
-        [total, *_] = calibrate(drops, np.full(600, OBJECT), np.arange(600), word_P, seed)
+        nonces_P = [(word,) for word in word_P.tolist()]
+        [total, *_] = calibrate(drops, np.full(600, OBJECT), np.arange(600), word_P, nonces_P, seed)
         found.append(find_sign(total, "nonce_over_same"))
         of_pictures.append(total["nonce_over_same_low"] > 0 or total["nonce_over_same_high"] < 0)
-    assert sum(map(abs, found)) <= 6 and sum(of_pictures) >= 25
+    assert sum(map(abs, found)) <= 4 and sum(of_pictures) >= 20
+
+
+def test_what_a_few_nonces_happen_to_cost_is_no_order(monkeypatch):
+    """300 words, but each of 14 nonces costs something of its own, and every word has two of them."""
+    monkeypatch.setattr(calibration, "NUM_DRAWS", 200)
+    found, of_words = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        word_P, own_14 = rng.integers(300, size=1500), 0.03 * rng.standard_normal(14)
+        pair_W2 = np.array([rng.permutation(14)[:2] for _ in range(300)])
+        drops = {name: 0.02 * rng.standard_normal(300)[word_P] for name in CONDITIONS}
+        drops[NONCE] = drops[NONCE] + own_14[pair_W2].mean(axis=1)[word_P]
+        [total, *_] = calibrate(
+            drops, np.full(1500, OBJECT), np.arange(1500), word_P, pair_W2[word_P].tolist(), seed
+        )
+        found.append(find_sign(total, "nonce_over_same"))
+        of_words.append(total["nonce_over_same_words_low"] > 0 or total["nonce_over_same_words_high"] < 0)
+    assert sum(map(abs, found)) <= 4 < 15 <= sum(of_words)
+
+
+def test_equal_groups_have_students_interval_of_their_means():
+    mean_G, half = np.array([1.0, 2.0, 4.0]), 4.303 * np.std([1.0, 2.0, 4.0], ddof=1) / math.sqrt(3)
+    low, high = spread_over(np.repeat(mean_G, 10), [[i // 10] for i in range(30)])
+    assert (low, high) == pytest.approx((7 / 3 - half, 7 / 3 + half), rel=1e-3)
+    assert np.isnan(spread_over(np.ones(5), [["a"]] * 5)).all()
 
 
 def line(same, nonce, cross, wrong=0.0, half=0.0005):
-    found = {SAME: same, NONCE: nonce, CROSS: cross, WRONG: wrong}
+    found = {SAME: same, NONCE: nonce, CROSS: cross, WRONG: wrong, "num_words": 50}
     for name, (a, b) in DIFFERENCES.items():
         found[name] = found[a] - found[b]
-        for over, times in (("", 1), ("_words", 2)):
+        for over, times in (("", 1), ("_words", 2), ("_nonces", 3)):
             found[f"{name}{over}_low"] = found[name] - times * half
             found[f"{name}{over}_high"] = found[name] + times * half
     return found
@@ -118,29 +145,47 @@ def line(same, nonce, cross, wrong=0.0, half=0.0005):
 def test_the_sentence_says_what_the_intervals_say(values, told):
     said = describe_order(line(*values))
     assert all(part in said for part in told), said
+    assert "the 19 words that take part are too few" in describe_order(line(*values) | {"num_words": 19})
 
 
 def test_the_sentence_on_the_picture():
     assert "is above" in describe_picture(line(0, 0.02, 0, wrong=0.01))
     assert "is not measurably other" in describe_picture(line(0, 0.02, 0, wrong=0.0193))
-    for end in ("low", "words_low"):
+    for end in ("low", "words_low", "nonces_low"):
         alone = line(0, 0.02, 0, wrong=0.01) | {f"right_over_wrong_{end}": math.nan}
         assert "is not measurably other" in describe_picture(alone), "one sample has no interval"
 
 
 def test_nothing_to_compare_has_no_lines():
-    assert calibrate({name: np.array([]) for name in CONDITIONS}, *[np.array([])] * 3, 0) == []
+    assert calibrate({name: np.array([]) for name in CONDITIONS}, *[np.array([])] * 3, [], 0) == []
 
 
 def test_another_picture_is_the_next_that_differs():
     image, caption = [1, 1, 2, 3, 3], ["a", "b", "b", "c", "a"]
     hash_N = np.array([3, 1, 4, 0, 2], np.uint64)  # in order: 3, 1, 4, 0, 2
-    assert draw_others(image, caption, hash_N).tolist() == [2, 4, 3, 1, 2]
-    assert draw_others([1, 1], ["a", "b"], hash_N[:2]).tolist() == [-1, -1]
-    assert draw_others([1, 2], ["a", "a"], hash_N[:2]).tolist() == [-1, -1]
+    none = [()] * 5
+    assert draw_others(image, caption, none, none, hash_N).tolist() == [2, 4, 3, 1, 2]
+    assert draw_others([1, 1], ["a", "b"], none, none, hash_N[:2]).tolist() == [-1, -1]
+    assert draw_others([1, 2], ["a", "a"], none, none, hash_N[:2]).tolist() == [-1, -1]
+
+
+def test_a_picture_whose_caption_says_the_target_is_no_wrong_one():
+    captions = ["a dog", "a dog and a cat", "a cat", "a dog sleeps"]
+    said = [caption.split() for caption in captions]
+    hash_N = np.arange(4, dtype=np.uint64)
+    targets = [{"dog"}, {"dog", "cat"}, {"cat"}, {"dog"}]
+    assert draw_others(range(4), captions, targets, said, hash_N).tolist() == [2, -1, 3, 2]
+
+
+def test_of_equal_pictures_no_more_than_a_bound_are_tried(monkeypatch):
+    monkeypatch.setattr(calibration, "MOST_TRIES", 3)
+    images, captions, none = [0] * 5 + [1], list("abcdef"), [()] * 6
+    hash_N = np.arange(6, dtype=np.uint64)
+    assert draw_others(images, captions, none, none, hash_N).tolist() == [-1, -1, 5, 5, 5, 0]
 
 
 def test_every_picture_serves_once_where_all_differ():
     hash_N = np.random.default_rng(0).integers(0, 2**63, 500, dtype=np.uint64)
-    other_N = draw_others(list(range(500)), [str(i) for i in range(500)], hash_N)
+    none = [()] * 500
+    other_N = draw_others(list(range(500)), [str(i) for i in range(500)], none, none, hash_N)
     assert sorted(other_N) == list(range(500)) and (other_N != np.arange(500)).all()

@@ -52,7 +52,7 @@ def make_samples(num: int = NUM) -> Samples:
     image_ND = 0.8 * np.eye(num + 2, dtype=np.float32)[:num]
     image_ND[:, num] = 0.6
     uids = [f"{i:032x}" for i in range(num)]
-    return Samples(uids, captions, phrases, image_ND, frozenset([*ANIMALS, *THINGS]))
+    return Samples(uids, captions, phrases, [None] * num, image_ND, frozenset([*ANIMALS, *THINGS]))
 
 
 def phrase(start: int, end: int, nonces: list[str]) -> dict:
@@ -128,7 +128,7 @@ def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "is not measurably other" in format_pas(result, "blind")
+    assert "of too few words (10) stands beside" in format_pas(result, "blind")
 
 
 def test_every_target_is_a_row_or_has_a_reason():

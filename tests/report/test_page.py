@@ -185,11 +185,13 @@ def test_warnings_stand_first_and_only_when_due(summary):
     assert f"{int(0.69 * summary.num_aligned)} of {summary.num_aligned}" in texts[3]
 
 
-def plant_displacement(slope: float) -> Summary:
+def plant_displacement(slope: float, num_targets: int = 1000) -> Summary:
     """Give every phrase a displacement that its drop follows with ``slope`` and as much noise."""
     table = make_table(["A dog with a ball in a big river"] * 400, bad_every=0)
     rng, rows = np.random.default_rng(7), table.to_pylist()
-    for phrase in (phrase for row in rows for phrase in row["phrases"] if phrase["drop"] is not None):
+    phrases = (phrase for row in rows for phrase in row["phrases"] if phrase["drop"] is not None)
+    for i, phrase in enumerate(phrases):
+        phrase["target"] = f"target{i % num_targets}"
         phrase["displacement"] = 0.2 + slope * phrase["drop"] + float(rng.normal(0, 0.022))
     table = pa.Table.from_pylist(rows, table.schema)
     return summarise(table, *choose(table), seed=5)
@@ -203,6 +205,7 @@ def test_displacement_that_drives_drops_is_warned_of(slope, warns):
     assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
     assert [text.partition(":")[0] for text in told] == ["Displacement drives drops"] * warns
     assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in told)
+    assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], "four words tell little"
 
 
 @pytest.mark.parametrize("rule", ["random", "full", "align_only"])
