@@ -143,8 +143,9 @@ class ProbeConfig:
     taken from; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
     before and after training: same negatives, same seed, one probe each."""
     pairs: int | None = None
-    """composition: N, the pairs that every A-distance of the table is of, one of each of N uids; lines with
-    fewer have none. none = as many as the smallest line of 100 or more has, at most 2,000."""
+    """composition: N, the pairs that every A-distance of the table is of, one of each of N captions, no
+    caption and no edit twice; lines with fewer have none. none = as many as the smallest line of one call
+    that has at least 100, at most 2,000; with no such line the smallest of all counts."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     seed: int = 0
     """Draws samples, pairs, folds, resamples and, of pas, words, the same for every scorer."""

@@ -27,9 +27,9 @@ from raycomp.loops.probe_pairs import (
     shuffle_captions,
 )
 
-# A row of fewer uids does not lower the number that all A-distances are of, where others have more.
-FEWEST_UIDS = 100
-MOST_UIDS = 2000
+# A row of fewer pairs does not lower the number that all A-distances are of, where others have more.
+FEWEST_PAIRS = 100
+MOST_PAIRS = 2000
 _NUM_DRAWS = 200
 _NUM_REFITS = 50
 
@@ -46,8 +46,9 @@ class ProbeResult:
     captions', of the rows that have one; ``farther`` = share of pairs whose edit is farther from the caption
     than its paraphrase, ties half; ``text_drop`` = 1 - cos, ``image_drop`` = s(I, T) - s(I, T~), ``accuracy``
     of choosing T, chance 0.5. ``a_distance``, a lower bound of the A-distance, is of one pair of each of
-    ``num_compared`` uids, drawn, in every row alike; with a_null_mean, a_null_low, a_null_high and its
-    learning curve: ``a_eighth``, ``a_quarter`` and ``a_half`` of the pairs. NaN: not to be had.
+    ``num_compared`` captions, drawn, in every row alike, whatever their uids: no caption and no edit is in it
+    twice, white space and case apart. With it come a_null_mean, a_null_low, a_null_high and its learning
+    curve: ``a_eighth``, ``a_quarter`` and ``a_half`` of the pairs. NaN: not to be had.
 
     A row of ``permutation`` is a ``share`` of shuffled words and the mean ``cosine`` to the caption.
     """
@@ -73,10 +74,10 @@ def probe_composition(
     ``rows`` are rows of the negatives' table (uid, caption, negatives with text, op, calls), which may have
     a ``paraphrase`` and an ``other caption`` more; one equal to its caption counts as none. ``encode`` takes
     texts to [texts, dims], of any length; ``image_embeddings`` has one row per row. The seed draws shuffles,
-    pairs, folds and resamples, the same whatever the encoder. A-distances are of ``num_compared`` uids; None
-    is the number of the smallest line of ``FEWEST_UIDS`` or more, of the smallest where none has that many,
-    at most ``MOST_UIDS``. Raises ValueError on no rows and on embeddings of another number, rank or that are
-    not finite.
+    pairs, folds and resamples, the same whatever the encoder. A-distances are of ``num_compared`` captions;
+    None is the number of the smallest line of one call that has ``FEWEST_PAIRS`` or more, else of the
+    smallest of all that has them, else of the smallest; at most ``MOST_PAIRS``. Raises ValueError on no
+    rows and on embeddings of another number, rank or that are not finite.
     """
     if not rows:
         raise ValueError("rows: must be at least 1, are 0")
@@ -84,29 +85,42 @@ def probe_composition(
     index = index_texts(rows, shuffled)
     embeddings = embed(encode, rows, index, image_embeddings)
     lines = list_pairs(rows, index, embeddings)
-    num_uids = [len(np.unique(embeddings.uid_B[pairs.row_N])) for pairs in lines]
-    num_compared = num_compared or _choose_number(num_uids)
+    drawn = [_draw(pairs, embeddings, np.random.default_rng([seed, 3])) for pairs in lines]
+    num_compared = num_compared or _choose_number([pairs.calls for pairs in lines], list(map(len, drawn)))
     return ProbeResult(
         operations=[
             _measure(pairs, embeddings, seed)
-            | _measure_sets(pairs, embeddings, num_compared, np.random.default_rng([seed, 3]))
-            for pairs in lines
+            | _measure_sets(pairs, rows_M, embeddings, num_compared, np.random.default_rng([seed, 4]))
+            for pairs, rows_M in zip(lines, drawn, strict=True)
         ],
         permutation=_measure_shuffles(shuffled, index, embeddings, np.random.default_rng([seed, 2])),
         num_uids=len(np.unique(embeddings.uid_B)),
-        num_paraphrased=num_uids[0],
-        num_with_other=num_uids[1],
+        num_paraphrased=_count_uids(lines[0], embeddings),
+        num_with_other=_count_uids(lines[1], embeddings),
         num_compared=num_compared,
         has_images=embeddings.image_BD is not None,
     )
 
 
-def _choose_number(num_uids: Sequence[int]) -> int:
-    """Return how many uids every line's A-distance is of."""
-    enough = [num for num in num_uids if num >= FEWEST_UIDS] or [
-        num for num in num_uids if num >= LEAST_PAIRS
-    ]
-    return min([*enough, MOST_UIDS]) if enough else 0
+def _draw(pairs: Pairs, embeddings: Embeddings, rng: np.random.Generator) -> np.ndarray:
+    """Return which pairs of a line the A-distance may be of, in drawn order."""
+    caption_N = embeddings.caption_B[pairs.row_N]
+    return draw_pairs(embeddings.same_T[caption_N], embeddings.same_T[pairs.edit_N], rng)
+
+
+def _count_uids(pairs: Pairs, embeddings: Embeddings) -> int:
+    return len(np.unique(embeddings.uid_B[pairs.row_N]))
+
+
+def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
+    """Return how many pairs every line's A-distance is of; the rarest lines are of two calls."""
+    many = [(call, num) for call, num in zip(calls, num_pairs, strict=True) if num >= FEWEST_PAIRS]
+    enough = (
+        [num for call, num in many if call == 1]
+        or [num for _, num in many]
+        or [num for num in num_pairs if num >= LEAST_PAIRS]
+    )
+    return min([*enough, MOST_PAIRS]) if enough else 0
 
 
 def _measure(pairs: Pairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
@@ -148,13 +162,16 @@ def _distance_to(text_B: np.ndarray, pairs: Pairs, embeddings: Embeddings) -> tu
 
 
 def _measure_sets(
-    pairs: Pairs, embeddings: Embeddings, num_compared: int, rng: np.random.Generator
+    pairs: Pairs,
+    rows_M: np.ndarray,
+    embeddings: Embeddings,
+    num_compared: int,
+    rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return the A-distance of one line, of one pair of each of ``num_compared`` uids."""
-    uid_N = embeddings.uid_B[pairs.row_N]
+    """Return the A-distance of one line, of the first ``num_compared`` of its drawn pairs."""
     a = NO_DISTANCE
-    if LEAST_PAIRS <= num_compared <= len(np.unique(uid_N)):
-        drawn = draw_pairs(uid_N, num_compared, rng)
+    if LEAST_PAIRS <= num_compared <= len(rows_M):
+        drawn = rows_M[:num_compared]
         first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
         second_MD = embeddings.text_TD[pairs.edit_N[drawn]]
         a = bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)

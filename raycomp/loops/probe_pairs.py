@@ -34,6 +34,8 @@ class Embeddings:
     """All that was embedded, of length 1: T texts, B rows, each row's uid, texts and image."""
 
     text_TD: np.ndarray
+    same_T: np.ndarray
+    """One number for all texts that differ in white space or case alone."""
     uid_B: np.ndarray
     caption_B: np.ndarray
     paraphrase_B: np.ndarray
@@ -59,6 +61,7 @@ def embed(
     )
     return Embeddings(
         text_TD,
+        np.unique([" ".join(text.lower().split()) for text in index], return_inverse=True)[1],
         np.unique([str(row[UID]) for row in rows], return_inverse=True)[1],
         np.array([index[row[CAPTION]] for row in rows]),
         paraphrase_B,

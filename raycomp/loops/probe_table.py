@@ -32,7 +32,8 @@ def format_probe(result: ProbeResult, notes: Sequence[str] = ()) -> str:
             f"{head}{'1 - cos(g(T), g(T~))':>27}{'s(I,T) - s(I,T~)':>29}{'accuracy':>22}",
             *(_format_drops(line) for line in result.operations),
             "",
-            f"A-distance, lower bound, of one pair of each of N = {result.num_compared:,} uids",
+            f"A-distance, lower bound, of one pair of each of N = {result.num_compared:,} captions "
+            "(- where a line has fewer)",
             f"{head}{'N/8':>8}{'N/4':>8}{'N/2':>8}{'N':>22}{'exchanged by coins':>24}",
             *(_format_sets(line) for line in result.operations),
             "",

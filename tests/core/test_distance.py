@@ -147,17 +147,23 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
     np.testing.assert_allclose(got, [2 * (1 - 2 * total / times.sum())])
 
 
-def test_one_pair_is_drawn_of_each_group():
-    group = np.repeat([3, 5, 5, 8], 2)
-    rng = np.random.default_rng(0)
-    drawn = np.array([distance.draw_pairs(group, 2, rng) for _ in range(3000)])
-    assert all(len(set(group[rows])) == 2 for rows in drawn)
-    assert (np.diff(drawn, axis=1) > 0).all()
+def test_no_text_is_drawn_twice_on_a_side():
+    first, second = np.random.default_rng(1).integers(0, 40, (2, 300))
+    for seed in range(20):
+        rows = distance.draw_pairs(first, second, np.random.default_rng(seed))
+        assert len(rows) == len(set(first[rows])) == len(set(second[rows])) > 15
+
+
+def test_which_pair_is_drawn_of_each_text_is_even():
+    first, rng = np.repeat([3, 5, 5, 8], 2), np.random.default_rng(0)
+    drawn = np.array([distance.draw_pairs(first, np.arange(8), rng) for _ in range(3000)])
     share = np.bincount(drawn.ravel(), minlength=8) / 3000
-    np.testing.assert_allclose(share, [1 / 3] * 2 + [1 / 6] * 4 + [1 / 3] * 2, atol=0.04)
-    assert len(distance.draw_pairs(group, 3, rng)) == 3
-    with pytest.raises(ValueError, match="num_groups=4: must be at most 3"):
-        distance.draw_pairs(group, 4, rng)
+    np.testing.assert_allclose(share, [1 / 2] * 2 + [1 / 4] * 4 + [1 / 2] * 2, atol=0.04)
+    share = np.bincount(drawn[:, 0], minlength=8) / 3000
+    np.testing.assert_allclose(share, [1 / 6] * 2 + [1 / 12] * 4 + [1 / 6] * 2, atol=0.04)
+    lone = [distance.draw_pairs(np.arange(4), np.zeros(4, int), rng).item() for _ in range(3000)]
+    np.testing.assert_allclose(np.bincount(lone) / 3000, [1 / 4] * 4, atol=0.04)
+    assert len(distance.draw_pairs(first[:0], first[:0], rng)) == 0
 
 
 def test_folds_keep_groups_whole_and_even():
