@@ -74,6 +74,17 @@ def write_curation(folder: Path, scorer: ScorerConfig, **columns: list[str]) -> 
     return folder
 
 
+def write_selection(folder: Path, curated: Path) -> Path:
+    """Write what a selection of all of a curation leaves."""
+    run = json.loads((curated / "run.json").read_text())
+    pointed = {"scores": identify(run), "shards": run["fingerprint"]["shards"]}
+    run |= {"kind": "select", "fingerprint": pointed, "scores": str(curated / "scores")}
+    (folder / "subset").mkdir(parents=True)
+    (folder / "subset/kept.parquet").write_bytes((curated / "subset/kept.parquet").read_bytes())
+    (folder / "run.json").write_text(json.dumps(run))
+    return folder
+
+
 def run_probe(out: Path, *dials: str) -> dict:
     """Run ``probe composition``; return the rows that it wrote."""
     line = [part for dial in dials for part in ("--set", dial)]
@@ -111,6 +122,19 @@ def test_another_model_brings_its_own_images(tiny_scorer, tmp_path, capsys):
     assert lines[0]["num_pairs"] == lines[1]["num_pairs"] == 4
     assert lines[0]["distance"] != lines[1]["distance"]
     assert lines[0]["image_drop"] != lines[1]["image_drop"]
+
+
+def test_a_selection_has_the_images_of_its_curation(tiny_scorer, tmp_path):
+    before = write_curation(tmp_path / "before", tiny_scorer)
+    after = write_curation(tmp_path / "after", replace(tiny_scorer, weights="random:10"))
+    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
+    one = run_probe(tmp_path / "one", f"input={source}", f"images={after}")
+    (write_selection(tmp_path / "chosen", after)).rename(tmp_path / "moved")
+    two = run_probe(tmp_path / "two", f"input={source}", f"images={tmp_path / 'moved'}")
+    assert one["has_images"] and repr(one) == repr(two)
+    chosen = write_selection(tmp_path / "chosen", before)
+    of_chosen = write_negatives(tmp_path / "more", tiny_scorer, chosen)
+    assert run_probe(tmp_path / "three", f"input={of_chosen}")["has_images"]
 
 
 def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):

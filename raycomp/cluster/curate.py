@@ -31,7 +31,7 @@ from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
 from raycomp.shards.paths import RUN, ShardPath, absolute_uri, fingerprint_shards
-from raycomp.shards.runs import digest, identify, list_scores, read_finished
+from raycomp.shards.runs import check_classed, digest, identify, list_scores, read_finished
 
 # What ``select`` may change: nothing that a score depends on.
 SELECT_DIALS = (
@@ -114,12 +114,14 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     """Choose again from the scores of the curation in ``source`` into ``out``; no model is loaded.
 
     ``settings`` are dials by path ("align.keep": 0.6). Raises ValueError where one of them would change a
-    score, or asks for a larger pool than was attributed (it names the largest).
+    score, or asks for a larger pool than was attributed (it names the largest), and where the scores know
+    no unseen targets.
     """
     origin, folder = Folder(absolute_uri(str(source))), Folder(absolute_uri(str(out)))
     curated = read_finished(origin.uri)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
+    check_classed(curated, origin.uri)
     config = _choose_config(curated["config"], settings)
     check_output(config.input, folder.uri)
     check_writable(folder.uri)

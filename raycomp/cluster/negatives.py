@@ -178,14 +178,14 @@ def _open_input(config: NegativesConfig, out: Folder) -> tuple[NegativesConfig, 
         return config, list_parquet(config.input)
     if config.scorer == ScorerConfig():
         config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
-        if config.negatives.rank and not is_scored_by(config.scorer, run):
+        if config.negatives.rank and not is_scored_by(config.scorer, run, folder.uri):
             raise ValueError(
                 f"scorer.weights={config.scorer.weights!r}: is no longer what scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
     if not folder.exists("shards"):
         _refuse_shards(config, folder)
-    with_images = config.negatives.rank and is_scored_by(config.scorer, run)
+    with_images = config.negatives.rank and is_scored_by(config.scorer, run, folder.uri)
     return config, list_curated(run, folder.uri, with_images)
 
 

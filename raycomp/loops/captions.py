@@ -25,7 +25,7 @@ from raycomp.schema import (
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import join_uri
 from raycomp.shards.rows import decode_text
-from raycomp.shards.runs import list_scores
+from raycomp.shards.runs import find_curation, list_scores
 from raycomp.shards.scores import read_columns, read_matching, read_schema
 
 # A caption is compared with so many others of its image.
@@ -52,8 +52,12 @@ def list_curated(run: dict, source: str, with_images: bool = False) -> list[Sour
     return [Source(ordinal, uri, kept, with_images) for ordinal, uri in uris]
 
 
-def is_scored_by(scorer: ScorerConfig, run: dict) -> bool:
-    """Whether a scorer is, bytes of its files included, the one that the curation in ``run`` scored with."""
+def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection") -> bool:
+    """Whether a scorer is, bytes of its files included, the one that the curation in ``run`` scored with.
+
+    Of a selection it is the curation that it chose from; ValueError, naming ``source``, where that is gone.
+    """
+    run = find_curation(run, source)
     known = run["fingerprint"].get("scorer"), run["config"]["scorer"]["precision"]
     return (fingerprint_scorer(scorer), scorer.precision) == known
 

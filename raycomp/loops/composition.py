@@ -63,7 +63,7 @@ def read_negatives(config: ProbeConfig) -> Material:
     scorer = _choose_scorer(config, written, other)
     if other:
         _check_images(rows, config, scorer, behind, other)
-    elif behind and is_scored_by(scorer, behind.run):
+    elif behind and is_scored_by(scorer, behind.run, behind.uri):
         other = behind
     images = _take_images(rows, other) if other else None
     return Material(rows, images, scorer, (_tell_ranking(written, run, scorer),))
@@ -134,7 +134,7 @@ def _check_images(
 ) -> None:
     """Raise ValueError unless ``images`` was scored by the scorer, and holds the images of the rows."""
     where = f"images={config.images!r}"
-    if not is_scored_by(scorer, images.run):
+    if not is_scored_by(scorer, images.run, images.uri):
         raise ValueError(f"{where}: was not scored by scorer.model={scorer.model!r} with {scorer.weights!r}")
     wanted = {row[UID] for row in rows}
     captions = _read_by_uid(images, CAPTION, wanted)

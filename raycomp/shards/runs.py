@@ -82,6 +82,34 @@ def read_finished(source: str) -> dict[str, Any]:
     return run
 
 
+def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return run.json of the curation that scored: the run in ``source``, or what that selection chose from.
+
+    Raises ValueError where the curation no longer lies where the selection points.
+    """
+    if run["kind"] != "select":
+        return run
+    origin = read_run(Folder(posixpath.dirname(run["scores"])))
+    if origin is None or identify(origin) != run["fingerprint"]["scores"]:
+        raise ValueError(
+            f"{source}: was chosen from the scores in {run['scores']}, which are gone or another run's; "
+            f"select again from where they are"
+        )
+    return origin
+
+
+def check_classed(run: dict[str, Any], source: str) -> None:
+    """Raise ValueError where the curation behind the run in ``source`` knows no unseen targets.
+
+    In its scores every target counts as one that a picture can show, whatever ``attribute.unseen`` says.
+    """
+    curated = find_curation(run, source)
+    if "lexicon" not in curated["fingerprint"] or "unseen" not in curated["config"].get("attribute", {}):
+        raise ValueError(
+            f"{source}: scored before targets were classed by what a picture can show; curate again"
+        )
+
+
 def list_scores(run: dict[str, Any], source: str) -> list[str]:
     """Return the scores files behind the run in ``source``, a curation or selection, in order of shards.
 
@@ -89,16 +117,9 @@ def list_scores(run: dict[str, Any], source: str) -> list[str]:
     by a path; that is followed only where the same curation still lies there. Raises ValueError where it does
     not, or where files are missing.
     """
-    folder = Folder(join_uri(source, "scores"))
+    find_curation(run, source)
+    folder = Folder(run["scores"] if run["kind"] == "select" else join_uri(source, "scores"))
     count = run["fingerprint"]["shards"]
-    if run["kind"] == "select":
-        folder = Folder(run["scores"])
-        origin = read_run(Folder(posixpath.dirname(folder.uri)))
-        if origin is None or identify(origin) != run["fingerprint"]["scores"]:
-            raise ValueError(
-                f"{source}: was chosen from the scores in {folder.uri}, which are gone or another run's; "
-                f"select again from where they are"
-            )
     tables = list_tables(folder)
     if sorted(tables) != list(range(count)):
         raise ValueError(f"{folder.uri}: holds {len(tables)} scores files, the run wrote {count}")

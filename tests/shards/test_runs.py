@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import raycomp
 from raycomp.loops.inspect import explain, show
 from raycomp.shards.folder import Folder
-from raycomp.shards.runs import identify, list_scores, read_finished, read_run
+from raycomp.shards.runs import check_classed, identify, list_scores, read_finished, read_run
 
 CUT = {"count": 9, "bits": 0, "uid": None}
 CUTS = {"num_corpus": 9, "align": CUT, "attribute": None, "num_scored": None}
@@ -85,6 +86,30 @@ def test_scores_are_listed_in_the_order_of_shards_and_none_may_be_missing(tmp_pa
     (tmp_path / "scores/00007.parquet").unlink()
     with pytest.raises(ValueError, match="holds 11 scores files, the run wrote 12"):
         list_scores(run, source)
+
+
+CLASSED = {
+    "config": {"attribute": {"unseen": False}},
+    "fingerprint": {"input": "f", "shards": 3, "lexicon": "l"},
+}
+
+
+@pytest.mark.parametrize("lacks", [None, *CLASSED])
+def test_scores_of_targets_without_a_class_are_refused_and_shown(tmp_path, lacks):
+    more = {name: CURATED[name] if name == lacks else value for name, value in CLASSED.items()}
+    run = write_curation(tmp_path / "a", **more)
+    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
+    for name, which in (("a", run), ("s", chosen)):
+        if lacks is None:
+            check_classed(which, name)
+            continue
+        with pytest.raises(ValueError, match=f"{name}: scored before targets were classed .* curate again"):
+            check_classed(which, name)
+        assert "9  kept" in show(str(tmp_path / name))
+    if lacks:
+        with pytest.raises(ValueError, match="a: scored before targets were classed"):
+            raycomp.select(str(tmp_path / "a"), {"attribute.keep": 0.4}, str(tmp_path / "out"))
+        assert not (tmp_path / "out").exists()
 
 
 FOREIGN = [
