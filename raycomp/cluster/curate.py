@@ -18,9 +18,11 @@ from raycomp.config import (
     exact_share,
     find_rule,
     from_dict,
+    name_draw,
     override,
     override_all,
 )
+from raycomp.config.rules import DRAW
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
@@ -70,15 +72,24 @@ def curate(
             f"{config.scorer.model}: its text tower is not causal with the result at end-of-text; "
             f"every counterfactual is encoded whole"
         )
-    again = {"attribute.keep": round(0.8 * config.attribute.keep, 4)}
     commands = {
         "Rerun": command_line("raycomp curate", changed_dials(config), folder.uri),
-        "Choose again": command_line(f"raycomp select {shlex.quote(folder.uri)}", again, f"{folder.uri}-2"),
+        "Choose again": command_line(
+            f"raycomp select {shlex.quote(folder.uri)}", _fewer(config), f"{folder.uri}-2"
+        ),
     }
     run = describe_run("curate", config, _fingerprint(config, shards), commands)
     with hold_lease(folder) as lease:
         finished = open_run(folder, run, say)
         return finished or _curate(run, config, spec, shards, folder, lease, say, extra_tables)
+
+
+def _fewer(config: CurateConfig) -> dict[str, Any]:
+    """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
+    keep = round(0.8 * config.attribute.keep, 4)
+    if find_rule(config.select.rule).gate_2 != DRAW:
+        return {"attribute.keep": keep}
+    return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
 
 
 def _curate(

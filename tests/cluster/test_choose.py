@@ -1,13 +1,17 @@
 """Cutting kept rows into output shards, and duplicates over files, against plain loops."""
 
+import shlex
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from raycomp.cluster.choose import commit_once, kept_ranges
+from raycomp.cluster.curate import _choose_config, _fewer
 from raycomp.cluster.dedupe import mark_duplicates
 from raycomp.cluster.publish import summarise_scores
-from raycomp.config import CurateConfig, LeaseLost, SelectConfig
+from raycomp.cluster.record import command_line
+from raycomp.config import CurateConfig, LeaseLost, SelectConfig, find_rule, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.loops.select import Gates, choose_tables
 from raycomp.report.summary import choose_shown
@@ -26,6 +30,26 @@ from raycomp.schema import (
 from raycomp.shards.folder import Folder
 from raycomp.shards.scores import read_columns, write_table
 from tests.report.corpus import make_table
+
+
+@pytest.mark.parametrize(
+    ("rule", "align_keep", "keep"),
+    [
+        ("cpi", 0.7, 0.5),
+        ("align_only", 0.7, 0.5),
+        ("align70_random50", 0.7, 0.5),
+        ("align70.5_random33.3", 0.705, 0.333),
+        ("align0.001_random0.001", 1e-5, 1e-5),
+    ],
+)
+def test_the_printed_command_chooses_again(rule, align_keep, keep):
+    dials = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
+    config = override_all(CurateConfig(), dials)
+    words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
+    printed = dict(word.split("=") for word in words if "=" in word)
+    chosen = _choose_config(to_dict(config), printed)
+    assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
+    assert find_rule(chosen.select.rule) == find_rule(rule) and chosen.align.keep == align_keep
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
