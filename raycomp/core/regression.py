@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 _SMALLEST_EIGENVALUE = 1e-10
+# Of the variance that is explained: what is left is rounding.
+_EXACT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,10 @@ class CrossMoments:
 
     def merge(self, other: "CrossMoments") -> "CrossMoments":
         """Return the moments of both pieces together."""
+        # A piece without rows must not round the other's mean.
+        if not self.count or not other.count:
+            return self if self.count else other
         count = self.count + other.count
-        if not count:
-            return self
         step_C = other.mean_C - self.mean_C
         between_CC = np.outer(step_C, step_C) * (self.count * other.count / count)
         mean_C = self.mean_C + step_C * other.count / count
@@ -77,7 +80,7 @@ class LinearFit:
         unit_C = np.where(size_C > 0, size_C, 1.0)
         cosine_CC = moments.product_CC / np.outer(unit_C, unit_C)
         inverse = np.linalg.pinv(cosine_CC[:-1, :-1], rcond=_SMALLEST_EIGENVALUE, hermitian=True)
-        scaled = inverse @ cosine_CC[:-1, -1]
+        scaled = np.where(size_C[:-1] > 0, inverse @ cosine_CC[:-1, -1], 0.0)
         slope = scaled * unit_C[-1] / unit_C[:-1]
         intercept = moments.mean_C[-1] - slope @ moments.mean_C[:-1]
         explained = float(np.clip(scaled @ cosine_CC[:-1, -1], 0, 1)) if size_C[-1] > 0 else None
@@ -86,9 +89,15 @@ class LinearFit:
 
     def residuals(self, column_N: Mapping[str, np.ndarray], y_N: np.ndarray) -> np.ndarray:
         """Return y minus what the columns predict, float32, in y's units; computed in float64, row by row,
-        so that a row's bits do not depend on the rows beside it."""
+        so that a row's bits do not depend on the rows beside it.
+
+        All are 0 where the fit is exact (R^2 within 1e-12 of 1): what would be left is rounding, which hangs
+        on how the rows were cut into pieces.
+        """
         terms = (at * np.asarray(column_N[name], np.float64) for name, at in self.coefficients.items())
-        return (np.asarray(y_N, np.float64) - reduce(np.add, terms, self.intercept)).astype(np.float32)
+        rest_N = np.asarray(y_N, np.float64) - reduce(np.add, terms, self.intercept)
+        is_exact = self.explained is not None and 1 - self.explained < _EXACT
+        return np.where(is_exact & ~np.isnan(rest_N), 0.0, rest_N).astype(np.float32)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what json can hold exactly."""

@@ -1,6 +1,7 @@
 """Least squares out of merged sums against numpy's on the whole design."""
 
 import json
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -20,6 +21,12 @@ def make_columns(num: int, seed: int) -> list[np.ndarray]:
 
 def fit(columns: list[np.ndarray]) -> LinearFit:
     return LinearFit.of(NAMES[: len(columns) - 1], CrossMoments.of(columns))
+
+
+def merge_pieces(columns: list[np.ndarray], cuts: list[int]) -> CrossMoments:
+    """Moments of the pieces between ``cuts``, some of them without rows, merged in order."""
+    pieces = np.split(np.array(columns), cuts, axis=1)
+    return reduce(CrossMoments.merge, map(CrossMoments.of, pieces))
 
 
 def residuals(found: LinearFit, columns: list[np.ndarray]) -> np.ndarray:
@@ -43,19 +50,11 @@ def test_the_fit_is_numpys(num):
 @pytest.mark.parametrize("cuts", [[0, 1], [500], [3, 3, 998], list(range(0, 1000, 37))])
 def test_pieces_merged_are_the_whole_and_merged_again_the_same_bits(cuts):
     columns = make_columns(1000, 1)
-    pieces = list(zip(*(np.split(column, cuts) for column in columns), strict=True))
-
-    def merge() -> CrossMoments:
-        merged = CrossMoments.of(pieces[0])
-        for piece in pieces[1:]:
-            merged = merged.merge(CrossMoments.of(piece))
-        return merged
-
-    merged, whole = merge(), CrossMoments.of(columns)
+    merged, whole = merge_pieces(columns, cuts), CrossMoments.of(columns)
     assert merged.count == whole.count == 1000
     assert np.allclose(merged.mean_C, whole.mean_C, rtol=1e-13)
     assert np.allclose(merged.product_CC, whole.product_CC, rtol=1e-9, atol=1e-9)
-    assert LinearFit.of(NAMES, merged) == LinearFit.of(NAMES, merge())
+    assert LinearFit.of(NAMES, merged) == LinearFit.of(NAMES, merge_pieces(columns, cuts))
 
 
 def test_products_are_numpys_covariances():
@@ -63,12 +62,24 @@ def test_products_are_numpys_covariances():
     assert np.allclose(CrossMoments.of(columns).product_CC, np.cov(columns) * 399, rtol=1e-9)
 
 
-def test_what_is_explained_wholly_leaves_rounding():
+@pytest.mark.parametrize("cuts", [[], [0, 1], [250], list(range(0, 500, 37))])
+def test_what_is_explained_wholly_leaves_ties(cuts):
     a, b, c, _ = make_columns(500, 3)
     columns = [a, b, c, 7 - 2 * a + 300 * b + 0.01 * c]
-    found = fit(columns)
+    found = LinearFit.of(NAMES, merge_pieces(columns, cuts))
     assert found.explained == pytest.approx(1, abs=1e-12)
-    assert np.abs(residuals(found, columns)).max() < 1e-8
+    slope = [found.intercept, *found.coefficients.values()]
+    assert np.allclose(slope, [7, -2, 300, 0.01], rtol=1e-6)
+    assert residuals(found, columns).tobytes() == bytes(4 * 500)
+    columns[-1][7] = np.nan
+    assert np.flatnonzero(np.isnan(residuals(found, columns))).tolist() == [7]
+
+
+def test_what_is_not_explained_is_no_tie():
+    a, b, c, _ = make_columns(500, 3)
+    columns = [a, b, c, 7 - 2 * a + 1e-4 * np.random.default_rng(3).normal(size=500)]
+    found = fit(columns)
+    assert found.explained > 1 - 1e-8 and len(set(residuals(found, columns))) > 490
 
 
 @pytest.mark.parametrize("what", ["constant", "twice", "sum", "all constant"])
@@ -86,13 +97,16 @@ def test_a_column_that_says_nothing_new_changes_no_residual(what):
     assert np.allclose(residuals(found, more[what]), residuals(fit(less[what]), less[what]), atol=1e-7)
 
 
-def test_a_column_that_does_not_vary_has_no_coefficient_in_any_pieces():
-    a, b, _, y = make_columns(90, 5)
-    pieces = np.split(np.array([a, b, np.full(90, 0.1), y]), [1, 7, 50], axis=1)
-    merged = CrossMoments.of(pieces[0])
-    for piece in pieces[1:]:
-        merged = merged.merge(CrossMoments.of(piece))
-    assert LinearFit.of(NAMES, merged).coefficients["c"] == 0.0
+@pytest.mark.parametrize("cuts", [[], [1, 7, 50], [0, 3], [0, 7, 7, 50], [90]])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_column_that_does_not_vary_has_no_coefficient_in_any_pieces(cuts, seed):
+    a, b, _, y = make_columns(90, seed)
+    for place, name in enumerate(NAMES):
+        columns = [a, b, y]
+        columns.insert(place, np.full(90, 0.1))
+        merged = merge_pieces(columns, cuts)
+        assert not merged.product_CC[place].any() and merged.mean_C[place] == 0.1
+        assert LinearFit.of(NAMES, merged).coefficients[name] == 0.0
 
 
 def test_what_does_not_vary_is_its_mean_and_nothing_is_explained():
