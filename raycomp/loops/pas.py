@@ -18,7 +18,7 @@ from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.schema import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, PHRASES, UID
-from raycomp.shards.runs import list_scores, read_finished
+from raycomp.shards.runs import check_classed, list_scores, read_finished
 
 
 def measure_pas(config: ProbeConfig) -> tuple[PasResult, str]:
@@ -30,10 +30,11 @@ def measure_pas(config: ProbeConfig) -> tuple[PasResult, str]:
     run = read_finished(config.input)
     if run["kind"] not in ("curate", "select"):
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold a curation or selection")
+    check_classed(run, config.input)
     written = from_dict(CurateConfig(), run["config"])
     scorer = written.scorer if config.scorer == ScorerConfig() else config.scorer
     name = f"{scorer.model} {scorer.weights}"
-    if not is_scored_by(scorer, run):
+    if not is_scored_by(scorer, run, config.input):
         raise ValueError(f"scorer={name!r}: must be the one whose image embeddings are in {config.input}")
     samples = read_samples(run, config.input, config.sample, config.seed)
     maker = NonceMaker(load_tokenizer(scorer), written.nonce.seed, scorer.model)
