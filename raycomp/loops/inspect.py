@@ -27,7 +27,7 @@ from raycomp.schema import (
     UNSEEN,
 )
 from raycomp.shards.runs import list_scores, read_finished
-from raycomp.shards.scores import read_columns
+from raycomp.shards.scores import read_columns, read_schema
 
 
 def show(source: str) -> str:
@@ -62,10 +62,16 @@ def explain(source: str, uid: str) -> str:
     ]
     if not found:
         raise ValueError(f"{uid}: no such uid in {source}")
-    tables = [read_columns(uri).slice(int(row), 1) for uri, row in found]
+    tables = [_read_whole(uri, config).slice(int(row), 1) for uri, row in found]
     told = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
     others = [table for table in tables if table is not told]
     return "\n".join([*_tell(told, config, gates), *map(_tell_other, others)])
+
+
+def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
+    """Return all columns of a scores file; UserError where one that explains a sample is not there."""
+    wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *corpus_columns(config, with_second=True)]
+    return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
 
 
 def _tell_other(table: pa.Table) -> str:

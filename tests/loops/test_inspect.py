@@ -5,13 +5,29 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from raycomp.cli import USER_ERROR, main
 from raycomp.config import AttributeConfig, CurateConfig, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.loops.inspect import explain
 from raycomp.loops.select import Gates
-from raycomp.schema import NO_SEEN_PHRASE, OK, UNSEEN, aligned_schema, scores_schema
+from raycomp.schema import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    MEAN_PAS,
+    NO_SEEN_PHRASE,
+    OK,
+    PHRASES,
+    POSITION,
+    SHARD,
+    STATUS,
+    UID,
+    UNSEEN,
+    aligned_schema,
+    scores_schema,
+)
 from raycomp.shards.folder import Folder
-from raycomp.shards.scores import write_table
+from raycomp.shards.scores import read_columns, write_table
 
 UIDS = [f"{i:032x}" for i in range(2)]
 LOW = Threshold(2, 0x8000_0000)  # 0.0
@@ -62,3 +78,16 @@ def test_a_caption_that_no_picture_shows_is_explained(tmp_path: Path, unseen):
         assert "gate 2: mean PAS none" in view
         said = "(aligned, but no phrase with a valid nonce has a target that a picture can show)"
         assert f"kept: no, no_score_for_attribution_gate {said}" in view
+
+
+@pytest.mark.parametrize(
+    "column", [UID, SHARD, POSITION, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES, IMAGE_EMBEDDING]
+)
+def test_a_scores_file_that_lacks_a_column_is_said_in_one_line(tmp_path: Path, column, capsys):
+    folder = Folder(str(tmp_path))
+    write_run(folder, CurateConfig())
+    uri = folder.at("scores", "00000.parquet")
+    table = read_columns(uri).drop_columns([column])
+    write_table(table, uri, table.schema)
+    assert main(["explain", str(tmp_path), UIDS[0]]) == USER_ERROR
+    assert capsys.readouterr().err == f"raycomp: {uri}: has no column {column}\n"
