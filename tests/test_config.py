@@ -185,6 +185,13 @@ def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth(settings):
         override_all(CurateConfig(), {"select.datacomp_compat": True, **settings})
 
 
+@pytest.mark.parametrize("path", ["align.keep", "attribute.keep", "attribute.pool", "max_bad_fraction"])
+@pytest.mark.parametrize("value", [-0.0, -0.1, 1.1, float("nan")])
+def test_a_share_lies_between_nought_and_one_and_is_never_minus_nought(path, value):
+    with pytest.raises(ValueError, match=f"{re.escape(path)}={value}: must be between 0 and 1"):
+        override(CurateConfig(select=SelectConfig("align_only")), path, value)
+
+
 def test_operations_are_those_of_the_schema():
     assert config_module.OPERATIONS == schema.OPERATIONS
 

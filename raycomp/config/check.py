@@ -1,5 +1,6 @@
 """What is wrong, in the user's words: a field, its value and its range."""
 
+from math import copysign
 from typing import Any
 
 
@@ -22,6 +23,11 @@ class TooMuchBadData(Exception):
 
 class LeaseLost(Exception):
     """Another run took the output folder over; nothing more may be committed there."""
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise ValueError unless a dial is a share, 0 to 1; -0.0 would be another run than 0.0 is."""
+    check(0 <= value <= 1 and copysign(1, value) > 0, name, value, "between 0 and 1")
 
 
 def check(condition: bool, name: str, value: Any, wanted: str) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import check
+from raycomp.config.check import check, check_share
 from raycomp.config.rules import DRAW, Rule, find_rule, name_draw
 
 AGGREGATES = ("mean", "min", "max", "fraction_supported")
@@ -73,7 +73,7 @@ class AlignConfig:
     """Share of the corpus that stays: exactly floor(keep * N), read as a decimal, 0 to 1."""
 
     def __post_init__(self) -> None:
-        check(0 <= self.keep <= 1, "align.keep", self.keep, "between 0 and 1")
+        check_share("align.keep", self.keep)
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,9 @@ class AttributeConfig:
     either way, so ``select`` may change it; the column mean_pas is always without them."""
 
     def __post_init__(self) -> None:
-        check(0 <= self.keep <= 1, "attribute.keep", self.keep, "between 0 and 1")
-        check(self.pool is None or 0 <= self.pool <= 1, "attribute.pool", self.pool, "between 0 and 1")
+        check_share("attribute.keep", self.keep)
+        if self.pool is not None:
+            check_share("attribute.pool", self.pool)
         check(self.aggregate in AGGREGATES, "attribute.aggregate", self.aggregate, f"one of {AGGREGATES}")
         check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
 
@@ -199,7 +200,7 @@ class CurateConfig:
     """Draws the random rules and the samples shown in the report."""
 
     def __post_init__(self) -> None:
-        check(0 <= self.max_bad_fraction <= 1, "max_bad_fraction", self.max_bad_fraction, "between 0 and 1")
+        check_share("max_bad_fraction", self.max_bad_fraction)
         if self.prepare.stored_embeddings is not None:
             wanted = "false or none with prepare.stored_embeddings, which comes without images"
             check(not self.materialize, "materialize", self.materialize, wanted)
