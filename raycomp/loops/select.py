@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import CurateConfig, exact_share, find_rule
+from raycomp.config.check import check
 from raycomp.config.rules import DISPLACEMENT, DRAW, MINUS_PAS, NUM_PHRASES, NUM_WORDS, PAS, RESIDUAL
 from raycomp.core.regression import CrossMoments, LinearFit
 from raycomp.core.selection import (
@@ -81,9 +82,10 @@ class Gates:
 def make_search(config: CurateConfig, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
     """Return the search for a gate that keeps ``share`` of the corpus out of ``num_ranked`` rows.
 
-    Fewer rows than that: all of them stay.
+    Fewer rows than that: all of them stay. Raises ValueError where DataComp's rule has no rows to cut.
     """
     if config.select.datacomp_compat:
+        check(num_corpus > 0, "select.datacomp_compat", True, "false: no row has an alignment")
         wanted = kth_datacomp(num_corpus, share).k
         return KthSearch(min(wanted, num_ranked), keep_ties=True)
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))

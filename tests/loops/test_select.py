@@ -262,6 +262,15 @@ def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_arm(rule):
     assert np.array_equal(reason_N == KEPT, ranked_N & (score_N >= lowest))
 
 
+@pytest.mark.parametrize("rule", ["cpi", "align_only"])
+def test_datacomps_rule_has_nothing_to_cut_in_an_empty_corpus(rule):
+    table = make_table(20, 10).slice(0, 0)
+    config = CurateConfig(select=SelectConfig(rule))
+    assert len(choose(table, config)[0]) == 0
+    with pytest.raises(ValueError, match=r"select\.datacomp_compat=True: must be false: no row has an align"):
+        choose(table, override(config, "select.datacomp_compat", True))
+
+
 def test_what_cpi_keeps_least_its_reverse_keeps_first():
     """With enough rows for both they share none, and a random half is neither."""
     config = override(CurateConfig(), "attribute.keep", 0.3)
