@@ -162,6 +162,29 @@ def test_images_must_be_those_of_the_negatives(columns, told, tiny_scorer, tmp_p
     assert f"images='{after}'" in said and told in said and said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        (["a", "b", "c", "d", "a"], ["a", "b", "c", "d", "a"], None),
+        (["a", None, "c", "d", "a"], ["a", "x", "c", "", "a"], "of 2 of 4 captions"),
+        ([None] * 5, ["x"] * 5, "of 4 of 4 captions"),
+        (None, ["x"] * 5, "of 4 of 4 captions"),
+    ],
+)
+def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, told, tiny_scorer, tmp_path, capsys):
+    """``ours`` none: the curation behind the negatives is gone."""
+    hashes = {} if ours is None else {"image_sha256": pa.array(ours, pa.string())}
+    before = write_curation(tmp_path / "before", tiny_scorer, **hashes)
+    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
+    if ours is None:
+        before.rename(tmp_path / "moved")
+    trained = replace(tiny_scorer, weights="random:10")
+    after = write_curation(tmp_path / "after", trained, image_sha256=pa.array(theirs, pa.string()))
+    run_probe(tmp_path / "out", f"input={source}", f"images={after}")
+    said = capsys.readouterr().out
+    assert told in said if told else "could not be compared" not in said
+
+
 def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
     before = write_curation(tmp_path / "before", tiny_scorer)
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
@@ -214,6 +237,8 @@ def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
     [
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
         (["overlap", "--set", "benchmarks=sugar"], "sugar"),
+        (["composition"], "input: must name the folder of a finished run"),
+        (["pas"], "input: must name the folder of a finished run"),
         (["composition", "--set", "input=/nowhere"], "/nowhere: holds no finished run"),
         (["pas", "--set", "input=/nowhere"], "/nowhere: holds no finished run"),
         (["composition", "--set", "input=/nowhere", "--set", "benchmarks=sugarcrepe_pp"], "/nowhere"),

@@ -61,12 +61,14 @@ def read_negatives(config: ProbeConfig) -> Material:
         _add_others(rows, behind)
     other = _open_images(config.images) if config.images else None
     scorer = _choose_scorer(config, written, other)
+    notes = [_tell_ranking(written, run, scorer)]
     if other:
-        _check_images(rows, config, scorer, behind, other)
+        num_compared = _check_images(rows, config, scorer, behind, other)
+        notes += _tell_compared(num_compared, len({row[UID] for row in rows}))
     elif behind and is_scored_by(scorer, behind.run, behind.uri):
         other = behind
     images = _take_images(rows, other) if other else None
-    return Material(rows, images, scorer, (_tell_ranking(written, run, scorer),))
+    return Material(rows, images, scorer, tuple(notes))
 
 
 def _read_rows(run: dict[str, Any], source: str) -> list[Row]:
@@ -131,8 +133,11 @@ def _check_images(
     scorer: ScorerConfig,
     behind: _Curation | None,
     images: _Curation,
-) -> None:
-    """Raise ValueError unless ``images`` was scored by the scorer, and holds the images of the rows."""
+) -> int:
+    """Return of how many uids the pictures were compared, by their hashes, with those in ``behind``.
+
+    Raises ValueError unless ``images`` was scored by the scorer, and holds the images of the rows.
+    """
     where = f"images={config.images!r}"
     if not is_scored_by(scorer, images.run, images.uri):
         raise ValueError(f"{where}: was not scored by scorer.model={scorer.model!r} with {scorer.weights!r}")
@@ -144,11 +149,13 @@ def _check_images(
             f"{where}: must hold the captions of the negatives; of {len(rows)}, {lost} are not there"
         )
     if behind is None:
-        return
+        return 0
     ours, theirs = (_read_by_uid(curation, IMAGE_SHA256, wanted) for curation in (behind, images))
-    others = sum(ours[uid] != theirs[uid] for uid in wanted if ours.get(uid) and theirs[uid])
+    compared = [uid for uid in wanted if ours.get(uid) and theirs[uid]]
+    others = sum(ours[uid] != theirs[uid] for uid in compared)
     if others:
         raise ValueError(f"{where}: must hold the images of the negatives; of {len(wanted)}, {others} differ")
+    return len(compared)
 
 
 def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, Any]:
@@ -182,6 +189,16 @@ def _tell_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerC
     if fingerprint_scorer(scorer) == run["fingerprint"].get("scorer"):
         return f"The negatives were ranked by the probed model, {ranker}: its accuracies are low by choice."
     return f"The negatives were ranked by another model, {ranker}: its accuracies are low by choice."
+
+
+def _tell_compared(num_compared: int, num_uids: int) -> list[str]:
+    """Say of how many pictures nothing tells that they are those of the negatives."""
+    if num_compared == num_uids:
+        return []
+    lost = num_uids - num_compared
+    return [
+        f"The pictures of {lost:,} of {num_uids:,} captions could not be compared with the negatives' own."
+    ]
 
 
 def read_sugarcrepe_pp(choices: Sequence[Choice], scorer: ScorerConfig) -> Material:

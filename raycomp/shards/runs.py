@@ -74,6 +74,8 @@ def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
 
 def read_finished(source: str) -> dict[str, Any]:
     """Return run.json of the run in ``source``; ValueError where there is no finished one."""
+    if not source:
+        raise ValueError("input: must name the folder of a finished run")
     run = read_run(Folder(source))
     if run is None:
         raise ValueError(f"{source}: holds no finished run, there is no {RUN}")
