@@ -185,6 +185,16 @@ def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, told, tiny_s
     assert told in said if told else "could not be compared" not in said
 
 
+def test_a_moved_curation_is_known_again_as_images(tiny_scorer, tmp_path, capsys):
+    before = write_curation(tmp_path / "before", tiny_scorer)
+    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
+    one = run_probe(tmp_path / "one", f"input={source}")
+    before.rename(tmp_path / "moved")
+    two = run_probe(tmp_path / "two", f"input={source}", f"images={tmp_path / 'moved'}")
+    assert two["num_with_other"] == 1 and repr(two) == repr(one)
+    assert "could not be compared" not in capsys.readouterr().out
+
+
 def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
     before = write_curation(tmp_path / "before", tiny_scorer)
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)

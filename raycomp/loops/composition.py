@@ -56,10 +56,10 @@ def read_negatives(config: ProbeConfig) -> Material:
         drawn = np.random.default_rng(config.seed).permutation(len(rows))[: config.sample]
         rows = [rows[i] for i in sorted(drawn)]
     add_paraphrases(rows, load_parser(written.parser.name))
-    behind = _find_behind(written, run)
+    other = _open_images(config.images) if config.images else None
+    behind = _find_behind(written, run, other)
     if behind:
         _add_others(rows, behind)
-    other = _open_images(config.images) if config.images else None
     scorer = _choose_scorer(config, written, other)
     notes = [_tell_ranking(written, run, scorer)]
     if other:
@@ -92,12 +92,13 @@ def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
             rows[i][PARAPHRASE] = swapped[i]
 
 
-def _find_behind(written: NegativesConfig, run: dict[str, Any]) -> _Curation | None:
-    """Return the curation that the negatives were written of; None where another lies there, or none."""
+def _find_behind(written: NegativesConfig, run: dict[str, Any], other: _Curation | None) -> _Curation | None:
+    """Return the curation that the negatives were written of: where it was, or moved to ``other``."""
     folder = Folder(absolute_uri(written.input))
     behind = read_run(folder)
-    found = behind is not None and identify(behind) == run["fingerprint"]["input"]
-    return _Curation(behind, folder.uri) if found else None
+    places = [_Curation(behind, folder.uri)] if behind else []
+    places += [other] if other else []
+    return next((place for place in places if identify(place.run) == run["fingerprint"]["input"]), None)
 
 
 def _add_others(rows: Sequence[Row], behind: _Curation) -> None:
