@@ -29,14 +29,18 @@ class Change(NamedTuple):
     pieces: tuple[Piece, ...]
     tier: int = 0
     """How odd it reads: 0 is taken before 1."""
+    swapped: tuple[int, int] | None = None
+    """The two concepts that take each other's place."""
 
 
 class State(NamedTuple):
-    """What earlier calls did: their pieces, the concepts they used and the words they brought in."""
+    """What earlier calls did: their pieces, the concepts they used, the words they brought in, the swaps."""
 
     pieces: tuple[Piece, ...] = ()
     used: frozenset[int] = frozenset()
     brought: tuple[str, ...] = ()
+    swapped: tuple[tuple[int, int], ...] = ()
+    """Pairs of concepts that stand in each other's place."""
 
 
 class Case:
@@ -96,6 +100,31 @@ class Case:
     def said_of(self, place: int, leave: int | None = None) -> list[str]:
         """Return the attributes of an object, sorted, without the one at ``leave``."""
         return sorted(self.concepts[i].word for i in self.words.attributes(place) if i != leave)
+
+    def lefts(self, relation: Concept) -> tuple[int, ...]:
+        """Return what may be left of a relation.
+
+        That is what the parse says, and the object just before, which a clause may be about.
+        """
+        if relation.sides is None:
+            return ()
+        before = [
+            i for i, one in enumerate(self.concepts) if one.kind == OBJECT and one.end <= relation.start
+        ]
+        return (relation.sides[0], *before[-1:])
+
+    def are_exchanged(self, first: int, second: int, state: State) -> bool:
+        """Tell whether two objects, by the swaps so far, each are what the caption says of the other.
+
+        Two that are said alike always are. Where they are, a relation between them that is turned is true.
+        """
+        came = {place: other for pair in state.swapped for place, other in (pair, pair[::-1])}
+
+        def is_now(one: int, other: int) -> bool:
+            said = sorted(self.concepts[came.get(i, i)].word for i in self.words.attributes(one))
+            return self.are_alike(came.get(one, one), other) and said == self.said_of(other)
+
+        return is_now(first, second) and is_now(second, first)
 
     def is_person(self, noun: Concept) -> bool:
         """Tell whether an object is a person: colours of persons are left alone."""

@@ -102,5 +102,6 @@ def _apply(case: Case, op: str, change: Change, state: State) -> tuple[Edit, Sta
     pieces = (*state.pieces, *change.pieces)
     text, spans = case.words.render(pieces)
     brought = {SWAP: (), REPLACE: change.concepts[1:], ADD: change.concepts}[op]
-    after = State(pieces, state.used | change.used, (*state.brought, *brought))
+    swapped = (*state.swapped, change.swapped) if change.swapped else state.swapped
+    after = State(pieces, state.used | change.used, (*state.brought, *brought), swapped)
     return Edit(text, op, change.kind, change.concepts, tuple(spans)), after

@@ -6,8 +6,9 @@ over tags rather than trees. Where a text has two meanings ("a man and a woman w
 makes it a paraphrase wins: a lost negative costs less than a true caption used as a false one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from raycomp.core.lexicon import Lexicon
@@ -64,10 +65,25 @@ def stem(word: str, lexicon: Lexicon) -> str:
 def find_readings(tokens: tuple[Token, ...], lexicon: Lexicon) -> tuple[Value, set[Value]]:
     """Return the reading of a text, and all readings of texts that say the same, its own among them."""
     parts = _join_lists(_find_things(tokens, lexicon))
-    own = _read(parts, lexicon, None)
-    names = [part.value[0] for part in parts if part.sort == "relation"][:1]
-    turned = [other for name in names for other in CONVERSE.get(name, ())]
-    return own, {own, *(_read(parts, lexicon, other) for other in turned)}
+    own = _read(parts, lexicon)
+    return own, {own, *(_read(turned, lexicon) for turned in _turn_relations(parts))}
+
+
+def _turn_relations(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yield the text said from the other side: a relation turned, the things around it exchanged.
+
+    The thing on its left is the last one before it, or the subject, which a clause may be about.
+    """
+    for place, part in enumerate(parts):
+        things = [i for i in range(place) if parts[i].sort == "thing"]
+        if part.sort != "relation" or not things or place + 1 == len(parts):
+            continue
+        for left, other in product({things[0], things[-1]}, CONVERSE.get(part.value[0], ())):
+            if parts[place + 1].sort == "thing":
+                turned = list(parts)
+                turned[left], turned[place + 1] = parts[place + 1], parts[left]
+                turned[place] = part._replace(value=(other,))
+                yield turned
 
 
 def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[Part]:
@@ -161,8 +177,8 @@ def _join_lists(parts: Sequence[Part]) -> list[Part]:
     return joined
 
 
-def _read(parts: Sequence[Part], lexicon: Lexicon, other: str | None) -> Value:
-    """Return the reading, the sides of a symmetric relation sorted; with ``other`` for the relation, turned.
+def _read(parts: Sequence[Part], lexicon: Lexicon) -> Value:
+    """Return the reading, the sides of a symmetric relation sorted.
 
     Only a relation between the subject and what follows it reads from both sides.
     """
@@ -177,9 +193,6 @@ def _read(parts: Sequence[Part], lexicon: Lexicon, other: str | None) -> Value:
     sides = [values[subject], values[relation + 1]]
     if lexicon.is_symmetric(name):
         sides.sort(key=repr)
-    elif other:
-        name = other
-        sides.reverse()
     before, after = values[:subject], values[relation + 2 :]
     return (*before, ("between", name, *sides), *after)
 

@@ -61,7 +61,7 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
         right = case.concepts[old.sides[1]].word if old.sides else ""
         if not case.lexicon.fits(old.word, RELATION, right):
             continue
-        turned = _turned(case, old, entry.group)
+        turned = _turned(case, old, entry.group, state)
         words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
         words = [word for word in words if word not in turned]
         tag = case.parsed.tokens[case.words.first(place)].tag
@@ -70,20 +70,13 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
             yield _replace(case, place, word, case.words.matching(old.start, old.end, form), tier)
 
 
-def _turned(case: Case, relation: Concept, group: str) -> tuple[str, ...]:
-    """Return what is true as well, as both sides are alike: in "a dog to the left of a dog" the right one.
-
-    The left side is what the parse says, or the object just before, which a clause may be about.
-    """
+def _turned(case: Case, relation: Concept, group: str, state: State) -> tuple[str, ...]:
+    """Return what is true as well, as the sides are alike or were swapped: "a dog behind a dog"."""
     if relation.sides is None:
         return ()
-    before = [i for i, one in enumerate(case.concepts) if one.kind == OBJECT and one.end <= relation.start]
     right = relation.sides[1]
-    alike = (
-        case.are_alike(left, right) and case.said_of(left) == case.said_of(right)
-        for left in (relation.sides[0], *before[-1:])
-    )
-    return CONVERSE.get(group, ()) if any(alike) else ()
+    exchanged = any(case.are_exchanged(left, right, state) for left in case.lefts(relation))
+    return CONVERSE.get(group, ()) if exchanged else ()
 
 
 def _replace(case: Case, place: int, word: str, new: str, tier: int = 0) -> Change:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from raycomp.core.changes import Case, Change, State
+from raycomp.core.concepts import Concept
 from raycomp.core.lexicon import NUMBER
+from raycomp.core.paraphrase import CONVERSE
 from raycomp.core.wording import Piece
 from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
 
@@ -38,6 +40,22 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
     )
 
 
+def _turns_back(case: Case, first: int, second: int, state: State) -> bool:
+    """Tell whether swapping two concepts exchanges the sides of a relation that an earlier call turned."""
+    after = state._replace(swapped=(*state.swapped, (first, second)))
+    return any(
+        case.are_exchanged(left, one.sides[1], after)
+        for place, one in enumerate(case.concepts)
+        if one.sides is not None and place in state.used and _is_turned(case, one, state)
+        for left in case.lefts(one)
+    )
+
+
+def _is_turned(case: Case, relation: Concept, state: State) -> bool:
+    entry = case.lexicon.find(relation.word, RELATION)
+    return entry is not None and any(word in state.brought for word in CONVERSE.get(entry.group, ()))
+
+
 def _shares(case: Case, first: int, second: int) -> bool:
     """Tell whether what is said of the first of two conjuncts holds for both: "a red hat and scarf"."""
     between = case.parsed.text[case.concepts[first].end : case.concepts[second].start].strip().lower()
@@ -61,7 +79,7 @@ def _distance(case: Case, first: int, second: int) -> int:
 def swap_objects(case: Case, state: State) -> Iterator[Change]:
     """Exchange the nouns of two noun phrases; number, articles and attributes stay in place."""
     for i, j in combinations(case.free(OBJECT, state), 2):
-        if case.are_alike(i, j) or _was_swapped(case, i, j, state):
+        if case.are_alike(i, j) or _was_swapped(case, i, j, state) or _turns_back(case, i, j, state):
             continue
         if (_is_symmetric(case, i, j) and case.said_of(i) == case.said_of(j)) or _shares(case, i, j):
             continue
@@ -78,7 +96,7 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
             continue
         pieces = (_noun(case, i, j), _noun(case, j, i))
         words = case.concepts[i].word, case.concepts[j].word
-        yield Change(OBJECT, words, frozenset({i, j}), pieces, _distance(case, i, j))
+        yield Change(OBJECT, words, frozenset({i, j}), pieces, _distance(case, i, j), (i, j))
 
 
 def _noun(case: Case, place: int, other: int) -> Piece:
@@ -97,6 +115,8 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
             continue
         if _was_swapped(case, one.owner, two.owner, state) or not _may_exchange(case, i, j):
             continue
+        if _turns_back(case, i, j, state):
+            continue
         said = case.said_of(one.owner, i), case.said_of(two.owner, j)
         if two.word in said[0] or one.word in said[1]:
             continue
@@ -108,7 +128,7 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
             Piece(two.start, two.end, case.words.plain(one.start, one.end)),
         )
         tier = int(one.category != two.category)
-        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier)
+        yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier, (i, j))
 
 
 def _may_exchange(case: Case, first: int, second: int) -> bool:

@@ -206,4 +206,4 @@ def test_every_call_of_a_chain_agrees_with_the_renderer(world, capsys):
     share = counts[True] / sum(counts.values())
     with capsys.disabled():
         print(f"\nchains of two calls: {share:.2%} of {sum(counts.values())} agree")
-    assert share >= 0.99 and sum(counts.values()) > 3 * NUM_SCENES
+    assert not counts[False] and counts[True] > 3 * NUM_SCENES
