@@ -51,7 +51,8 @@ def write_curation(folder: Path, scorer: ScorerConfig) -> str:
     run = {"kind": "curate", "status": "finished", "config": to_dict(config), "versions": {}, "warnings": []}
     gates |= {"attribute": None, "num_scored": None}
     run |= {"funnel": {"read": NUM_SCENES, "corpus": NUM_SCENES, "kept": 0, "dropped": {}}, "gates": gates}
-    run |= {"fingerprint": {"scorer": fingerprint_scorer(scorer), "shards": 2}, "scores": "/elsewhere"}
+    scored = {"scorer": fingerprint_scorer(scorer), "lexicon": "l", "shards": 2}
+    run |= {"fingerprint": scored, "scores": "/elsewhere"}
     (folder / "run.json").write_text(json.dumps(run))
     return str(folder)
 
