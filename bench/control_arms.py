@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from raycomp.config import RULES, CurateConfig, from_dict, name_draw, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.loops.select import choose_tables
-from raycomp.schema import (
+from raycomp.loops.curate.select import choose_tables
+from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     DROPPED_ALIGNMENT,

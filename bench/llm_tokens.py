@@ -3,7 +3,7 @@
     python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER]
 
 Bare: ``LLM.generate`` of chats that are already text, in a process of its own. Ask: rows of chats in, replies
-in Parquet files out, all stages of Ray included. Both with the engine's settings of ``raycomp.cluster.ask``,
+in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.cluster.negatives.ask``,
 in turn; the model is a Llama of two layers with random weights unless one is given, the hardest case:
 the less an engine has to compute, the more everything around it shows. Start-up (until the engine stands) is
 told apart; the time of ask ends with the last file. Last line one JSON object.
@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.cluster import ask as asking
+from raycomp.cluster.negatives import ask as asking
 from raycomp.cluster.session import Session, connect
 from raycomp.config import ClusterConfig, LlmConfig
-from raycomp.core.prompts import REPLY_SCHEMA
-from raycomp.loops.replies import MESSAGES, read_replies
-from raycomp.schema import KEY
+from raycomp.language.prompts import REPLY_SCHEMA
+from raycomp.loops.negatives.replies import MESSAGES, read_replies
+from raycomp.words import KEY
 from tests.cluster.llm import make_prompts, write_tiny_model
 
 COLOURS = "red green blue yellow black white brown grey".split()

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import open_clip
 
-from raycomp.core.nonce import find_words
-from raycomp.core.phrases import Phrase
+from raycomp.language.nonce import find_words
+from raycomp.language.phrases import Phrase
 from raycomp.models.nonces import NonceMaker, load_nonces
 from raycomp.models.parser import load_parser
 

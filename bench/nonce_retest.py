@@ -33,11 +33,11 @@ from bench.pipeline import CAPTIONS_PER_CALL
 from bench.precision import align_all
 from raycomp.config import CurateConfig, exact_share, override_all
 from raycomp.core.reliability import measure_retest, spearman_brown, split_variance
-from raycomp.loops.attribute import Attribute, parse
-from raycomp.loops.little_world import World, train_scorer
-from raycomp.loops.train import TrainConfig
-from raycomp.schema import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
+from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.train.clip import TrainConfig
+from raycomp.loops.train.little_world import World, train_scorer
 from raycomp.shards.tar import write_tar
+from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 
 DRAWN = 16
 COUNTS = (1, 2, 4, 8)

@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.real_photos import write_shards
-from raycomp.cluster.score import Job, score
+from raycomp.cluster.curate.score import Job, score
 from raycomp.cluster.session import connect
 from raycomp.config import CurateConfig, ScorerConfig, exact_share
-from raycomp.loops.align import Align
-from raycomp.loops.attribute import Attribute, parse
-from raycomp.loops.prepare import prepare
+from raycomp.loops.curate.align import Align
+from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.prepare import prepare
 from raycomp.models.clip import ScorerSpec, describe_scorer
-from raycomp.schema import ALIGNMENT, OK, STATUS, UID
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
+from raycomp.words import ALIGNMENT, OK, STATUS, UID
 
 BLOCK_ROWS = 64
 CAPTIONS_PER_CALL = 256

@@ -19,11 +19,17 @@ import pyarrow as pa
 from bench.pipeline import CAPTIONS_PER_CALL, read_prepared
 from raycomp.config import CurateConfig, exact_share, override_all
 from raycomp.core.metrics import pearson, spearman
-from raycomp.loops.align import Align
-from raycomp.loops.attribute import Attribute, parse
+from raycomp.loops.curate.align import Align
+from raycomp.loops.curate.attribute import Attribute, parse
 from raycomp.loops.tables import add_columns
 from raycomp.models.clip import describe_scorer
-from raycomp.schema import ALIGNMENT, IMAGE_EMBEDDING, MEAN_PAS, OK, STATUS
+from raycomp.words import (
+    ALIGNMENT,
+    IMAGE_EMBEDDING,
+    MEAN_PAS,
+    OK,
+    STATUS,
+)
 
 
 def align_all(config: CurateConfig) -> pa.Table:

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from bench.parsing import SETS, read_captions
 from raycomp.config import NegativesConfig, WritingConfig
-from raycomp.core.concepts import Edit, Parsed, parse_concepts
-from raycomp.core.edits import apply_calls, propose
-from raycomp.loops.engines import write_by_rules
+from raycomp.language.concepts import Edit, Parsed, parse_concepts
+from raycomp.language.edits.propose import apply_calls, propose
+from raycomp.loops.negatives.engines import write_by_rules
 from raycomp.loops.tables import OTHERS
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.schema import CAPTION, CONCEPT_KINDS, OPERATIONS, UID
+from raycomp.words import CAPTION, CONCEPT_KINDS, OPERATIONS, UID
 
 AT_MOST = 6
 

@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from raycomp.core.concepts import parse_concepts
-from raycomp.core.validity import judge
+from raycomp.language.concepts import parse_concepts
+from raycomp.language.judge.validity import judge
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 

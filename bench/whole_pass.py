@@ -31,10 +31,10 @@ from bench.text_scoring import cut_context
 from jobs.real_photos import write_shards
 from raycomp.config import CurateConfig, ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.loops.align import Align
-from raycomp.loops.attribute import Attribute
+from raycomp.loops.curate.align import Align
+from raycomp.loops.curate.attribute import Attribute
 from raycomp.models.clip import Clip, ScorerSpec, describe_scorer, load_tokenizer
-from raycomp.schema import ALIGNMENT
+from raycomp.words import ALIGNMENT
 
 PAIRS_PER_BATCH = 64
 WORKERS = 2

@@ -11,8 +11,8 @@ seed 0. It varies that much with the seed and the number of threads.
 
 import argparse
 
-from raycomp.loops.little_world import make_world, train_scorer
-from raycomp.loops.train import TrainConfig
+from raycomp.loops.train.clip import TrainConfig
+from raycomp.loops.train.little_world import make_world, train_scorer
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ def curate(config: CurateConfig, out: str) -> dict[str, Any]:
 
     Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
     """
-    from raycomp.cluster.curate import curate as run
+    from raycomp.cluster.curate.command import curate as run
 
     return run(config, out)
 
@@ -26,7 +26,7 @@ def negatives(config: NegativesConfig, out: str) -> dict[str, Any]:
 
     Returns what run.json holds. Raises ValueError for what the caller can mend.
     """
-    from raycomp.cluster.negatives import negatives as run
+    from raycomp.cluster.negatives.command import negatives as run
 
     return run(config, out)
 
@@ -36,6 +36,6 @@ def select(source: str, settings: Mapping[str, Any], out: str) -> dict[str, Any]
 
     ``settings`` are dials by path, {"align.keep": 0.6}. Raises ValueError where the scores cannot serve them.
     """
-    from raycomp.cluster.curate import select as run
+    from raycomp.cluster.curate.command import select as run
 
     return run(source, settings, out)

@@ -195,25 +195,25 @@ def load_job(name: str) -> Any:
 
 
 def _curate(args: argparse.Namespace) -> None:
-    from raycomp.cluster.curate import curate
+    from raycomp.cluster.curate.command import curate
 
     curate(_read_config(args, CurateConfig), args.out, _tell)
 
 
 def _select(args: argparse.Namespace) -> None:
-    from raycomp.cluster.curate import select
+    from raycomp.cluster.curate.command import select
 
     select(args.source, _read_settings(args.settings), args.out, _tell)
 
 
 def _plan(args: argparse.Namespace) -> None:
-    from raycomp.loops.plan import plan
+    from raycomp.loops.curate.plan import plan
 
     _tell(plan(_read_config(args, CurateConfig)))
 
 
 def _negatives(args: argparse.Namespace) -> None:
-    from raycomp.cluster.negatives import negatives
+    from raycomp.cluster.negatives.command import negatives
 
     negatives(_read_config(args, NegativesConfig), args.out, _tell)
 
@@ -243,6 +243,6 @@ def _probe(args: argparse.Namespace) -> None:
 
 
 def _demo(args: argparse.Namespace) -> None:
-    from raycomp.cluster.demo import demo
+    from raycomp.cluster.demo.command import demo
 
     demo(args.out, say=_tell)

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from raycomp import config as config_module
-from raycomp import schema
+from raycomp import schema, words
 from raycomp.config import (
     RULES,
     AlignConfig,
@@ -148,8 +148,8 @@ def test_rules_of_two_gates_are_checked_alike_and_need_what_cpi_needs(rule):
         ({"attribute.pool": 0.6}, r"attribute\.pool=0\.6: must be at least align\.keep=0\.7"),
         ({"select.datacomp_compat": True, "align.keep": 1}, r"align\.keep=1\.0: must be below 1 with"),
     ]
-    for settings, words in refused:
-        with pytest.raises(ValueError, match=words):
+    for settings, said in refused:
+        with pytest.raises(ValueError, match=said):
             override_all(CurateConfig(), {"select.rule": rule, **settings})
 
 
@@ -174,7 +174,7 @@ def test_a_draw_in_the_pool_must_be_named_by_its_shares(align, attribute, name):
 def test_columns_of_rules_are_those_of_the_schema():
     names = {*schema.scores_schema(schema.aligned_schema(2, "float32")).names}
     assert {name for rule in RULES.values() for name in rule.columns} <= names
-    assert ALIGNMENT == schema.ALIGNMENT
+    assert ALIGNMENT == words.ALIGNMENT
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_share_lies_between_nought_and_one_and_is_never_minus_nought(path, val
 
 
 def test_operations_are_those_of_the_schema():
-    assert config_module.OPERATIONS == schema.OPERATIONS
+    assert config_module.OPERATIONS == words.OPERATIONS
 
 
 def test_an_operation_is_asked_for_once():

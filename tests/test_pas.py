@@ -12,11 +12,11 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import AttributeConfig, CurateConfig, NonceConfig, ParserConfig, ScorerConfig, to_dict
 from raycomp.core.alignment import pair_cosine
-from raycomp.loops.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute, parse
 from raycomp.loops.tables import to_fixed_lists
 from raycomp.models.clip import Clip, fingerprint_scorer, load_tokenizer
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.shards.scores import write_table
+from raycomp.shards.parquet import write_table
 from tests.cluster.corpus import scenes
 
 NUM_SCENES = 24

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 
 from bench.peers.weights import COMPARE
 from raycomp.config import PrepareConfig, ScorerConfig
-from raycomp.loops.align import Align
-from raycomp.loops.prepare import prepare
+from raycomp.loops.curate.align import Align
+from raycomp.loops.curate.prepare import prepare
 from raycomp.models.clip import describe_scorer
-from raycomp.schema import ALIGNMENT, KEY, OK, STATUS
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
+from raycomp.words import ALIGNMENT, KEY, OK, STATUS
 
 MODEL = "ViT-B-32"
 BLOCK_ROWS = 64

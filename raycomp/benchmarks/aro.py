@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raycomp.benchmarks.choice import Choice, read_json, take, take_pixels, take_texts
-from raycomp.schema import ATTRIBUTE, OBJECT, SWAP
+from raycomp.words import ATTRIBUTE, OBJECT, SWAP
 
 NAME = "aro"
 FILES = {

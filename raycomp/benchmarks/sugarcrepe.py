@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raycomp.benchmarks.choice import Choice, read_json, take, take_texts
-from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
 
 NAME = "sugarcrepe"
 EDITS = {

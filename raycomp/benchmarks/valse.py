@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raycomp.benchmarks.choice import UNCONFIRMED, Choice, read_json, take, take_texts
-from raycomp.schema import OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import OBJECT, RELATION, REPLACE, SWAP
 
 NAME = "valse"
 # Of foils in answers, numbers, existence and plurality the paper names no concept that was edited.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raycomp.benchmarks.choice import Choice, is_text, read_json, take_texts
-from raycomp.schema import CONCEPT_KINDS, REPLACE
+from raycomp.words import CONCEPT_KINDS, REPLACE
 
 NAME = "vl_checklist"
 

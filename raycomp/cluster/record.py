@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.cluster.choose import Choice
+from raycomp.cluster.curate.choose import Choice
 from raycomp.cluster.lease import LEASE
 from raycomp.cluster.progress import DEVICE, ON_SCORERS, name_bottleneck
 from raycomp.cluster.waves import Stats
 from raycomp.config import CurateConfig, NegativesConfig, to_dict
 from raycomp.core.metrics import auc
-from raycomp.loops.select import describe_shortage
-from raycomp.report.negatives import Tally
-from raycomp.schema import KEPT, NO_PHRASE, NO_SEEN_PHRASE, OK
+from raycomp.loops.curate.select import describe_shortage
+from raycomp.report.pages.negatives import Tally
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import RUN
 from raycomp.shards.runs import bound_dials, read_run
+from raycomp.words import KEPT, NO_PHRASE, NO_SEEN_PHRASE, OK
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 

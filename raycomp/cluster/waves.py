@@ -28,11 +28,17 @@ from ray.exceptions import UserCodeException
 
 from raycomp.cluster.progress import Progress
 from raycomp.loops.tables import FAULTS, SECONDS, SHUFFLED_ALIGNMENT
-from raycomp.schema import ALIGNMENT, IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns, write_table
 from raycomp.shards.paths import join_uri
 from raycomp.shards.retries import TASK_RETRIES
-from raycomp.shards.scores import read_columns, write_table
+from raycomp.words import (
+    ALIGNMENT,
+    IS_LAST,
+    POSITION,
+    SHARD_ORDINAL,
+    STATUS,
+)
 
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096

@@ -17,7 +17,7 @@ import numpy as np
 
 from raycomp.core.metrics import student_95
 from raycomp.core.probe import Interval, bootstrap_ratio
-from raycomp.schema import KINDS
+from raycomp.words import KINDS
 
 SAME, NONCE, CROSS, WRONG = "same_category", "nonce", "cross_category", "nonce_wrong_image"
 CONDITIONS = (SAME, NONCE, CROSS, WRONG)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from raycomp.schema import ADD, RELATION
+from raycomp.words import ADD, RELATION
 
 LOW_SIMILARITY = "low_similarity"
 """Why a negative is rejected that an ADD took out of the neighbourhood of what it was added to."""

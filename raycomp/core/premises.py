@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from raycomp.core import scm
-from raycomp.schema import ADD, OPERATIONS, REPLACE, SWAP
+from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
 
 
 class Premise(NamedTuple):

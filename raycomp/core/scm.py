@@ -37,7 +37,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
 
 NUM_ATTRIBUTES, NUM_OBJECTS, NUM_RELATIONS = 24, 24, 6
 NUM_CONCEPTS = NUM_ATTRIBUTES + NUM_OBJECTS + NUM_RELATIONS

@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 from raycomp.config import CurateConfig, find_rule, from_dict, name_ranking
 from raycomp.config.rules import DRAW
 from raycomp.core.selection import Threshold
-from raycomp.loops.measures import corpus_columns
-from raycomp.loops.select import Gates, judge
-from raycomp.schema import (
+from raycomp.loops.curate.measures import corpus_columns
+from raycomp.loops.curate.select import Gates, judge
+from raycomp.shards.parquet import read_columns, read_schema
+from raycomp.shards.runs import list_scores, read_finished
+from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
     CAPTION,
@@ -26,8 +28,6 @@ from raycomp.schema import (
     UID,
     UNSEEN,
 )
-from raycomp.shards.runs import list_scores, read_finished
-from raycomp.shards.scores import read_columns, read_schema
 
 
 def show(source: str) -> str:

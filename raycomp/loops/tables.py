@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.models.parser import MAX_CHARACTERS
-from raycomp.schema import PIXELS, SAMPLE_SCHEMA, SCORE, aligned_schema, scores_schema
+from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
+from raycomp.words import PIXELS, SCORE
 
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"

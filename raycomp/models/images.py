@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from raycomp.schema import CORRUPT_IMAGE, IMAGE_TOO_LARGE
+from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 # What Pillow's decoders raise on broken bytes.

@@ -3,8 +3,8 @@
 from functools import cache
 from importlib.resources import files
 
-from raycomp.core.lexicon import Forms, Lexicon, Row
-from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
+from raycomp.language.lexicon import Forms, Lexicon, Row
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relations.tsv"}
 

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from numpy.lib import format as npy
 from pyarrow import fs
 
-from raycomp.schema import IMAGE_EMBEDDING
 from raycomp.shards.paths import ShardPath, resolve
 from raycomp.shards.table import Watched
+from raycomp.words import IMAGE_EMBEDDING
 
 _CHECKS_AT_ONCE = 16
 # What is asked of the storage at once, to see a header and to read all rows.

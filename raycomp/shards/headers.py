@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from raycomp.schema import TRUNCATED_SHARD, UNREADABLE_SHARD
+from raycomp.words import TRUNCATED_SHARD, UNREADABLE_SHARD
 
 # A larger member is passed over and counts as broken: nothing may exhaust the memory of a worker.
 MAX_MEMBER_BYTES = 1 << 30

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from raycomp import schema
+from raycomp import schema, words
 from raycomp.shards.paths import ShardPath
 
 # A block ends once it holds this much, however few rows that is.
@@ -130,14 +130,14 @@ def first_text(value: Any) -> str | bytes | None:
 def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
     """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
     if not has_image:
-        return schema.NO_IMAGE
+        return words.NO_IMAGE
     if not has_caption:
-        return schema.NO_CAPTION
+        return words.NO_CAPTION
     if caption is None:
-        return schema.BAD_ENCODING
+        return words.BAD_ENCODING
     if not caption.strip():
-        return schema.EMPTY_CAPTION
-    return schema.BAD_JSON if bad_json else schema.OK
+        return words.EMPTY_CAPTION
+    return words.BAD_JSON if bad_json else words.OK
 
 
 def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
@@ -154,15 +154,15 @@ def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterat
             position, size, block = position + len(block), 0, []
         block.append(row)
         size += len(row.image or b"") + len(row.json or "") + len(row.caption or "")
-    yield _to_table(block or [shard_row(shard, schema.EMPTY_SHARD)], shard, position, True)
+    yield _to_table(block or [shard_row(shard, words.EMPTY_SHARD)], shard, position, True)
 
 
 def _to_table(rows: list[Row], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
     columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
-    columns[schema.SHARD] = [shard.name] * len(rows)
-    columns[schema.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
-    columns[schema.POSITION] = range(position, position + len(rows))
-    columns[schema.IS_LAST] = [False] * (len(rows) - 1) + [ends_shard]
+    columns[words.SHARD] = [shard.name] * len(rows)
+    columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
+    columns[words.POSITION] = range(position, position + len(rows))
+    columns[words.IS_LAST] = [False] * (len(rows) - 1) + [ends_shard]
     return pa.table(
         [pa.array(columns[field.name], field.type) for field in schema.SAMPLE_SCHEMA],
         schema=schema.SAMPLE_SCHEMA,

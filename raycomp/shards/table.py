@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs, types
 
-from raycomp import schema
+from raycomp import words
 from raycomp.shards import headers
 from raycomp.shards.paths import ShardPath, resolve
 from raycomp.shards.rows import (
@@ -131,11 +131,11 @@ def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSyste
 def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (position of the first row, batch), only of row groups with a wanted position (None = all)."""
     watched = Watched(file)
-    status = schema.UNREADABLE_SHARD
+    status = words.UNREADABLE_SHARD
     try:
         parquet = pq.ParquetFile(pa.PythonFile(watched, "r"), pre_buffer=False, buffer_size=1 << 20)
         _ = parquet.schema_arrow.names  # raises where a name is not UTF-8
-        status = schema.TRUNCATED_SHARD
+        status = words.TRUNCATED_SHARD
         end = 0
         for group in range(parquet.num_row_groups):
             start, end = end, end + parquet.metadata.row_group(group).num_rows
@@ -185,7 +185,7 @@ def _read_batch(
         status = judge(is_stored or image is not None, found is not None, caption, bad_json)
         yield Row(
             key,
-            schema.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
+            words.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
             sample_uid(shard.name, key, fields.get("uid")),
             decode_text(fields.get("url", fields.get("URL"))),
             caption,

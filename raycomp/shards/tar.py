@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp import schema
+from raycomp import words
 from raycomp.shards.files import new_file
 from raycomp.shards.headers import BrokenTar, Link, iter_members
 from raycomp.shards.paths import ShardPath
@@ -100,18 +100,18 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
     extension = find_image(members)
     image = members.get(extension)
     if Link in map(type, (image, members.get("txt"), members.get("json"))):
-        return Row(key, schema.LINKED_MEMBER, sample_uid(shard.name, key))
+        return Row(key, words.LINKED_MEMBER, sample_uid(shard.name, key))
     text, fields = parse_object(members.get("json"))
     own = fields or {}
     found = find_caption(members, own)
     caption = decode_text(found)
     if extension and image is None:
-        status = schema.IMAGE_TOO_LARGE
+        status = words.IMAGE_TOO_LARGE
     else:
         has_caption = "txt" in members or found is not None
         status = judge(image is not None, has_caption, caption, "json" in members and fields is None)
-    if status == schema.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
-        status = schema.AMBIGUOUS_KEY
+    if status == words.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
+        status = words.AMBIGUOUS_KEY
     uid = sample_uid(shard.name, key, own.get("uid"))
     return Row(key, status, uid, decode_text(own.get("url")), caption, image, text)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from raycomp.schema import ATTRIBUTE, OBJECT, RELATION, REPLACE
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION, REPLACE
 from raycomp.worlds.captions import claim_of, describe
 from raycomp.worlds.negatives import hard_negatives
 from raycomp.worlds.scenes import Scene, draw_scene, is_true

@@ -5,7 +5,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
 from raycomp.worlds.captions import TEMPLATES, claim_of, say
 from raycomp.worlds.scenes import (
     COLOURS,

@@ -6,7 +6,13 @@ import pytest
 
 from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, read_json
 from raycomp.benchmarks.read import read_benchmark
-from raycomp.schema import ADD, ATTRIBUTE, OBJECT, REPLACE, SWAP
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    REPLACE,
+    SWAP,
+)
 
 # Counted from the published files by other means.
 SUGARCREPE = dict(add_att=692, add_obj=2062, replace_att=788, replace_obj=1652, replace_rel=1406)

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from raycomp.core.prompts import make_messages, request_key
-from raycomp.loops.replies import to_prompt_table
-from raycomp.schema import OPERATIONS
+from raycomp.language.prompts import make_messages, request_key
+from raycomp.loops.negatives.replies import to_prompt_table
+from raycomp.words import OPERATIONS
 
 GOOD_REPLY = json.dumps(
     {"negative": "A dog under a red car.", "kind": "relation", "concepts": ["on", "under"]}

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from raycomp.cluster.ask import KEY_VARIABLE, Asked, ask, sampling
-from raycomp.cluster.chat import ChatServer, Secret
+from raycomp.cluster.negatives.ask import KEY_VARIABLE, Asked, ask, sampling
+from raycomp.cluster.negatives.chat import ChatServer, Secret
 from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, LlmConfig
-from raycomp.core.prompts import INVALID_JSON, NO_REPLY, REPLY_SCHEMA, Reply, read_reply
-from raycomp.loops.replies import KEY, MESSAGES, read_replies, write_replies
+from raycomp.language.prompts import INVALID_JSON, NO_REPLY, REPLY_SCHEMA, Reply, read_reply
+from raycomp.loops.negatives.replies import KEY, MESSAGES, read_replies, write_replies
 from tests.cluster.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model
 
 SECRET = "sk-never-to-be-seen-4711"

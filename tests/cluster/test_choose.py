@@ -6,16 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.cluster.choose import commit_once, kept_ranges
-from raycomp.cluster.curate import _choose_config, _fewer
-from raycomp.cluster.dedupe import mark_duplicates
-from raycomp.cluster.publish import summarise_scores
+from raycomp.cluster.curate.choose import commit_once, kept_ranges
+from raycomp.cluster.curate.command import _choose_config, _fewer
+from raycomp.cluster.curate.dedupe import mark_duplicates
+from raycomp.cluster.curate.publish import summarise_scores
 from raycomp.cluster.record import command_line
 from raycomp.config import CurateConfig, LeaseLost, SelectConfig, find_rule, override_all, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.loops.select import Gates, choose_tables
-from raycomp.report.summary import choose_shown
-from raycomp.schema import (
+from raycomp.loops.curate.select import Gates, choose_tables
+from raycomp.report.pages.curate.summary import choose_shown
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns, write_table
+from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     DUPLICATE_UID,
@@ -27,8 +29,6 @@ from raycomp.schema import (
     UID,
     UID_CONFLICT,
 )
-from raycomp.shards.folder import Folder
-from raycomp.shards.scores import read_columns, write_table
 from tests.report.corpus import make_table
 
 

@@ -26,11 +26,11 @@ from raycomp.config import (
     TooMuchBadData,
     WavesConfig,
 )
+from raycomp.loops.curate.select import choose_tables
 from raycomp.loops.inspect import explain, show
-from raycomp.loops.select import choose_tables
-from raycomp.schema import ALIGNED_STATUSES
-from raycomp.schema import DROPPED_CONTROL as CONTROL
 from raycomp.shards.tar import write_tar
+from raycomp.words import ALIGNED_STATUSES
+from raycomp.words import DROPPED_CONTROL as CONTROL
 from tests.cluster.corpus import scenes, write_bad_shards, write_world_shards
 
 pytestmark = pytest.mark.ray
@@ -333,7 +333,7 @@ def test_what_changes_while_a_run_goes_on_is_never_published(curated, tmp_path, 
             (tmp_path / "model.json").write_text(Path(config.scorer.model).read_text() + " ")
         return {}
 
-    monkeypatch.setattr("raycomp.cluster.curate.score", replace_files)
+    monkeypatch.setattr("raycomp.cluster.curate.command.score", replace_files)
     settings = {"input": str(tmp_path / "in"), "scorer.model": str(tmp_path / "model.json")}
     with pytest.raises(ValueError, match=f"^{changed}: changed while the run went on"):
         raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "out"))

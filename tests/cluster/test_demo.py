@@ -5,9 +5,9 @@ from functools import partial
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.cluster import demo
-from raycomp.loops.little_world import make_world
-from raycomp.loops.train import TrainConfig
+from raycomp.cluster.demo import command as demo
+from raycomp.loops.train.clip import TrainConfig
+from raycomp.loops.train.little_world import make_world
 
 pytestmark = pytest.mark.ray
 

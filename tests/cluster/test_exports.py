@@ -9,15 +9,23 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from raycomp.cluster import exports
-from raycomp.cluster.exports import write_negclip
+from raycomp.cluster.negatives import exports
+from raycomp.cluster.negatives.exports import write_negclip
 from raycomp.config import UserError
-from raycomp.loops.captions import Source
+from raycomp.loops.negatives.captions import Source
 from raycomp.loops.tables import to_fixed_lists
-from raycomp.schema import CAPTION, IMAGE_EMBEDDING, NEGATIVES, NEGATIVES_SCHEMA, OK, STATUS, UID
+from raycomp.schema import NEGATIVES_SCHEMA
 from raycomp.shards.datacomp import write_shard
 from raycomp.shards.folder import Folder
-from raycomp.shards.scores import write_table
+from raycomp.shards.parquet import write_table
+from raycomp.words import (
+    CAPTION,
+    IMAGE_EMBEDDING,
+    NEGATIVES,
+    OK,
+    STATUS,
+    UID,
+)
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\t", "\0", "\x1b[2J"]
 QUOTES = ['"', '""', "'", "\\", '\\"', ",", '"\t"']

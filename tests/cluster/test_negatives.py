@@ -16,8 +16,8 @@ import pytest
 
 import raycomp
 from raycomp.cli import main
-from raycomp.cluster import negatives as cluster_negatives
 from raycomp.cluster.lease import Lease
+from raycomp.cluster.negatives import command as cluster_negatives
 from raycomp.config import (
     ClusterConfig,
     CurateConfig,

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.cluster.planted import Planted, read_planted, tell_budget, tell_separation, tell_traits
+from raycomp.cluster.demo.planted import Planted, read_planted, tell_budget, tell_separation, tell_traits
 from raycomp.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
 from raycomp.core.metrics import auc
-from raycomp.loops.select import choose_tables
-from raycomp.schema import KEPT, PHRASE_TYPE
+from raycomp.loops.curate.select import choose_tables
+from raycomp.schema import PHRASE_TYPE
+from raycomp.words import KEPT
 
 CONFIG = CurateConfig(align=AlignConfig(keep=0.7), attribute=AttributeConfig(keep=0.5, pool=1.0))
 FAULTS = ["none"] * 360 + ["loud"] * 80 + ["quiet"] * 40 + ["hidden"] * 40 + ["broken"] * 10

@@ -10,7 +10,7 @@ import pytest
 
 import raycomp
 from raycomp.config import CurateConfig, PrepareConfig, ScorerConfig
-from raycomp.loops.plan import plan
+from raycomp.loops.curate.plan import plan
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.models.images import prepare_image
 from tests.cluster.corpus import scenes

@@ -11,8 +11,14 @@ import pytest
 
 from raycomp.cluster import waves
 from raycomp.cluster.waves import Phase, stage_part
-from raycomp.schema import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 from raycomp.shards.folder import Folder
+from raycomp.words import (
+    IS_LAST,
+    OK,
+    POSITION,
+    SHARD_ORDINAL,
+    STATUS,
+)
 
 SCHEMA = pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())])
 WORKERS = {"read": 3, "write": 2}

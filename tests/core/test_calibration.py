@@ -21,7 +21,7 @@ from raycomp.core.calibration import (
     find_sign,
     spread_over,
 )
-from raycomp.schema import OBJECT, RELATION
+from raycomp.words import OBJECT, RELATION
 
 
 def make(num: int, steps: tuple[float, float, float, float], noise: float, seed: int = 0):

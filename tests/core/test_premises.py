@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.core import scm
 from raycomp.core.premises import check_premises, list_edits
-from raycomp.schema import ADD, OPERATIONS, REPLACE, SWAP
+from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
 
 ATTRIBUTES, OBJECTS = scm.NUM_ATTRIBUTES, scm.NUM_ATTRIBUTES + scm.NUM_OBJECTS
 CLASSES = (range(ATTRIBUTES), range(ATTRIBUTES, OBJECTS), range(OBJECTS, scm.NUM_CONCEPTS))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from raycomp.core import scm
-from raycomp.schema import ADD, REPLACE, SWAP
+from raycomp.words import ADD, REPLACE, SWAP
 
 
 @pytest.fixture(scope="module")

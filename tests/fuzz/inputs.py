@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from raycomp.schema import CONCEPT_KINDS
+from raycomp.words import CONCEPT_KINDS
 
 SPECIAL_NUMBERS = st.sampled_from([float("nan"), float("inf"), 1e308, -0.0, 2**31, 2**63, 10**400])
 JSON_VALUES = st.recursive(

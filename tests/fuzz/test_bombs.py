@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.schema import BAD_JSON, IMAGE_TOO_LARGE, STATUSES
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.rows import parse_object
 from raycomp.shards.tar import read_tar
+from raycomp.words import BAD_JSON, IMAGE_TOO_LARGE, STATUSES
 from tests.fuzz.child import run
 from tests.fuzz.inputs import refused
 
@@ -118,7 +118,7 @@ def negatives_of_a_long_caption():
     import pyarrow as pa
 
     from raycomp.config import NegativesConfig, WritingConfig
-    from raycomp.loops.engines import write_by_rules
+    from raycomp.loops.negatives.engines import write_by_rules
 
     for caption in ("dog, cat, " * 200, "two women in blue dresses hold an umbrella under a tree " * 40):
         table = pa.table(
@@ -164,7 +164,7 @@ class _Bomb(BaseHTTPRequestHandler):
 
 
 def reply_that_unpacks_to_a_gigabyte():
-    from raycomp.cluster.chat import ChatServer
+    from raycomp.cluster.negatives.chat import ChatServer
 
     packer = zlib.compressobj(9, wbits=31)
     piece = b" " * (1 << 20)

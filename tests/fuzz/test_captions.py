@@ -8,13 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.core.nonce import REASONS, make_counterfactual
-from raycomp.loops.engines import find_prompts, write_by_replies, write_by_rules
-from raycomp.loops.negatives import choose_negatives
+from raycomp.language.nonce import REASONS, make_counterfactual
+from raycomp.loops.negatives.engines import find_prompts, write_by_replies, write_by_rules
+from raycomp.loops.negatives.write import choose_negatives
 from raycomp.loops.tables import FAULTS, OTHERS, readable
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser
-from raycomp.schema import CAPTION, KINDS, NEGATIVE_STATUSES, NEGATIVES, OK, STATUS, UID
+from raycomp.words import (
+    CAPTION,
+    KINDS,
+    NEGATIVE_STATUSES,
+    NEGATIVES,
+    OK,
+    STATUS,
+    UID,
+)
 from tests.fuzz.child import run
 from tests.fuzz.inputs import CAPTIONS, LONG, REPLIES, TEXTS
 

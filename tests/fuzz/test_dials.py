@@ -58,7 +58,7 @@ def dials(kind, values):
 def command_lines(parts):
     sets = [f"--set={path}{equals}{value}" for path, equals, value in parts]
     said = io.StringIO()
-    stub = patch("raycomp.cluster.curate.curate", lambda config, out, say: hash(config))
+    stub = patch("raycomp.cluster.curate.command.curate", lambda config, out, say: hash(config))
     with stub, contextlib.redirect_stderr(said):
         code = main(["curate", *sets, "--out", "nowhere"])
     lines = said.getvalue().splitlines()
@@ -68,7 +68,7 @@ def command_lines(parts):
 
 def load() -> None:
     """Import what the command line imports late."""
-    import raycomp.cluster.curate  # noqa: F401
+    import raycomp.cluster.curate.command  # noqa: F401
 
 
 def test_dials():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from raycomp.models.images import ImageFault, ImageSpec, decode_image, prepare_image
-from raycomp.schema import CORRUPT_IMAGE, IMAGE_TOO_LARGE
+from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, damage
 

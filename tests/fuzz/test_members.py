@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp import schema
+from raycomp import words
 from raycomp.config import ScorerConfig
-from raycomp.loops.prepare import prepare
+from raycomp.loops.curate.prepare import prepare
 from raycomp.models.clip import ScorerSpec
 from raycomp.models.images import ImageSpec
 from raycomp.shards.datacomp import enrich
@@ -58,7 +58,7 @@ def json_members(texts):
     assert len(table) == len(texts)
     members = dict(extract_tar(io.BytesIO(data), range(len(texts))))
     for row in table.to_pylist():
-        if row["status"] == schema.OK:
+        if row["status"] == words.OK:
             added = {"alignment": 0.5, "mean_pas": None}
             found = enrich(members[row["position"]], row["uid"], row["caption"], added)
             fields = check_strict(found["json"])
@@ -72,10 +72,10 @@ def prepared_members(texts, is_fast):
     found, again = (prepare(table, SCORER, SPEC, 1000, EXTRA, is_fast) for _ in range(2))
     timed = [name for name in found.column_names if name.startswith("seconds_")]
     assert found.drop_columns(timed).equals(again.drop_columns(timed))
-    assert found[schema.POSITION].to_pylist() == list(range(len(texts)))
-    assert schema.STATUSES.keys() >= set(found[schema.STATUS].to_pylist())
+    assert found[words.POSITION].to_pylist() == list(range(len(texts)))
+    assert words.STATUSES.keys() >= set(found[words.STATUS].to_pylist())
     assert {pa.string()} == {found.schema.field(name).type for name in EXTRA}
-    for width in found[schema.ORIGINAL_WIDTH].drop_null().to_pylist():
+    for width in found[words.ORIGINAL_WIDTH].drop_null().to_pylist():
         assert 0 < width < 2**31
 
 

@@ -16,13 +16,13 @@ from raycomp.cluster.lease import LEASE, find_place, hold_lease, read_lease
 from raycomp.cluster.record import find_run, refuse_other
 from raycomp.config import CurateConfig, LeaseLost, to_dict
 from raycomp.core.selection import Threshold
+from raycomp.loops.curate.select import Gates
 from raycomp.loops.inspect import explain, show
-from raycomp.loops.select import Gates
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
 from raycomp.shards.paths import RUN
 from raycomp.shards.runs import read_finished
-from raycomp.shards.scores import write_table
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from raycomp import schema
+from raycomp import schema, words
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.table import extract_table, read_table
 from tests.fuzz.child import run
@@ -136,11 +136,11 @@ def read(data: bytes, block_rows: int) -> list[dict]:
     rows = pa.concat_tables(tables).to_pylist()
     assert [row["position"] for row in rows] == list(range(len(rows)))
     assert [row["is_last"] for row in rows] == [False] * (len(rows) - 1) + [True]
-    assert {row["status"] for row in rows} <= schema.STATUSES.keys()
+    assert {row["status"] for row in rows} <= words.STATUSES.keys()
     for row in rows:
         if row["json"] is not None:
             assert isinstance(check_strict(row["json"].encode()), dict)
-        if row["status"] == schema.OK:
+        if row["status"] == words.OK:
             assert row["image"] is not None and row["caption"].strip() and row["json"] is not None
     return rows
 
@@ -149,7 +149,7 @@ def check(data: bytes) -> list[dict]:
     """Check that a file reads the same again, in other blocks too, and that its rows are found again."""
     rows = read(data, 2)
     assert rows == read(data, 2) == read(data, 100)
-    samples = [row for row in rows if row["status"] not in schema.SHARD_STATUSES]
+    samples = [row for row in rows if row["status"] not in words.SHARD_STATUSES]
     found = dict(extract_table(pa.BufferReader(data), make_shard(), range(len(rows)), FILES))
     assert list(found) == [row["position"] for row in samples]
     for row, members in zip(samples, found.values(), strict=True):
@@ -165,9 +165,9 @@ def whole_tables(file):
     data, length = file
     rows = check(data)
     if length:
-        assert len(rows) == length and rows[-1]["status"] not in schema.SHARD_STATUSES
+        assert len(rows) == length and rows[-1]["status"] not in words.SHARD_STATUSES
     else:
-        assert [row["status"] for row in rows] == [schema.EMPTY_SHARD]
+        assert [row["status"] for row in rows] == [words.EMPTY_SHARD]
 
 
 @given(files(), EDITS)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raycomp import schema
+from raycomp import schema, words
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.tar import IMAGE_EXTENSIONS, extract_tar, read_tar
 from tests.fuzz.child import run
@@ -71,11 +71,11 @@ def read(data: bytes, block_rows: int) -> list[dict]:
     rows = pa.concat_tables(tables).to_pylist()
     assert [row["position"] for row in rows] == list(range(len(rows)))
     assert [row["is_last"] for row in rows] == [False] * (len(rows) - 1) + [True]
-    assert {row["status"] for row in rows} <= schema.STATUSES.keys()
-    assert all(row["status"] not in schema.SHARD_STATUSES for row in rows[:-1])
+    assert {row["status"] for row in rows} <= words.STATUSES.keys()
+    assert all(row["status"] not in words.SHARD_STATUSES for row in rows[:-1])
     for row in rows:
         assert re.fullmatch("[0-9a-f]{32}", row["uid"])
-        if row["status"] == schema.OK:
+        if row["status"] == words.OK:
             assert row["image"] is not None and row["caption"].strip()
     return rows
 
@@ -84,7 +84,7 @@ def check(data: bytes) -> list[dict]:
     """Check that a tar reads the same again, in other blocks too, and that its members are found again."""
     rows = read(data, 3)
     assert rows == read(data, 3) == read(data, 50)
-    samples = {row["position"]: row for row in rows if row["status"] not in schema.SHARD_STATUSES}
+    samples = {row["position"]: row for row in rows if row["status"] not in words.SHARD_STATUSES}
     found = dict(extract_tar(io.BytesIO(data), range(len(rows) + 1)))
     assert found.keys() == samples.keys()
     for position, members in found.items():
@@ -108,8 +108,8 @@ def whole_tars(members, layout, is_v7):
         is_v7 = False
     data = write(members, layout, is_v7)
     rows = check(data)
-    assert [row["status"] for row in rows if row["status"] in schema.SHARD_STATUSES] == (
-        [] if members else [schema.EMPTY_SHARD]
+    assert [row["status"] for row in rows if row["status"] in words.SHARD_STATUSES] == (
+        [] if members else [words.EMPTY_SHARD]
     )
     found = dict(extract_tar(io.BytesIO(data), range(len(rows))))
     written = sorted((name.rpartition("/")[2].partition(".")[2].lower(), text) for name, text, *_ in members)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.cluster.chat import ChatServer, ChatSession, Secret, _read_seconds
-from raycomp.core.prompts import MAX_REPLY, REPLY_REASONS, REPLY_SCHEMA, Reply, make_messages, read_reply
+from raycomp.cluster.negatives.chat import ChatServer, ChatSession, Secret, _read_seconds
+from raycomp.language.prompts import MAX_REPLY, REPLY_REASONS, REPLY_SCHEMA, Reply, make_messages, read_reply
 from raycomp.models.parser import MAX_CHARACTERS, tidy
-from raycomp.schema import CONCEPT_KINDS, OPERATIONS
+from raycomp.words import CONCEPT_KINDS, OPERATIONS
 from tests.fuzz.child import run
 from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, LONG, ODD_JSON, REPLIES, TEXTS, damage
 

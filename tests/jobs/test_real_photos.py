@@ -17,7 +17,7 @@ from PIL import Image
 
 import raycomp
 from jobs.real_photos import config, write_shards
-from raycomp.loops.plan import plan
+from raycomp.loops.curate.plan import plan
 from raycomp.models.clip import Clip
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract

@@ -9,14 +9,21 @@ import pytest
 from raycomp.cluster.record import check_scorer
 from raycomp.cluster.waves import Stats, stage_part
 from raycomp.config import ScorerConfig
-from raycomp.loops.align import Align, find_strangers
-from raycomp.loops.prepare import prepare
+from raycomp.loops.curate.align import Align, find_strangers
+from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.tables import SHUFFLED_ALIGNMENT, to_fixed_lists, to_matrix
 from raycomp.models.clip import Clip, describe_scorer, load_tokenizer
-from raycomp.schema import ALIGNMENT, CAPTION, IMAGE, IMAGE_EMBEDDING, STATUS, UID
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE,
+    IMAGE_EMBEDDING,
+    STATUS,
+    UID,
+)
 from raycomp.worlds.samples import world_shards
 
 

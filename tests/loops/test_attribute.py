@@ -8,10 +8,10 @@ import pytest
 
 from raycomp.config import AttributeConfig, CurateConfig, NonceConfig, ParserConfig, ScorerConfig
 from raycomp.config.rules import PAS
-from raycomp.loops.attribute import Attribute, parse
-from raycomp.loops.measures import read_corpus
+from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.measures import read_corpus
 from raycomp.loops.tables import to_fixed_lists
-from raycomp.schema import (
+from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     HEAD,

@@ -4,8 +4,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.loops.captions import Source, count_captions, list_parquet, load_captions
-from raycomp.schema import BAD_ENCODING, CORRUPT_IMAGE, DUPLICATE_UID, NO_PHRASE, OK
+from raycomp.loops.negatives.captions import Source, count_captions, list_parquet, load_captions
+from raycomp.words import (
+    BAD_ENCODING,
+    CORRUPT_IMAGE,
+    DUPLICATE_UID,
+    NO_PHRASE,
+    OK,
+)
 
 SCORES = [
     # uid, caption, image, status

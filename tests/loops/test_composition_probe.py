@@ -6,10 +6,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from raycomp.loops import probe as probe_loop
-from raycomp.loops.probe import ProbeResult, probe_composition
-from raycomp.loops.probe_pairs import ANY, OTHER, PARAPHRASE, SHARES
-from raycomp.loops.probe_table import format_probe
+from raycomp.loops.probes import probe as probe_loop
+from raycomp.loops.probes.probe import ProbeResult, probe_composition
+from raycomp.loops.probes.probe_pairs import ANY, OTHER, PARAPHRASE, SHARES
+from raycomp.loops.probes.probe_table import format_probe
 
 WORDS = "ant bee cat dog eel fox".split()
 PLACES = 6

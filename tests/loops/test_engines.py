@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.core.prompts import Reply
-from raycomp.loops.engines import Prompt, find_prompts, write_by_replies, write_by_rules
-from raycomp.loops.negatives import choose_negatives
+from raycomp.language.prompts import Reply
+from raycomp.loops.negatives.engines import Prompt, find_prompts, write_by_replies, write_by_rules
+from raycomp.loops.negatives.write import choose_negatives
 from raycomp.loops.tables import FAULTS, OTHERS
-from raycomp.schema import (
+from raycomp.words import (
     CAPTION,
     COMPARISON,
     EMPTY_CAPTION,

@@ -8,9 +8,12 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import AttributeConfig, CurateConfig, to_dict
 from raycomp.core.selection import Threshold
+from raycomp.loops.curate.select import Gates
 from raycomp.loops.inspect import explain
-from raycomp.loops.select import Gates
-from raycomp.schema import (
+from raycomp.schema import aligned_schema, scores_schema
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns, write_table
+from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     IMAGE_EMBEDDING,
@@ -23,11 +26,7 @@ from raycomp.schema import (
     STATUS,
     UID,
     UNSEEN,
-    aligned_schema,
-    scores_schema,
 )
-from raycomp.shards.folder import Folder
-from raycomp.shards.scores import read_columns, write_table
 
 UIDS = [f"{i:032x}" for i in range(2)]
 LOW = Threshold(2, 0x8000_0000)  # 0.0

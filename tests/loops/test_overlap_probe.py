@@ -4,7 +4,7 @@ import pytest
 
 from raycomp.benchmarks.choice import EQUAL, Choice
 from raycomp.benchmarks.read import read_benchmark
-from raycomp.loops.overlap import (
+from raycomp.loops.probes.overlap import (
     NONE,
     TWO_CALLS,
     count_calls,
@@ -12,10 +12,10 @@ from raycomp.loops.overlap import (
     measure_overlap,
     sum_rows,
 )
-from raycomp.loops.overlap_plot import WIDTH, draw_overlap
+from raycomp.loops.probes.overlap_plot import WIDTH, draw_overlap
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.schema import ATTRIBUTE, OBJECT, REPLACE, SWAP
+from raycomp.words import ATTRIBUTE, OBJECT, REPLACE, SWAP
 
 
 def choice(place, positive, negative, op="", kind="", defects=()):

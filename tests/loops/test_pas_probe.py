@@ -11,10 +11,10 @@ import torch
 
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
-from raycomp.core.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_words
-from raycomp.core.nonce import find_article, is_plural, make_counterfactual
-from raycomp.loops.attribute import parse
-from raycomp.loops.calibration import (
+from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_words
+from raycomp.language.nonce import find_article, is_plural, make_counterfactual
+from raycomp.loops.curate.attribute import parse
+from raycomp.loops.probes.calibration import (
     COUNTS,
     NO_NONCE,
     NO_PICTURE,
@@ -23,12 +23,12 @@ from raycomp.loops.calibration import (
     Samples,
     probe_samples,
 )
-from raycomp.loops.calibration_table import format_pas
-from raycomp.loops.pas import make_redraw
+from raycomp.loops.probes.calibration_table import format_pas
+from raycomp.loops.probes.pas import make_redraw
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import load_parser
-from raycomp.schema import HEAD, UNSEEN
+from raycomp.words import HEAD, UNSEEN
 
 LEXICON = load_lexicon()
 MAKER = NonceMaker(open_clip.get_tokenizer("ViT-B-32"))
@@ -169,7 +169,7 @@ def test_all_conditions_replace_the_same_target():
 def test_the_seed_decides_and_blocks_do_not(monkeypatch):
     samples = make_samples()
     first = asdict(probe(samples))
-    monkeypatch.setattr("raycomp.loops.calibration._SAMPLES_PER_PASS", 7)
+    monkeypatch.setattr("raycomp.loops.probes.calibration._SAMPLES_PER_PASS", 7)
     assert json.dumps(asdict(probe(samples))) == json.dumps(first)
     assert probe(samples, seed=1).targets != first["targets"]
 

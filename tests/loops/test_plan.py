@@ -9,8 +9,8 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.config import CurateConfig
-from raycomp.loops import plan as plans
-from raycomp.loops.plan import plan, take_sample
+from raycomp.loops.curate import plan as plans
+from raycomp.loops.curate.plan import plan, take_sample
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import fingerprint_shards
 from raycomp.shards.reader import read_shard

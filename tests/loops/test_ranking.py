@@ -10,15 +10,31 @@ import torch
 
 from raycomp.config import LlmConfig, NegativesConfig, ScorerConfig, WritingConfig
 from raycomp.core.hardness import Candidate, list_additions
-from raycomp.core.prompts import Reply
-from raycomp.loops.engines import Reader, find_prompts, propose_by_rules, write_by_replies, write_by_rules
-from raycomp.loops.negatives import choose_negatives
-from raycomp.loops.ranking import ADD_SIMILARITY, ADDITIONS, Rank, rank
+from raycomp.language.prompts import Reply
+from raycomp.loops.negatives.engines import (
+    Reader,
+    find_prompts,
+    propose_by_rules,
+    write_by_replies,
+    write_by_rules,
+)
+from raycomp.loops.negatives.ranking import ADD_SIMILARITY, ADDITIONS, Rank, rank
+from raycomp.loops.negatives.write import choose_negatives
 from raycomp.loops.tables import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.schema import ADD, CAPTION, IMAGE_EMBEDDING, NEGATIVES, NO_NEGATIVE, REPLACE, STATUS, SWAP, UID
+from raycomp.words import (
+    ADD,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    NEGATIVES,
+    NO_NEGATIVE,
+    REPLACE,
+    STATUS,
+    SWAP,
+    UID,
+)
 
 CAPTIONS = [
     "A red car is parked next to a blue truck.",

@@ -20,7 +20,7 @@ from PIL import Image
 from webdataset import autodecode
 from webdataset.tariterators import tar_file_expander, url_opener
 
-from raycomp.loops.rewrite import DECODED, is_scored, read_caption, rewrite
+from raycomp.loops.curate.rewrite import DECODED, is_scored, read_caption, rewrite
 from raycomp.models.images import decode_image
 from raycomp.shards.datacomp import enrich, write_index, write_shard
 from raycomp.shards.inputs import expand_input

@@ -20,9 +20,10 @@ from raycomp.config import (
 )
 from raycomp.config.rules import PAS
 from raycomp.core.selection import format_uids, parse_uids, random_scores
-from raycomp.loops.measures import corpus_columns, read_corpus
-from raycomp.loops.select import EXPLAINING, Gates, choose_tables, describe_shortage
-from raycomp.schema import (
+from raycomp.loops.curate.measures import corpus_columns, read_corpus
+from raycomp.loops.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage
+from raycomp.schema import PHRASE_TYPE
+from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     DROPPED_ALIGNMENT,
@@ -35,7 +36,6 @@ from raycomp.schema import (
     MEAN_PAS,
     NO_PHRASE,
     OK,
-    PHRASE_TYPE,
     PHRASES,
     STATUS,
     UID,

@@ -12,17 +12,25 @@ import torch
 import torch.nn.functional as F
 
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, PrepareConfig, ScorerConfig
-from raycomp.loops.align import Align
-from raycomp.loops.attribute import Attribute, parse
-from raycomp.loops.prepare import prepare
+from raycomp.loops.curate.align import Align
+from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.tables import to_matrix
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.models.images import prepare_image
-from raycomp.schema import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, MEAN_PAS, ORIGINAL_WIDTH, PIXELS, STATUS
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    MEAN_PAS,
+    ORIGINAL_WIDTH,
+    PIXELS,
+    STATUS,
+)
 from raycomp.worlds.samples import world_shards
 
 NUM = 40

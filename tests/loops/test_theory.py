@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from raycomp.core import scm
-from raycomp.loops import theory
-from raycomp.loops.theory import BLIND, BUILT, MEASURES, ORDERED, TRAINED
+from raycomp.loops.probes import theory
+from raycomp.loops.probes.theory import BLIND, BUILT, MEASURES, ORDERED, TRAINED
 
 
 @pytest.fixture(scope="module")

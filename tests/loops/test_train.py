@@ -15,7 +15,15 @@ from PIL import Image
 from torch import Tensor, nn
 
 from raycomp.core.losses import clip_loss
-from raycomp.loops.little_world import (
+from raycomp.loops.train.clip import (
+    MAX_LOGIT_SCALE,
+    TrainConfig,
+    draw_batches,
+    learning_rate_at,
+    make_optimizer,
+    train_clip,
+)
+from raycomp.loops.train.little_world import (
     World,
     _load_pairs,
     _normalise,
@@ -23,14 +31,6 @@ from raycomp.loops.little_world import (
     make_world,
     recall_at_1,
     train_scorer,
-)
-from raycomp.loops.train import (
-    MAX_LOGIT_SCALE,
-    TrainConfig,
-    draw_batches,
-    learning_rate_at,
-    make_optimizer,
-    train_clip,
 )
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.shards.inputs import expand_input

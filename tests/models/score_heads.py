@@ -2,14 +2,14 @@
 
 The captions are the first ones of 100 photos of each set, drawn by ``random.Random(20260521)``. They were
 labelled by reading them, before any parser had seen them: [start, end, kind] of every noun that heads a noun
-phrase, by the rules of ``raycomp.core.phrases``. Garbled captions are labelled as they stand.
+phrase, by the rules of ``raycomp.language.phrases``. Garbled captions are labelled as they stand.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from raycomp.core.phrases import Phrase
+from raycomp.language.phrases import Phrase
 
 LABELS = Path(__file__).parents[1] / "data" / "heads.jsonl"
 

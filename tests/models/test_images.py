@@ -15,7 +15,7 @@ from PIL import Image
 
 from raycomp.models import images
 from raycomp.models.images import ImageFault, ImageSpec, decode_image, prepare_image
-from raycomp.schema import CORRUPT_IMAGE, IMAGE_TOO_LARGE
+from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 SPEC = ImageSpec(224, 224, MEAN, STD)

@@ -6,7 +6,7 @@ from pathlib import Path
 import open_clip
 import pytest
 
-from raycomp.core.nonce import (
+from raycomp.language.nonce import (
     CONSONANT,
     NO_NONCE_OF_LENGTH,
     NOT_A_WORD,

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from raycomp.core.lexicon import ABSTRACT, FIXED, OPPOSITE, RARE, VERB
+from raycomp.language.lexicon import ABSTRACT, FIXED, OPPOSITE, RARE, VERB
 from raycomp.models.lexicon import load_lexicon
-from raycomp.schema import ATTRIBUTE, OBJECT, RELATION
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 
 def test_it_knows_many_objects_of_many_categories():

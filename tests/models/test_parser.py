@@ -12,7 +12,7 @@ import pytest
 from score_heads import score_heads
 
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, Parser, load_parser, tidy
-from raycomp.schema import KINDS
+from raycomp.words import KINDS
 
 HOSTILE = [
     "",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from raycomp.schema import (
+from raycomp.schema import aligned_schema, scores_schema
+from raycomp.words import (
     BAD_ENCODING,
     CORRUPT_IMAGE,
     DROPPED_ALIGNMENT,
@@ -22,8 +23,6 @@ from raycomp.schema import (
     OK,
     TRUNCATED_SHARD,
     UNSEEN,
-    aligned_schema,
-    scores_schema,
 )
 
 VERBS = set("holding wearing riding carrying throwing catching playing running jumping walking".split())

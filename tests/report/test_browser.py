@@ -14,10 +14,10 @@ from html_tree import read_html
 from PIL import Image
 from test_page import HOSTILE, hostile_page, photo, run_json, summarise_captions
 
-from raycomp.report.funnel import close_funnel
 from raycomp.report.markup import escape
-from raycomp.report.page import POLICY, render
-from raycomp.report.summary import choose_shown
+from raycomp.report.pages.curate.funnel import close_funnel
+from raycomp.report.pages.curate.page import POLICY, render
+from raycomp.report.pages.curate.summary import choose_shown
 
 FLAGS = (
     "--headless",

@@ -3,7 +3,7 @@
 import pyarrow as pa
 from html_tree import read_html
 
-from raycomp.report.negatives import SHOWN, Tally, render_negatives, tally_negatives
+from raycomp.report.pages.negatives import SHOWN, Tally, render_negatives, tally_negatives
 from raycomp.schema import NEGATIVES_SCHEMA
 
 

@@ -15,13 +15,13 @@ from html_tree import Element, read_html
 from PIL import Image
 
 from raycomp.config import AttributeConfig, CurateConfig, ScorerConfig, SelectConfig, to_dict
-from raycomp.report.cards import make_thumbnail, shade_caption
-from raycomp.report.funnel import FunnelRow, close_funnel
 from raycomp.report.markup import Html, Interval, Table, tag
-from raycomp.report.page import find_warnings, render
-from raycomp.report.samples import Sample
-from raycomp.report.summary import Summary, choose_shown, summarise
-from raycomp.schema import KEPT, UNSEEN
+from raycomp.report.pages.curate.cards import make_thumbnail, shade_caption
+from raycomp.report.pages.curate.funnel import FunnelRow, close_funnel
+from raycomp.report.pages.curate.page import find_warnings, render
+from raycomp.report.pages.curate.samples import Sample
+from raycomp.report.pages.curate.summary import Summary, choose_shown, summarise
+from raycomp.words import KEPT, UNSEEN
 
 HOSTILE = [
     "</title></style></script><script>document.title='owned'</script>",

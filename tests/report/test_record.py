@@ -3,7 +3,7 @@
 from html_tree import Element, read_html
 
 from raycomp.report.markup import join
-from raycomp.report.record import draw_run
+from raycomp.report.run import draw_run
 
 PHASES = [
     {

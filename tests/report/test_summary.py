@@ -9,8 +9,8 @@ import pytest
 from corpus import choose, make_table
 
 from raycomp.core.metrics import pearson
-from raycomp.report.samples import MOST_CHARACTERS
-from raycomp.report.summary import (
+from raycomp.report.pages.curate.samples import MOST_CHARACTERS
+from raycomp.report.pages.curate.summary import (
     DROP,
     DROPPED,
     NUM_NEAREST,
@@ -24,8 +24,16 @@ from raycomp.report.summary import (
     merge,
     summarise,
 )
-from raycomp.report.words import WordCounts, find_leanings
-from raycomp.schema import ALIGNMENT, KEPT, KINDS, MEAN_PAS, PHRASES, SCORE, UNSEEN
+from raycomp.report.pages.curate.words import WordCounts, find_leanings
+from raycomp.words import (
+    ALIGNMENT,
+    KEPT,
+    KINDS,
+    MEAN_PAS,
+    PHRASES,
+    SCORE,
+    UNSEEN,
+)
 
 CAPTIONS = [
     f"A {colour} dog with a {size} ball {verb} a river"

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.loops.tables import to_matrix
-from raycomp.schema import IMAGE_EMBEDDING
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import extract, read_shard
+from raycomp.words import IMAGE_EMBEDDING
 
 NUM, WIDTH = 50, 12
 STORED = np.random.default_rng(0).normal(size=(NUM, WIDTH))

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from raycomp import schema
+from raycomp import words
 from raycomp.loops.tables import to_matrix
 from raycomp.shards.datacomp import enrich, write_index, write_shard
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable, new_file
 from raycomp.shards.inputs import expand_input
+from raycomp.shards.parquet import read_columns, write_table
 from raycomp.shards.paths import fingerprint_shards, resolve
 from raycomp.shards.reader import extract, read_shard
-from raycomp.shards.scores import read_columns, write_table
 from raycomp.shards.tar import write_tar
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
@@ -44,7 +44,7 @@ def test_a_corpus_moved_to_s3_gives_equal_rows(bucket, tmp_path):
     for root in (bucket, str(tmp_path)):
         fill(root)
     there, here = (rows(spec.format(root)) for root in (bucket, str(tmp_path)))
-    assert len(there) == 39 and {row[schema.STATUS] for row in there} == {"ok"}
+    assert len(there) == 39 and {row[words.STATUS] for row in there} == {"ok"}
     assert there == here
     shards = expand_input(spec.format(bucket))
     assert [shard.name for shard in shards] == ["0=00000.tar", "0=00001.tar", "1=00000.parquet"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import webdataset
 
-from raycomp import schema
+from raycomp import schema, words
 from raycomp.shards import headers
 from raycomp.shards import rows as row_module
 from raycomp.shards import tar as tar_module
@@ -348,7 +348,7 @@ def test_equals_webdataset(raw_tar, tmp_path, layout):
         ours = [found for _, found in extract_tar(stream, range(100))]
     shard = ShardPath(0, str(path), "twin.tar", "tar")
     with path.open("rb") as stream:
-        keys = pa.concat_tables(read_tar(stream, shard, 2))[schema.KEY].to_pylist()
+        keys = pa.concat_tables(read_tar(stream, shard, 2))[words.KEY].to_pylist()
     assert [found for _, found in theirs] == ours
     assert [key for key, _ in theirs] == keys and len(keys) == len(stems)
 
@@ -393,9 +393,9 @@ def test_photos_round_trip(photos, tmp_path):
     with open(path, "rb") as stream:
         table = pa.concat_tables(read_tar(stream, shard, 7))
     assert table.schema == schema.SAMPLE_SCHEMA
-    assert table[schema.IMAGE].to_pylist() == [image for image, _ in photos]
-    assert table[schema.CAPTION].to_pylist() == [text for _, text in photos]
-    assert set(table[schema.STATUS].to_pylist()) == {"ok"}
+    assert table[words.IMAGE].to_pylist() == [image for image, _ in photos]
+    assert table[words.CAPTION].to_pylist() == [text for _, text in photos]
+    assert set(table[words.STATUS].to_pylist()) == {"ok"}
     with open(path, "rb") as stream:
         chosen = dict(extract_tar(stream, [58, 3, 17, 999]))
     assert chosen == {i: wanted[i][1] for i in (3, 17, 58)}
@@ -429,7 +429,7 @@ class FailingStream(io.BytesIO):
 def test_errors_of_the_file_system_pass_through(raw_tar):
     stream = FailingStream(raw_tar([m for i in range(5) for m in sample(f"{i}")]))
     tables = read_tar(stream, ShardPath(0, "x", "x", "tar"), 1)
-    assert next(tables)[schema.KEY].to_pylist() == ["0"]
+    assert next(tables)[words.KEY].to_pylist() == ["0"]
     with pytest.raises(ConnectionResetError):
         list(tables)
 
@@ -481,5 +481,5 @@ def test_damage_anywhere_is_rows_and_never_an_error(raw_tar, rows):
         found = rows(bytes(data))
         check_numbering(found)
         seen |= {row["status"] for row in found}
-        assert all(row["status"] in schema.STATUSES and len(row["uid"]) == 32 for row in found), trial
+        assert all(row["status"] in words.STATUSES and len(row["uid"]) == 32 for row in found), trial
     assert {"ok", "truncated_shard", "unreadable_shard"} <= seen

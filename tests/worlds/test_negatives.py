@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from test_scenes import read
 
-from raycomp.schema import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
 from raycomp.worlds.captions import TEMPLATES, claim_of, describe
 from raycomp.worlds.negatives import hard_negatives
 from raycomp.worlds.render import render

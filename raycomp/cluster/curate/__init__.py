@@ -1,0 +1,1 @@
+"""``raycomp curate`` and ``select`` on Ray."""

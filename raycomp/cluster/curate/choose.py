@@ -1,0 +1,164 @@
+"""Choose a subset from scores alone: cut the gates over all files, then write what passes them.
+
+Only counts come to the driver, so its memory does not grow with the corpus.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.cluster.session import map_tasks
+from raycomp.config import CurateConfig, find_rule
+from raycomp.config.rules import PAS
+from raycomp.core.attribution import Moments, normalise_scores
+from raycomp.core.selection import parse_uids
+from raycomp.loops.curate.measures import Corpus, corpus_columns, read_corpus
+from raycomp.loops.curate.select import Gates, cut_gates, enters_second, judge, pool_config
+from raycomp.schema import KEPT_SCHEMA
+from raycomp.shards.datacomp import write_subset
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import join_tables, read_columns, write_table
+from raycomp.words import (
+    KEPT,
+    KEY,
+    MEAN_PAS,
+    POSITION,
+    SCORE,
+    SHARD,
+    UID,
+)
+
+# The kept rows of one shard, with what finds their samples again.
+_PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen: where the gates cut, how many rows of each shard stay, why the others do not."""
+
+    gates: Gates
+    kept_per_shard: list[int]
+    reasons: Counter
+
+    @property
+    def num_kept(self) -> int:
+        """Rows in the subset."""
+        return sum(self.kept_per_shard)
+
+
+def choose(
+    scores: list[str], config: CurateConfig, out: Folder, work: Folder, check: Callable[[], None]
+) -> Choice:
+    """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
+
+    ``check`` is asked before the gates are committed; it raises where this run may not.
+    """
+    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, config).to_dict()}, check)
+    gates = Gates.from_dict(committed["gates"])
+    moments = None
+    if find_rule(config.select.rule).gate_2 == PAS:
+        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates))
+    jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
+    reasons: Counter = Counter()
+    kept_per_shard = []
+    for counted in map_tasks(_write_kept, jobs, config, gates, moments):
+        reasons.update(counted)
+        kept_per_shard.append(counted[KEPT])
+    join_tables([part for _, part in jobs], out.at("subset", "kept.parquet"), KEPT_SCHEMA)
+    write_subset(kept_uids(work, len(scores)), out.at("subset", "subset.npy"))
+    return Choice(gates, kept_per_shard, reasons)
+
+
+def commit_once(
+    work: Folder, name: str, cut: Callable[[], dict[str, Any]], check: Callable[[], None]
+) -> dict[str, Any]:
+    """Return what a try before this one committed as ``work/gates/NAME.json``, else cut and commit it."""
+    names = ("gates", f"{name}.json")
+    if not work.exists(*names):
+        found = cut()
+        check()
+        work.write_json(found, *names)
+    return work.read_json(*names)
+
+
+def cut_pool(scores: list[str], config: CurateConfig) -> dict[str, Any]:
+    """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
+    pool = pool_config(config)
+    gates = _cut(scores, pool)
+    return {"gates": gates.to_dict(), "sizes": list(map_tasks(_count_passing, scores, pool, gates))}
+
+
+def _cut(scores: list[str], config: CurateConfig) -> Gates:
+    """Cut the gates of the config's rule over all files, a task for each file in each pass."""
+    return cut_gates(config, lambda *measure: map_tasks(_measure, scores, config, *measure))
+
+
+def _measure(uri: str, config: CurateConfig, measure: Callable, with_second: bool, *args: Any) -> Any:
+    return measure(_load(uri, config, with_second), config, *args)
+
+
+def _load(uri: str, config: CurateConfig, with_second: bool) -> Corpus:
+    return read_corpus(read_columns(uri, corpus_columns(config, with_second)), config)
+
+
+def _count_passing(uri: str, config: CurateConfig, gates: Gates) -> int:
+    reason_N, _ = judge(read_columns(uri, corpus_columns(config, False)), config, gates)
+    return int((reason_N == KEPT).sum())
+
+
+def _pool_moments(uri: str, config: CurateConfig, gates: Gates) -> Moments:
+    corpus = _load(uri, config, True)
+    return Moments.of(corpus.measures[PAS][enters_second(corpus, config, gates)])
+
+
+def _write_kept(job: tuple[str, str], config: CurateConfig, gates: Gates, moments: Moments | None) -> Counter:
+    """Write one file's kept rows; return how many rows there are by reason.
+
+    ``moments``: under cpi those of the PAS that gate 2 ranks, which make ``score`` that of Eq. 5; else none.
+    """
+    uri, part = job
+    wanted = corpus_columns(config, True)
+    table = read_columns(uri, list(dict.fromkeys([*wanted, KEY, SHARD, POSITION, MEAN_PAS])))
+    reason_N, score_N = judge(table.select(wanted), config, gates)
+    if moments is not None:
+        score_N = normalise_scores(score_N, moments.mean, moments.std)
+    table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
+    write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
+    return Counter(reason_N.tolist())
+
+
+def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
+    """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
+    outputs: list[list[tuple[int, int, int]]] = []
+    room = 0
+    for ordinal, count in enumerate(kept_per_shard):
+        start = 0
+        while start < count:
+            if not room:
+                outputs.append([])
+                room = per_output
+            end = min(count, start + room)
+            outputs[-1].append((ordinal, start, end))
+            room -= end - start
+            start = end
+    return outputs
+
+
+def _kept_part(work: Folder, ordinal: int) -> str:
+    return work.at("kept", f"{ordinal:05d}.parquet")
+
+
+def read_kept(work: Folder, ordinal: int, start: int, end: int) -> pa.Table:
+    """Return rows ``start`` to ``end`` of a shard's kept rows, with their positions."""
+    return read_columns(_kept_part(work, ordinal)).slice(start, end - start)
+
+
+def kept_uids(work: Folder, num_shards: int) -> Iterator[np.ndarray]:
+    """Yield the kept uids of each shard, uint64 [n, 2]."""
+    for ordinal in range(num_shards):
+        yield parse_uids(read_columns(_kept_part(work, ordinal), [UID])[UID])

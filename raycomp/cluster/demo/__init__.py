@@ -1,0 +1,1 @@
+"""``raycomp demo``: a little world with planted faults, curated."""

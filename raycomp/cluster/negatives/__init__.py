@@ -1,0 +1,1 @@
+"""``raycomp negatives`` on Ray, and the language models it asks."""

@@ -1,0 +1,252 @@
+"""Talk to an OpenAI-compatible server from within Ray's HTTP stage.
+
+The stage hands a batch of requests to ``session.post`` and awaits them one after the other; here each becomes
+a task at once, and a fault becomes a row's error, never an exception. The key is sent to the server and shown
+nowhere: it is cut out of everything that comes back.
+"""
+
+import asyncio
+import html
+import json
+import re
+import time
+import zlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus
+
+import aiohttp
+
+from raycomp.language.prompts import MAX_REPLY
+
+AT_ONCE_PER_ENGINE = 16
+# A right answer is a few kilobytes; what is longer is not read to its end.
+_MAX_BODY = 1 << 20
+_MAX_ERROR = 300
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_CONNECT_S = 10.0
+# What zlib takes: deflate without a header, or with that of gzip or zlib.
+_RAW, _GZIP_OR_ZLIB = -zlib.MAX_WBITS, zlib.MAX_WBITS | 32
+# The server is busy or restarts: it may take the same request in a while.
+_BUSY = (408, 425, 429, 502, 503, 504)
+# The address or the key is wrong: no use in repeating.
+_REFUSED = (301, 302, 303, 307, 308, 401, 402, 404, 405)
+
+
+class Secret:
+    """A text that does not show itself where an object is printed."""
+
+    def __init__(self, text: str):
+        self.text = text
+        forms = {text, quote(text, safe=""), quote_plus(text), json.dumps(text)[1:-1], html.escape(text)}
+        forms |= {" ".join(form.split()) for form in forms}
+        self._forms = re.compile(
+            "|".join(map(re.escape, sorted(forms, key=len, reverse=True))), re.IGNORECASE
+        )
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def cut_from(self, text: str) -> str:
+        """Return ``text`` without the secret: as it is, in any case, or as URLs, JSON and HTML write it."""
+        return self._forms.sub("***", text)
+
+
+class Answer(NamedTuple):
+    """What became of one request, in the form that Ray's stage awaits: a response that is always well."""
+
+    reply: str | None = None
+    error: str | None = None
+    away: bool = False
+    """Nobody was there to answer, so nothing is known about the prompt itself."""
+    may_pass: bool = False
+    """The same request may be answered in a while."""
+    is_garbage: bool = False
+    """What came is no answer of such a server."""
+    wait_s: float = 0.0
+    """What the server asked for with Retry-After."""
+    status: int = 200
+
+    async def __aenter__(self) -> "Answer":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        return None
+
+    async def json(self) -> dict[str, Any]:
+        """Return the columns that go on."""
+        return {"reply": self.reply, "error": self.error, "away": self.away}
+
+    @property
+    def blames_server(self) -> bool:
+        """Whether the server, rather than the prompt, is at fault."""
+        return self.away or self.may_pass or self.is_garbage
+
+
+@dataclass
+class ChatServer:
+    """Makes the sessions of one actor; what is learnt about the server outlives a session.
+
+    Ray pickles it to the actor and calls it for each batch.
+    """
+
+    key: Secret | None
+    at_once: int
+    timeout_s: float
+    patience_s: float
+    gate: asyncio.Semaphore | None = None
+    faults_in_row: int = 0
+    last_fault: str = ""
+
+    def __call__(self) -> "ChatSession":
+        if self.gate is None:
+            self.gate = asyncio.Semaphore(self.at_once)
+        return ChatSession(self)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether as many as are open at a time failed in a row: the rest of this pass is not tried."""
+        return self.faults_in_row >= self.at_once
+
+    def learn(self, answer: Answer) -> None:
+        """Count what a request came to in the end."""
+        self.faults_in_row = self.faults_in_row + 1 if answer.blames_server else 0
+        self.last_fault = answer.error or ""
+
+    def clean(self, text: str, length: int) -> str:
+        """Return a text as it may be stored: without the key, of bounded length, without half surrogates.
+
+        The key goes before the rest is cut, as half a key is a part of it.
+        """
+        if self.key is not None:
+            text = self.key.cut_from(text)
+        return text[:length].encode("utf-8", "replace").decode("utf-8")
+
+    def fault(self, text: str, **flags: Any) -> Answer:
+        """Return an answer that is an error of one line."""
+        return Answer(error=self.clean(" ".join(text.split()), _MAX_ERROR), **flags)
+
+
+class ChatSession:
+    """Stands where Ray's stage expects an ``aiohttp.ClientSession``."""
+
+    def __init__(self, server: ChatServer):
+        self.server = server
+        self.tasks: list[asyncio.Task[Answer]] = []
+
+    async def __aenter__(self) -> "ChatSession":
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self.server.key is not None:
+            headers["Authorization"] = f"Bearer {self.server.key.text}"
+        # The gate bounds the number of connections.
+        self.http = aiohttp.ClientSession(
+            headers=headers,
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self.server.timeout_s, sock_connect=_CONNECT_S),
+            # A megabyte can unpack to a thousand: ``_unpack`` does it within bounds.
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.http.close()
+
+    def post(self, url: str, headers: Any, data: str) -> "asyncio.Task[Answer]":
+        """Begin a request. ``data`` is the body's JSON text, which Ray has written as JSON once more."""
+        task = asyncio.create_task(self._ask(url, json.loads(data)))
+        self.tasks.append(task)
+        return task
+
+    async def _ask(self, url: str, body: str) -> Answer:
+        """Repeat a request until it is answered, or patience or the server's own wish to wait runs out."""
+        server = self.server
+        assert server.gate is not None
+        async with server.gate:
+            deadline = time.monotonic() + server.patience_s
+            pause_s = _FIRST_PAUSE_S
+            while not server.is_given_up:
+                answer = await self._post(url, body)
+                left_s = deadline - time.monotonic()
+                if not answer.may_pass or left_s <= 0 or answer.wait_s > left_s:
+                    server.learn(answer)
+                    return answer
+                await asyncio.sleep(max(answer.wait_s, min(pause_s, left_s)))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        text = f"not asked: {server.faults_in_row} requests failed in a row; {server.last_fault}"
+        return server.fault(text, away=True)
+
+    async def _post(self, url: str, body: str) -> Answer:
+        """Send a request once."""
+        try:
+            async with self.http.post(url, data=body.encode(), allow_redirects=False) as response:
+                data = await _read_bounded(response.content)
+                wait_s = _read_seconds(response.headers.get("Retry-After", ""))
+                packed_as = response.headers.get("Content-Encoding", "")
+                return self._judge(response.status, wait_s, _unpack(data, packed_as))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return self.server.fault(f"{type(error).__name__}: {error}", away=True, may_pass=True)
+        except TimeoutError:
+            return self.server.fault(f"no answer within {self.server.timeout_s:g} s", may_pass=True)
+        except (aiohttp.ClientError, OSError) as error:
+            return self.server.fault(f"{type(error).__name__}: {error}", may_pass=True)
+
+    def _judge(self, status: int, wait_s: float, data: bytes) -> Answer:
+        server = self.server
+        if status != 200:
+            return server.fault(
+                f"status {status}: {_show(data)}",
+                away=status in _BUSY or status in _REFUSED,
+                may_pass=status in _BUSY or status >= 500,
+                wait_s=wait_s,
+            )
+        if len(data) > _MAX_BODY:
+            begin = server.clean(_show(data), 80)
+            return server.fault(f"the answer is longer than {_MAX_BODY:,} bytes: {begin}")
+        try:
+            reply = json.loads(data)["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return server.fault(f"no chat completion: {_show(data)}", is_garbage=True)
+        if reply is not None and not isinstance(reply, str):
+            return server.fault(f"no chat completion: {_show(data)}", is_garbage=True)
+        # One letter more than a right reply can have is as wrong as all the others.
+        return Answer(reply=server.clean(reply or "", MAX_REPLY + 1))
+
+
+def _show(data: bytes) -> str:
+    """Return what is legible of a body; without the zeros, UTF-16 too."""
+    return data.decode("utf-8", "replace").replace("\0", "") or "nothing"
+
+
+async def _read_bounded(stream: aiohttp.StreamReader) -> bytes:
+    """Read a body; one byte past the limit is enough to know that it is too long."""
+    parts: list[bytes] = []
+    left = _MAX_BODY + 1
+    while left and (part := await stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _unpack(data: bytes, packed_as: str) -> bytes:
+    """Unpack a body that a server compressed though it was asked not to; one byte past the limit at most.
+
+    What is of another kind than gzip and deflate, packed twice or damaged comes back as a text that says so.
+    """
+    kind = packed_as.strip().lower()
+    if kind in ("", "identity"):
+        return data
+    if kind not in ("gzip", "x-gzip", "deflate"):
+        return f"the server packed its answer as {packed_as!r}, which it was asked not to".encode()
+    is_raw = kind == "deflate" and data[:1] and data[0] & 0x0F != 8
+    try:
+        return zlib.decompressobj(_RAW if is_raw else _GZIP_OR_ZLIB).decompress(data, _MAX_BODY + 1)
+    except zlib.error as error:
+        return f"the server's {kind} cannot be unpacked ({error})".encode()
+
+
+def _read_seconds(text: str) -> float:
+    """Read Retry-After where it tells seconds; a date is left to the growing pauses."""
+    return min(float(text), 86_400.0) if text.strip().isdecimal() and text.isascii() else 0.0

@@ -1,0 +1,191 @@
+"""Negatives in other people's layouts: enriched shards, NegCLIP's TSV."""
+
+import csv
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from raycomp.cluster.curate.choose import kept_ranges
+from raycomp.cluster.curate.materialize import InputChanged, add_up
+from raycomp.cluster.session import map_tasks
+from raycomp.config import UserError
+from raycomp.core.selection import parse_uids
+from raycomp.loops.curate.rewrite import read_caption
+from raycomp.loops.negatives.captions import Source, read_aligned
+from raycomp.loops.tables import to_matrix
+from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
+from raycomp.shards.files import new_file
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns
+from raycomp.shards.paths import ShardPath, join_uri, resolve
+from raycomp.shards.reader import extract
+from raycomp.shards.rows import parse_object
+from raycomp.shards.tar import IMAGE_EXTENSIONS
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
+
+NEIGHBOURS = 3
+_SHARD = re.compile(r"\d{8}\.tar")
+_TSV = ("", "title", "filepath", "neg_caption", "neg_image")
+# What ends a line or a field for some reader, or is nothing that can be read.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# With these a spreadsheet begins a formula, some in full width too; "#N/A N/A" is a missing value.
+_FORMULA = (*"=+-@#", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> int:
+    """Write a curation's shards once more, each sample's json with its negatives; return how many samples.
+
+    The samples of a curation's shards stand in the order of its scores, and so do negatives. Raises
+    ValueError, and leaves no ``shards/``, where a sample is not the one that its negatives are of.
+    """
+    out.remove("shards")
+    counts = list(map_tasks(_count, negatives, label="count"))
+    ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
+    if len(ranges) != len(shards):
+        raise RuntimeError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
+    jobs = [
+        (shard, [(negatives[o], a, b) for o, a, b in parts])
+        for shard, parts in zip(shards, ranges, strict=True)
+    ]
+    written = add_up(map_tasks(_write_shard, jobs, out, label="materialize"), out)
+    if written != sum(counts):
+        raise RuntimeError(f"materialize: wrote {written} of {sum(counts)} samples")
+    write_index(out.at("shards"), written, (parse_uids(read_columns(uri, [UID])[UID]) for uri in negatives))
+    return written
+
+
+def _count(uri: str) -> int:
+    return len(read_columns(uri, [UID]))
+
+
+def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int | str:
+    """Return how many samples were written, or what has changed."""
+    shard, parts = job
+    rows = [row for part in parts for row in _read_rows(*part)]
+    try:
+        return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows))
+    except InputChanged as changed:
+        return str(changed)
+
+
+def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
+    return read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
+
+
+def _enrich(shard: ShardPath, rows: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    left = set(range(len(rows)))
+    for position, members in extract(shard, set(left)):
+        row, (_, own) = rows[position], parse_object(members.get("json"))
+        if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
+            raise InputChanged(shard, position)
+        left.remove(position)
+        yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
+    if left:
+        raise InputChanged(shard, min(left))
+
+
+def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_uri: str, out: Folder) -> int:
+    """Write ``exports/negclip.tsv``; return its rows: the captions that have a negative.
+
+    Columns as NegCLIP's trainer reads them (Yuksekgonul et al. 2023): row number, title, filepath,
+    neg_caption (a Python list of texts), neg_image (a Python list of the numbers of the three rows whose
+    images are nearest among those of the same file). ``title`` is the caption but for white space, see
+    ``to_title``. ``filepath`` is the name of the sample's image in the curation's shards, which lie in the
+    folder ``shards_uri``. Raises ValueError where they do not hold the images of all captions.
+    """
+    first = place = 0
+    tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
+    jobs = []
+    for source, uri, count in zip(
+        sources, negatives, map_tasks(_count, negatives, label="count"), strict=True
+    ):
+        # The samples of a curation's shards stand in the order of its scores, and so do negatives.
+        end = place + count
+        holding = tars[place // SAMPLES_PER_SHARD : -(-end // SAMPLES_PER_SHARD)]
+        jobs.append((source, uri, [join_uri(shards_uri, name) for name in holding]))
+        place = end
+    with new_file(out.at("exports", "negclip.tsv")) as file:
+        file.write(_to_tsv([_TSV]))
+        for rows in map_tasks(_read_negclip, jobs, label="export"):
+            numbered = [
+                (first + i, title, path, repr(texts), repr([first + n for n in near]))
+                for i, (title, path, texts, near) in enumerate(rows)
+            ]
+            file.write(_to_tsv(numbered))
+            first += len(rows)
+    return first
+
+
+def to_title(caption: str) -> str:
+    """Return a caption as one field of a table that every reader takes for that text.
+
+    Line breaks and all other control characters become spaces, runs of white space one. A no-break space,
+    which tokenizers fold as they do others, comes before a caption that a spreadsheet would take for a
+    formula, or a reader of tables for a number or a missing value ("NA", "2024").
+    """
+    title = " ".join(_CONTROL.sub(" ", caption).split())
+    return f"\u00a0{title}" if " " not in title or title.startswith(_FORMULA) else title
+
+
+def _to_tsv(rows: Sequence[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _read_negclip(job: tuple[Source, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:
+    """Return title, path, texts and nearest rows of one file's captions that have negatives."""
+    source, uri, shards = job
+    rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
+    table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
+    place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
+    image_ND = to_matrix(table[IMAGE_EMBEDDING])[[place[row[UID]] for row in rows]].astype(np.float32)
+    names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
+    lost = next((row[UID] for row in rows if row[UID] not in names), None)
+    if lost:
+        raise UserError(
+            f"negatives.export=negclip: the curation's shards hold no image of {lost}; they are not whole, "
+            f"or another's: curate or select anew"
+        )
+    return [
+        (
+            to_title(row[CAPTION]),
+            names[row[UID]],
+            [negative["text"] for negative in row[NEGATIVES]],
+            near,
+        )
+        for row, near in zip(rows, find_nearest(image_ND, NEIGHBOURS), strict=True)
+    ]
+
+
+def _read_image_names(uri: str) -> list[tuple[str, str]]:
+    """Return uid and member name of the images in a tar of ``write_shard``; of several, what is scored."""
+    filesystem, path = resolve(uri)
+    found: dict[str, list[str]] = {}
+    with filesystem.open_input_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in tar:
+            key, _, extension = member.name.partition(".")
+            if extension in IMAGE_EXTENSIONS:
+                found.setdefault(key.removesuffix("-0"), []).append(extension)
+    return [
+        (uid, f"{uid}-0.{min(extensions, key=IMAGE_EXTENSIONS.index)}") for uid, extensions in found.items()
+    ]
+
+
+def find_nearest(image_ND: np.ndarray, count: int) -> list[list[int]]:
+    """Return the ``count`` nearest other rows of each row of unit embeddings [N, D], nearest first.
+
+    With fewer others, all of them; ties by row number.
+    """
+    found = []
+    for start in range(0, len(image_ND), 1024):
+        cosine_MN = image_ND[start : start + 1024] @ image_ND.T
+        rows_M = np.arange(len(cosine_MN))
+        cosine_MN[rows_M, start + rows_M] = -np.inf
+        order_MN = np.argsort(-cosine_MN, axis=1, kind="stable")[:, : min(count, len(image_ND) - 1)]
+        found += order_MN.tolist()
+    return found

@@ -1,0 +1,1 @@
+"""English: phrases, concepts, edits and their judges; no model, file or clock."""

@@ -1,0 +1,300 @@
+"""Concepts of a parsed caption: what a composition operator can swap, replace or add to."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, VERB, Entry, Lexicon
+from raycomp.language.phrases import NOUN_TAGS, Labels, find_labels, find_phrases
+from raycomp.language.spelled import Token, find_long_prepositions, find_longest, join_words
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+
+# Words that stand before a noun and describe nothing one sees.
+NO_ATTRIBUTES = frozenset(
+    "other another same such own different various several many more most few first second third last next "
+    "certain single whole entire main similar additional general different able various unidentified".split()
+)
+SHADES = frozenset("dark light bright pale deep".split())
+MODIFIERS = ("JJ", "JJR", "JJS", "VBN", "VBG", "CD")
+# Between a preposition and the noun it leads to.
+LEADING = ("DT", "PDT", "PRP$", "POS", "RB", "CC", ",", "HYPH", "NN", "NNS", "NNP", "NNPS", *MODIFIERS)
+
+
+class Concept(NamedTuple):
+    """One atomic concept: characters [start, end) of its text, without determiner."""
+
+    start: int
+    end: int
+    kind: str
+    """object, attribute or relation (``schema.CONCEPT_KINDS``)."""
+    word: str
+    """Lower-cased, in the base form that the lexicon knows: "dog" for "Dogs", "in front of"."""
+    category: str
+    """The lexicon's category ("animal", "colour", "spatial"); "" where it does not know the word."""
+    is_plural: bool
+    owner: int | None
+    """Of an attribute: the index, among the caption's concepts, of the object it describes."""
+    sides: tuple[int, int] | None
+    """Of a relation: the indices of the objects on its two sides."""
+
+
+class Parsed(NamedTuple):
+    """A text with its tokens and its concepts, sorted by start."""
+
+    text: str
+    tokens: Sequence[Token]
+    concepts: Sequence[Concept]
+
+
+class Edit(NamedTuple):
+    """One call of an operator on a text: what comes out and what it acted on."""
+
+    text: str
+    op: str
+    kind: str
+    concepts: tuple[str, ...]
+    """SWAP: the two; REPLACE: the old and the new; ADD: the new."""
+    touched: tuple[tuple[int, int], ...]
+    """Spans of ``text`` that are new or moved; a later call leaves them alone."""
+
+
+def parse_concepts(
+    text: str, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None
+) -> Parsed:
+    """Return ``text`` with its tokens and its concepts."""
+    return Parsed(text, tokens, find_concepts(tokens, lexicon, labels))
+
+
+def find_concepts(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Concept]:
+    """Return the concepts of one parsed caption, sorted, without overlap.
+
+    Objects are the heads of noun phrases with their compounds, but not nouns that nothing can stand for
+    ("day", "shadow", the "team" of dogs). Attributes stand before their noun or behind "is"; those of such a
+    noun have no owner. Relations are prepositions of the lexicon and verbs with a direct object, but not what
+    no picture can show ("because of"). ``labels`` as in ``find_phrases``.
+    """
+    return _Reader(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).read()
+
+
+class _Found(NamedTuple):
+    """A concept by the positions [first, last] of its tokens; others are named by such positions too."""
+
+    first: int
+    last: int
+    kind: str
+    word: str
+    category: str
+    is_plural: bool = False
+    owner: int | None = None
+    sides: tuple[int, int] | None = None
+
+
+class _Reader:
+    """One caption on its way to concepts."""
+
+    def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
+        self.tokens, self.lexicon, self.labels = tokens, lexicon, labels
+        self.words = [token.text.lower() for token in tokens]
+        self.children: list[list[int]] = [[] for _ in tokens]
+        for place, token in enumerate(tokens):
+            if token.head != place:
+                self.children[token.head].append(place)
+        self.prepositions = self._find_prepositions()
+        taken = {i for first, (last, _) in self.prepositions.items() for i in range(first, last + 1)}
+        starts = {token.start: place for place, token in enumerate(tokens)}
+        targets = [starts[phrase.target_start] for phrase in find_phrases(tokens, lexicon, labels)]
+        self.nouns = {target: self._read_noun(target) for target in targets if target not in taken}
+        self.objects = {noun.last: noun for noun in self.nouns.values() if self._is_object(noun)}
+
+    def read(self) -> list[Concept]:
+        """Return all concepts, references turned into places in the list."""
+        attributes = [*self._modifiers(), *self._predicates()]
+        found = [*self.objects.values(), *attributes, *self._spatial_relations(), *self._verbs()]
+        unique: dict[int, _Found] = {}
+        for one in sorted(found, key=lambda one: (one.first, -one.last)):
+            if not unique or one.first > next(reversed(unique.values())).last:
+                unique[one.first] = one
+        kept = list(unique.values())
+        places = {one.last: place for place, one in enumerate(kept) if one.kind == OBJECT}
+        return [self._finish(one, places) for one in kept]
+
+    def _finish(self, one: _Found, places: dict[int, int]) -> Concept:
+        sides = tuple(places[side] for side in one.sides or () if side in places)
+        return Concept(
+            start=self.tokens[one.first].start,
+            end=self.tokens[one.last].end,
+            kind=one.kind,
+            word=one.word,
+            category=one.category,
+            is_plural=one.is_plural,
+            owner=places.get(one.owner) if one.owner is not None else None,
+            sides=(sides[0], sides[1]) if len(sides) == 2 else None,
+        )
+
+    def _find_prepositions(self) -> dict[int, tuple[int, Entry]]:
+        """Map the first position of every preposition of the lexicon to its last one and its entry."""
+        found = find_long_prepositions(self.words, self.lexicon)
+        taken = {place for first, (last, _) in found.items() for place in range(first, last + 1)}
+        for place, word in enumerate(self.words):
+            entry = self.lexicon.find(word, RELATION) if place not in taken else None
+            if entry and entry.category != VERB and self._leads(place):
+                found[place] = place, entry
+        return dict(sorted(found.items()))
+
+    def _leads(self, place: int) -> bool:
+        """Tell whether a single word is used as a preposition: "inside a car", not "goes inside"."""
+        token = self.tokens[place]
+        return token.tag in ("IN", "TO", "RP", "RB") and place + 1 < len(self.tokens)
+
+    def _read_noun(self, target: int) -> _Found:
+        """Return the noun at ``target`` with its compound, as far as the lexicon or the tree shows one."""
+        if found := find_longest(self.tokens, target, OBJECT, self.lexicon):
+            first, entry = found
+            if first == target:
+                first = self._first_of_compound(target)
+            return self._object(first, target, entry.word, entry.category)
+        first = self._first_of_compound(target)
+        return self._object(first, target, self.lexicon.singular(self.words[target]), "")
+
+    def _object(self, first: int, last: int, word: str, category: str) -> _Found:
+        while (
+            first and self.words[first - 1] == "-" and self.tokens[first - 1].end == self.tokens[first].start
+        ):
+            first -= 2 if first > 1 else 1
+        is_tagged = self.tokens[last].tag in ("NNS", "NNPS")
+        if not category:
+            is_plural = is_tagged
+        elif self.lexicon.plural(word) == word and not self.lexicon.is_plural(word):
+            is_plural = is_tagged and not self._is_counted_once(first)
+        else:
+            is_plural = self.lexicon.is_plural(join_words(self.tokens, first, last))
+        return _Found(first, last, OBJECT, word, category, is_plural)
+
+    def _is_counted_once(self, first: int) -> bool:
+        """Tell whether "a" leads to a noun, over modifiers: "a blue fish"."""
+        while first and self.tokens[first - 1].tag in MODIFIERS[:-1]:
+            first -= 1
+        return first > 0 and self.words[first - 1] in ("a", "an", "one")
+
+    def _first_of_compound(self, target: int) -> int:
+        """Walk left over nouns that name the kind of the noun at ``target``; materials and colours do not."""
+        first = target
+        while first and self._is_compound(first - 1, target):
+            first -= 1
+        return first
+
+    def _is_compound(self, place: int, target: int) -> bool:
+        token = self.tokens[place]
+        if token.tag not in NOUN_TAGS or not place <= token.head <= target or token.head == place:
+            return False
+        if token.dep not in ("compound", "flat", "nn", "goeswith", "nmod:desc"):
+            return False
+        return not self.lexicon.find(self.words[place], ATTRIBUTE) and self.words[place] not in SHADES
+
+    def _is_object(self, noun: _Found) -> bool:
+        behind = self.words[noun.last + 1 : noun.last + 2]
+        if noun.category:
+            return noun.category not in (ABSTRACT, FIXED) and (noun.category, behind) != (CROWD, ["of"])
+        return not self.lexicon.find(self.words[noun.last], ATTRIBUTE)
+
+    def _modifiers(self) -> Iterator[_Found]:
+        """Yield the attributes before every noun."""
+        for noun in self.nouns.values():
+            owner = noun.last if noun.last in self.objects else None
+            place = noun.first - 1
+            while place >= 0:
+                if one := self._read_attribute(place, owner):
+                    if one.category or owner is not None:
+                        yield one
+                    place = one.first - 1
+                elif self._is_between_modifiers(place):
+                    place -= 1
+                else:
+                    break
+
+    def _is_between_modifiers(self, place: int) -> bool:
+        """Tell whether attributes may stand on both sides: a comma, "and", "very"; also "other"."""
+        if self.words[place] in NO_ATTRIBUTES or self.tokens[place].tag == "RB":
+            return self.tokens[place].dep in (*self.labels.inside, "advmod")
+        if self.words[place] not in (",", "and", "or", "-"):
+            return False
+        return place > 0 and self._read_attribute(place - 1, None) is not None
+
+    def _read_attribute(self, last: int, owner: int | None) -> _Found | None:
+        """Return the attribute that ends at ``last``, the longest that the lexicon knows."""
+        if self.words[last] in NO_ATTRIBUTES or last in self.objects:
+            return None
+        if found := find_longest(self.tokens, last, ATTRIBUTE, self.lexicon):
+            first, entry = found
+            if entry.category == "colour" and first and self.words[first - 1] in SHADES:
+                first -= 1
+            return _Found(first, last, ATTRIBUTE, entry.word, entry.category, owner=owner)
+        token = self.tokens[last]
+        if token.tag not in MODIFIERS or token.tag == "CD" or not self.words[last].isalpha():
+            return None
+        if token.dep not in self.labels.inside and token.dep != "conj":
+            return None
+        return _Found(last, last, ATTRIBUTE, self.words[last], "", owner=owner)
+
+    def _predicates(self) -> Iterator[_Found]:
+        """Yield the attributes behind "is"; also those joined to them."""
+        for place, token in enumerate(self.tokens):
+            below = {self.tokens[child].dep: child for child in self.children[place]}
+            is_copular = "cop" in below or token.dep == "acomp"
+            if not (is_copular and token.tag in ("JJ", "VBN")):
+                continue
+            above = self.children[token.head] if token.dep == "acomp" else self.children[place]
+            subjects = [i for i in above if self.tokens[i].dep in self.labels.subjects and i in self.objects]
+            if subjects and (one := self._read_attribute(place, subjects[0])) and one.category:
+                yield one
+
+    def _spatial_relations(self) -> Iterator[_Found]:
+        for first, (last, entry) in self.prepositions.items():
+            right = self._object_behind(last) if entry.category != ABSTRACT else None
+            if right is None:
+                continue
+            left = self._find_left(self.tokens[right].head, first, right)
+            sides = (left, right) if left is not None else None
+            yield _Found(first, last, RELATION, entry.word, entry.category, sides=sides)
+
+    def _object_behind(self, last: int) -> int | None:
+        """Return the object that a preposition ending at ``last`` leads to."""
+        for place in range(last + 1, len(self.tokens)):
+            if place in self.objects:
+                return place
+            if place in self.nouns or self.tokens[place].tag not in LEADING:
+                return None
+        return None
+
+    def _find_left(self, place: int, before: int, right: int) -> int | None:
+        """Climb from ``place`` to an object, or to a verb with a subject, that stands left of ``before``."""
+        for _ in range(len(self.tokens)):
+            if place in self.objects and place != right:
+                return place if place < before else None
+            subjects = [i for i in self.children[place] if self.tokens[i].dep in self.labels.subjects]
+            for subject in subjects:
+                if subject in self.objects and subject < before and subject != right:
+                    return subject
+            if self.tokens[place].head == place:
+                break
+            place = self.tokens[place].head
+        return max((place for place in self.objects if place < before), default=None)
+
+    def _verbs(self) -> Iterator[_Found]:
+        """Yield verbs with an object that the picture can show, or a passive verb's agent."""
+        for place, token in enumerate(self.tokens):
+            if not token.tag.startswith("VB") or self._has_particle(place):
+                continue
+            rights = [i for i in self.children[place] if i in self.objects and self._is_right(i, place)]
+            entry = self.lexicon.find(self.words[place], RELATION)
+            if not rights or (entry and entry.category != VERB):
+                continue
+            left = self._find_left(place, place, rights[0])
+            if left is not None:
+                word, category = (entry.word, entry.category) if entry else (self.words[place], "")
+                yield _Found(place, place, RELATION, word, category, sides=(left, rights[0]))
+
+    def _is_right(self, place: int, verb: int) -> bool:
+        return place > verb and self.tokens[place].dep in self.labels.objects
+
+    def _has_particle(self, place: int) -> bool:
+        return any(self.tokens[child].dep in ("compound:prt", "prt") for child in self.children[place])

@@ -1,0 +1,1 @@
+"""SWAP, REPLACE and ADD by rules."""

@@ -1,0 +1,1 @@
+"""When an edited caption is a hard negative."""

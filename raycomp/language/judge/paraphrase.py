@@ -1,0 +1,213 @@
+"""Do two captions say the same in another order or in other words?
+
+A reading is what remains of a text when order that says nothing is taken away: conjuncts are sorted, so are
+attributes of one noun and the sides of a symmetric relation, and synonyms are one word. Readings are shallow,
+over tags rather than trees. Where a text has two meanings ("a man and a woman with a dog") the reading that
+makes it a paraphrase wins: a lost negative costs less than a true caption used as a false one.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from raycomp.language.lexicon import Lexicon
+from raycomp.language.phrases import Token
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+
+# A relation and those that say the same from the other side, by the lexicon's first words.
+CONVERSE = {
+    "on": ("under", "below"),
+    "over": ("under", "below"),
+    "above": ("under", "below"),
+    "under": ("on", "over", "above"),
+    "below": ("on", "over", "above"),
+    "in front of": ("behind",),
+    "behind": ("in front of",),
+    "to the left of": ("to the right of",),
+    "to the right of": ("to the left of",),
+}
+POSES = {
+    *"is are was were be being stand stands standing sit sits sitting seated lie lies lying".split(),
+    *"lay lays laying rest rests resting parked placed positioned located walk walks walking".split(),
+    *"pose poses posing".split(),
+}
+ARTICLES = {"a", "an", "the", "some"}
+AND = {"and", "or", ",", "&"}
+MODIFIERS = {"JJ", "JJR", "JJS", "CD", "VBN", "VBG", "PRP$"}
+NOUNS = {"NN", "NNS", "NNP", "NNPS"}
+AGREEING = {"an": "a", "are": "is", "were": "was", "have": "has", "do": "does"}
+MAX_WORDS = 5
+"""The longest relation, in words."""
+
+Value = tuple
+
+
+class Part(NamedTuple):
+    """A noun phrase or list of them ("thing"), a relation ("relation"), or any other word ("word")."""
+
+    sort: str
+    value: Value
+    clothes: bool = False
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str, lexicon: Lexicon) -> str:
+    """Return a word without what agreement does to it: number, third person, a or an."""
+    word = word.lower()
+    if word in AGREEING:
+        return AGREEING[word]
+    verb = lexicon.find(word, RELATION) if word.endswith("s") else None
+    return verb.word if verb and verb.category == "verb" else lexicon.singular(word)
+
+
+@lru_cache(maxsize=64)
+def find_readings(tokens: tuple[Token, ...], lexicon: Lexicon) -> tuple[Value, set[Value]]:
+    """Return the reading of a text, and all readings of texts that say the same, its own among them."""
+    parts = _join_lists(_find_things(tokens, lexicon))
+    own = _read(parts, lexicon)
+    return own, {own, *(_read(turned, lexicon) for turned in _turn_relations(parts))}
+
+
+def _turn_relations(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yield the text said from the other side: a relation turned, the things around it exchanged.
+
+    The thing on its left is the last one before it, or the subject, which a clause may be about.
+    """
+    for place, part in enumerate(parts):
+        things = [i for i in range(place) if parts[i].sort == "thing"]
+        if part.sort != "relation" or not things or place + 1 == len(parts):
+            continue
+        for left, other in product({things[0], things[-1]}, CONVERSE.get(part.value[0], ())):
+            if parts[place + 1].sort == "thing":
+                turned = list(parts)
+                turned[left], turned[place + 1] = parts[place + 1], parts[left]
+                turned[place] = part._replace(value=(other,))
+                yield turned
+
+
+def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[Part]:
+    """Cut tokens into noun phrases, relations and other words, left to right."""
+    words = [token.text.lower() for token in tokens]
+    parts = []
+    place = 0
+    while place < len(tokens):
+        end = _end_of_thing(tokens, words, place)
+        size = 0 if end > place else _relation_size(words, place, lexicon)
+        if end > place:
+            parts.append(_read_thing(tokens[place:end], words[place:end], lexicon))
+        elif size:
+            entry = lexicon.find(" ".join(words[place : place + size]), RELATION)
+            parts.append(Part("relation", (entry.group,)))
+        elif words[place][0].isalnum() or words[place] in AND:
+            parts.append(Part("word", (stem(words[place], lexicon),)))
+        place = max(end, place + max(size, 1))
+    return parts
+
+
+def _end_of_thing(tokens: Sequence[Token], words: Sequence[str], place: int) -> int:
+    """Return the end of the noun phrase that begins at ``place``; ``place`` where there is none."""
+    step = place + (words[place] in ARTICLES)
+    while step < len(tokens) and (
+        tokens[step].tag in MODIFIERS
+        or (words[step] in AND and step > place and _joins_modifiers(tokens, step))
+    ):
+        step += 1
+    end = step
+    while end < len(tokens) and tokens[end].tag in NOUNS:
+        end += 1
+    return end if end > step else place
+
+
+def _joins_modifiers(tokens: Sequence[Token], place: int) -> bool:
+    around = tokens[place - 1 : place + 2]
+    return len(around) == 3 and around[0].tag in MODIFIERS and around[2].tag in MODIFIERS
+
+
+def _relation_size(words: Sequence[str], place: int, lexicon: Lexicon) -> int:
+    """Return how many words a preposition of the lexicon has that begins at ``place``; 0 if none does."""
+    for size in range(min(MAX_WORDS, len(words) - place), 0, -1):
+        entry = lexicon.find(" ".join(words[place : place + size]), RELATION)
+        if entry and entry.category != "verb":
+            return size
+    return 0
+
+
+def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon) -> Part:
+    """Sort the modifiers of a noun phrase; the order of its nouns stays."""
+    modifiers, nouns = [], []
+    for token, word in zip(tokens, words, strict=True):
+        if token.tag in NOUNS:
+            nouns.append(word)
+        elif word not in ARTICLES | AND:
+            entry = lexicon.find(word, ATTRIBUTE)
+            modifiers.append(entry.group if entry else stem(word, lexicon))
+    entry = lexicon.find(" ".join(nouns), OBJECT)
+    names = (entry.group,) if entry else tuple(_name(noun, lexicon) for noun in nouns)
+    clothes = entry is not None and lexicon.is_kind_of(entry.word, "clothing")
+    many = (lexicon.is_plural(nouns[-1]),)
+    return Part("thing", (tuple(sorted(modifiers)), names, many), clothes)
+
+
+def _name(noun: str, lexicon: Lexicon) -> str:
+    entry = lexicon.find(noun, OBJECT)
+    return entry.group if entry else stem(noun, lexicon)
+
+
+def _join_lists(parts: Sequence[Part]) -> list[Part]:
+    """Join "X, Y and Z" to one sorted part."""
+    joined: list[Part] = []
+    place = 0
+    while place < len(parts):
+        things = [parts[place].value]
+        after = place + 1
+        while parts[place].sort == "thing":
+            step = after
+            while step < len(parts) and parts[step].value[0] in AND:
+                step += 1
+            if step == after or step == len(parts) or parts[step].sort != "thing":
+                break
+            things.append(parts[step].value)
+            after = step + 1
+        many = len(things) > 1
+        joined.append(
+            parts[place]._replace(value=("list", *sorted(things, key=repr))) if many else parts[place]
+        )
+        place = after
+    return joined
+
+
+def _read(parts: Sequence[Part], lexicon: Lexicon) -> Value:
+    """Return the reading, the sides of a symmetric relation sorted.
+
+    Only a relation between the subject and what follows it reads from both sides.
+    """
+    relation = next((i for i, part in enumerate(parts) if part.sort == "relation"), 0)
+    subject = _find_subject(parts)
+    values = [part.value for part in parts]
+    between = parts[subject + 1 : relation]
+    plain = relation > subject and all(part.value[0] in POSES for part in between)
+    if not plain or not _is_right_side(parts, relation + 1):
+        return tuple(values)
+    name = values[relation][0]
+    sides = [values[subject], values[relation + 1]]
+    if lexicon.is_symmetric(name):
+        sides.sort(key=repr)
+    before, after = values[:subject], values[relation + 2 :]
+    return (*before, ("between", name, *sides), *after)
+
+
+def _find_subject(parts: Sequence[Part]) -> int:
+    """Return the position of the text's first thing."""
+    return next((i for i, part in enumerate(parts) if part.sort == "thing"), 0)
+
+
+def _is_right_side(parts: Sequence[Part], place: int) -> bool:
+    """Tell whether a thing stands there that nothing behind it says more about."""
+    if place >= len(parts) or parts[place].sort != "thing":
+        return False
+    if place + 1 == len(parts):
+        return True
+    behind = parts[place + 1]
+    wears = place + 2 < len(parts) and parts[place + 2].clothes
+    return behind.sort == "relation" and behind.value[0] not in ("with", "without") and not wears

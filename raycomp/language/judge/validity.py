@@ -1,0 +1,270 @@
+"""Is one call of an operator on a caption a valid hard negative? A reason where it is not.
+
+Each call is judged against its own input: SWAP keeps the words and changes their order, REPLACE changes one
+concept, ADD keeps the input and brings in one concept. Against the caption that the image came with, and its
+other captions, the text must differ in meaning, and what it brings in must be said by none of them. All this
+is on words: that the text is false for the image is likely, not certain.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from raycomp.language.concepts import Concept, Parsed
+from raycomp.language.judge.form import FORM_FAULTS, WORD, find_form_fault, strip
+from raycomp.language.judge.grammar import CUT_OFF, FAULTS, count_faults
+from raycomp.language.judge.paraphrase import find_readings, stem
+from raycomp.language.lexicon import Lexicon
+from raycomp.language.phrases import Token
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
+
+UNCHANGED, RESTORED, COPY = "unchanged", "restored", "copy"
+NOT_SWAP, NOT_REPLACE, NOT_ADD = "not_swap", "not_replace", "not_add"
+PARAPHRASE, KIND_OF, IN_ORIGINAL, IN_OTHER = "paraphrase", "kind_of", "in_original", "in_other"
+REASONS: dict[str, str] = {
+    **FORM_FAULTS,
+    UNCHANGED: "it equals its input",
+    RESTORED: "it equals the original caption, which an earlier call had changed",
+    COPY: "it equals another caption of the image",
+    NOT_SWAP: "SWAP lost or gained a word, or left the order as it was",
+    NOT_REPLACE: "REPLACE changed no concept, several, or one for another of a different class",
+    NOT_ADD: "ADD changed its input, or brought in no concept or several",
+    PARAPHRASE: "it says what the original, its input or another caption says",
+    KIND_OF: "the new concept is a kind of the old one or a wider word for it, so both may be true",
+    IN_ORIGINAL: "ADD brings in what the original caption already says",
+    IN_OTHER: "the new concept is said by another caption of the image",
+    **FAULTS,
+}
+
+# Words that a swap may lose or gain with the number of its nouns, and a replacement with its noun.
+LOOSE = {"a", "the", "some", "is", "was"}
+FREE = {*LOOSE, "and", "who", "that", "which", "there", "of", "its", "his", "her", "their", "has"}
+# First letters of tags: nouns, verbs, prepositions, to.
+SORTS = {"NN", "VB", "IN", "TO"}
+NEW_KINDS = ((ATTRIBUTE,), (OBJECT,), (RELATION,), (OBJECT, RELATION), (OBJECT, RELATION, RELATION))
+
+
+class Word(NamedTuple):
+    """A word of a text, characters [start, end), without what agreement does to it."""
+
+    stem: str
+    start: int
+    end: int
+
+
+def judge(
+    op: str, before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed], lexicon: Lexicon
+) -> str | None:
+    """Return why ``op`` from ``before`` to ``after`` is no valid negative; None where it is.
+
+    ``original`` is the image's caption, ``others`` the image's further captions. Any text will do: reasons of
+    form come first, then the operator, the meaning, and the grammar, where a fault of the input is none.
+    """
+    reason = _find_same(before, after, original, others) or find_form_fault(after.text, before.text)
+    if reason:
+        return reason
+    after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
+    fault = _find_fault(before, after, original, lexicon)
+    if fault == CUT_OFF:
+        return fault
+    old_words, new_words = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
+    if op == SWAP:
+        reason = _judge_swap(before, old_words, new_words)
+    elif op == REPLACE:
+        reason = _judge_replace(before, after, old_words, new_words, others, lexicon)
+    else:
+        assert op == ADD, op
+        reason = _judge_add(before, after, old_words, new_words, original, others, lexicon)
+    if reason or fault:
+        return reason or fault
+    _, readings = find_readings(after.tokens, lexicon)
+    known = (before, original, *others)
+    same = any(find_readings(tuple(text.tokens), lexicon)[0] in readings for text in known)
+    return PARAPHRASE if same else None
+
+
+def _find_same(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
+    """Return which known text it equals, but for case, white space and final stop."""
+    plain = strip(after.text)
+    for reason, texts in ((UNCHANGED, [before]), (RESTORED, [original]), (COPY, others)):
+        if any(plain == strip(text.text) for text in texts):
+            return reason
+    return None
+
+
+@lru_cache(maxsize=256)
+def _read_words(text: str, lexicon: Lexicon) -> list[Word]:
+    return [Word(stem(one.group(), lexicon), *one.span()) for one in WORD.finditer(text)]
+
+
+def _keep_tags(old: Sequence[Token], new: Sequence[Token]) -> tuple[Token, ...]:
+    """Give words that the input has once their tags and labels there: small parsers waver over an edit."""
+    counts = Counter(token.text.lower() for token in old)
+    known = {token.text.lower(): token for token in old if counts[token.text.lower()] == 1}
+    pairs = [(token, known.get(token.text.lower(), token)) for token in new]
+    return tuple(token._replace(tag=kept.tag, dep=kept.dep) for token, kept in pairs)
+
+
+def _judge_swap(before: Parsed, old: Sequence[Word], new: Sequence[Word]) -> str | None:
+    """Judge that all content words are kept and change places with words of their own kind.
+
+    So the sequence of nouns, verbs and prepositions, by their tags in the input, stays; nouns side by side
+    count as one, and attributes go where their nouns go.
+    """
+    old_stems, new_stems = ([word.stem for word in words if word.stem not in LOOSE] for words in (old, new))
+    if old_stems == new_stems or sorted(old_stems) != sorted(new_stems):
+        return NOT_SWAP
+    tags = {token.start: token.tag[:2] for token in before.tokens if not _modifies(before, token)}
+    sorts = {word.stem: tags.get(word.start, "") for word in old}
+    old_sorts, new_sorts = (
+        [sort for sort, _ in groupby(sorts[one] for one in stems if sorts[one] in SORTS)]
+        for stems in (old_stems, new_stems)
+    )
+    return None if old_sorts == new_sorts else NOT_SWAP
+
+
+def _modifies(parsed: Parsed, token: Token) -> bool:
+    """Tell whether a token, whatever its tag, describes a noun: "a [parked] car", "a row [of] houses"."""
+    is_known = any(one.start <= token.start < one.end for one in parsed.concepts if one.kind == ATTRIBUTE)
+    is_participle = token.tag in ("VBN", "VBG") and token.dep == "amod"
+    return is_known or is_participle or token.text == "of"
+
+
+def _judge_replace(
+    before: Parsed,
+    after: Parsed,
+    old: Sequence[Word],
+    new: Sequence[Word],
+    others: Sequence[Parsed],
+    lexicon: Lexicon,
+) -> str | None:
+    """Judge that one concept gave way to another of its class, which is not true as well."""
+    old_changed, new_changed = _cut_same_ends(old, new)
+    gone = _find_concepts(before, old_changed, lexicon)
+    come = _find_concepts(after, new_changed, lexicon)
+    if len(gone) != 1 or len(come) != 1 or not _are_of_one_class(gone[0], come[0], lexicon):
+        return NOT_REPLACE
+    if lexicon.are_synonyms(gone[0].word, come[0].word):
+        return PARAPHRASE
+    if any(lexicon.is_kind_of(*pair) for pair in pairwise((gone[0].word, come[0].word, gone[0].word))):
+        return KIND_OF
+    return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+
+
+def _judge_add(
+    before: Parsed,
+    after: Parsed,
+    old: Sequence[Word],
+    new: Sequence[Word],
+    original: Parsed,
+    others: Sequence[Parsed],
+    lexicon: Lexicon,
+) -> str | None:
+    """Judge that one run of words came in, with one concept that no text of the image has.
+
+    Where the run has two places, as in "a ball and a [red ball and a] car", either will do.
+    """
+    lost, gained = _cut_same_ends(old, new)
+    _, backward = _cut_same_ends(old[::-1], new[::-1])
+    for run in () if lost else (gained, backward[::-1]):
+        come = sorted(_find_concepts(after, run, lexicon), key=lambda concept: concept.kind)
+        if tuple(concept.kind for concept in come) in NEW_KINDS:
+            if any(_says(text, come[0], lexicon) for text in (before, original)):
+                return IN_ORIGINAL
+            return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+    return NOT_ADD
+
+
+def _cut_same_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
+    """Return what is left of both where the words that they begin and end with alike are cut off."""
+    limit = min(len(old), len(new))
+    front = 0
+    while front < limit and old[front].stem == new[front].stem:
+        front += 1
+    back = 0
+    while back < limit - front and old[-1 - back].stem == new[-1 - back].stem:
+        back += 1
+    return old[front : len(old) - back], new[front : len(new) - back]
+
+
+def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
+    """Return the concepts that ``words`` touch; those that the parse does not know are told by their tags.
+
+    So are those of an object that the parse joins with words outside, as in "a robot [stands on a box]".
+    Nouns side by side, one of them unknown, are one concept.
+    """
+    tags = {token.start: token.tag for token in parsed.tokens}
+    named = [word for word in words if word.stem not in LOOSE]
+    if len(named) > 1 and lexicon.find(parsed.text[named[0].start : named[-1].end], OBJECT):
+        return [_make_concept(parsed.text, named[0].start, named[-1].end, "NN", lexicon)]
+    found: list[Concept] = []
+    for word in words:
+        known = next((one for one in parsed.concepts if one.start < word.end and word.start < one.end), None)
+        if known and known.kind == OBJECT and not words[0].start <= known.start < known.end <= words[-1].end:
+            known = None
+        if known is None and word.stem in FREE:
+            continue
+        concept = known or _make_concept(parsed.text, word.start, word.end, tags.get(word.start, ""), lexicon)
+        if found and found[-1].end + 1 == word.start and found[-1].kind == concept.kind == OBJECT:
+            whole = _make_concept(parsed.text, found[-1].start, word.end, "NN", lexicon)
+            if whole.category or not (found[-1].category and concept.category):
+                found.pop()
+                concept = whole
+        if concept not in found:
+            found.append(concept)
+    return found
+
+
+def _make_concept(text: str, start: int, end: int, tag: str, lexicon: Lexicon) -> Concept:
+    word = text[start:end].lower()
+    entry = lexicon.find(word)
+    kind = entry.kind if entry else _kind_of_tag(tag)
+    return Concept(
+        start, end, kind, entry.word if entry else word, entry.category if entry else "", False, None, None
+    )
+
+
+def _kind_of_tag(tag: str) -> str:
+    if tag.startswith(("NN", "PRP")):
+        return OBJECT
+    return RELATION if tag.startswith(("VB", "IN", "TO", "RP")) else ATTRIBUTE
+
+
+def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
+    """Tell whether the new concept excludes the old one by its class: kinds, and categories of attributes."""
+    if old.kind != new.kind and not lexicon.find(new.word, old.kind):
+        return False
+    if old.kind != ATTRIBUTE or not old.category or not new.category or old.category == new.category:
+        return True
+    entry = lexicon.find(old.word, ATTRIBUTE)
+    return entry is not None and new.word in lexicon.siblings(entry)
+
+
+def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
+    """Tell whether a text has the concept, a synonym or a kind of it."""
+    for one in parsed.concepts:
+        # The parse may join an object with a word beside it: "a [bike stops]".
+        names = (one.word,) if one.category else (one.word, *one.word.split())
+        if any(lexicon.is_kind_of(name, concept.word) for name in names):
+            return True
+    wanted = [stem(word, lexicon) for word in concept.word.split()]
+    said = [word.stem for word in _read_words(parsed.text, lexicon)]
+    return any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1))
+
+
+def _find_fault(before: Parsed, after: Parsed, original: Parsed, lexicon: Lexicon) -> str | None:
+    """Return the first fault that neither the input nor the original has as often."""
+    faults = count_faults(after.tokens, lexicon)
+    if not +faults:
+        return None
+    excused = count_faults(tuple(before.tokens), lexicon) | count_faults(tuple(original.tokens), lexicon)
+    return next((fault for fault in FAULTS if faults[fault] > excused[fault]), None)

@@ -1,0 +1,300 @@
+"""What a word shows, and which words stand for the same, a wider or a plausible other thing.
+
+A row of the lexicon is one synonym set: its first word names it. Rows of one category exclude each other
+("dog" and "cat"), which makes them fit to replace one another, unless one is a kind of the other ("puppy",
+a row of the same category with the parent "dog").
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from raycomp.language.inflection import add_ing, add_s, drop_s, regular_past
+from raycomp.language.nonce import is_plural
+from raycomp.words import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
+
+ABSTRACT = "abstract"
+"""Category of words that no picture can show, so no operator acts on them: times ("day"), notions ("idea"),
+measures ("lot"), places in the frame ("background"), the picture itself ("view"); "because of"."""
+FIXED = "fixed"
+"""Category of nouns that a picture can show, but no operator acts on: "group", "shadow", "race"."""
+CROWD = "crowd"
+"""Category of nouns that show nothing of their own before "of": "a team of dogs"."""
+VERB = "verb"
+"""Category of relations that inflect."""
+NUMBER = "number"
+RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST = "rare", "mass", "plural", "symmetric", "opposite", "guest"
+MARKS = (RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST)
+"""rare: known, but never brought in; mass: no plural and no "a"; plural: no singular ("jeans"); symmetric:
+a relation that reads the same from both sides; opposite: the first of ``instead`` is the opposite; guest:
+may be added to nearly any picture."""
+
+
+class Row(NamedTuple):
+    """One synonym set of a kind, as the tables hold it."""
+
+    kind: str
+    category: str
+    words: tuple[str, ...]
+    parents: tuple[str, ...]
+    """Wider words: of a puppy "dog", of a dog "animal"."""
+    marks: frozenset[str]
+    instead: tuple[str, ...]
+    """What may replace it, where that is not all of its category; the opposite first, if there is one."""
+    fits: tuple[str, ...]
+    """Categories or wider words of the objects it can describe, or have on its right side."""
+
+
+class Entry(NamedTuple):
+    """A word of the lexicon; ``group`` is the first word of its synonym set."""
+
+    word: str
+    kind: str
+    category: str
+    group: str
+
+
+class Forms(NamedTuple):
+    """Inflections that follow no rule, by base form; ``double`` lists verbs that double their last letter."""
+
+    plural: Mapping[str, str]
+    past: Mapping[str, str]
+    participle: Mapping[str, str]
+    double: frozenset[str]
+
+
+class Lexicon:
+    """Words by their kind, category and synonym set."""
+
+    def __init__(self, rows: Iterable[Row], forms: Forms):
+        self.forms = forms
+        self.rows: dict[tuple[str, str], Row] = {}
+        """By kind and first word."""
+        self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in CONCEPT_KINDS}
+        self._by_category: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            self._add(row)
+        self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
+        self._siblings: dict[Entry, tuple[str, ...]] = {}
+        self._groups = lru_cache(1 << 16)(self._find_groups)
+        self._marked = {
+            mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
+        }
+
+    def _add(self, row: Row) -> None:
+        key = row.kind, row.words[0]
+        if key in self.rows or not row.marks <= {*MARKS}:
+            raise ValueError(
+                f"lexicon: {row.words[0]!r} is there twice, or has unknown marks {set(row.marks)}"
+            )
+        self.rows[key] = row
+        self._by_category.setdefault((row.kind, row.category), []).append(row)
+        for word in row.words:
+            entry = Entry(word, row.kind, row.category, row.words[0])
+            if self._entries[row.kind].setdefault(word, entry) != entry:
+                raise ValueError(f"lexicon: {word!r} is in two synonym sets")
+
+    def _find_wider(self, row: Row) -> frozenset[str]:
+        """Return the groups that ``row`` is a kind of, itself among them; words without a row stand alone."""
+        found: set[str] = set()
+        todo = [row.words[0]]
+        while todo:
+            word = todo.pop()
+            entry = self._entries[row.kind].get(word)
+            group = entry.group if entry else word
+            if group not in found:
+                found.add(group)
+                todo += self.rows[row.kind, group].parents if entry else ()
+        return frozenset(found)
+
+    @cached_property
+    def _bases(self) -> dict[str, dict[str, str]]:
+        """Map every inflected form to its base, by kind."""
+        nouns = {self.plural(word): word for word in self._entries[OBJECT] if not self._has(word, PLURAL)}
+        verbs = {}
+        for word, entry in self._entries[RELATION].items():
+            if entry.category == VERB:
+                verbs |= {self.inflect(word, tag): word for tag in ("VBZ", "VBG", "VBD", "VBN")}
+        return {OBJECT: nouns, RELATION: verbs, ATTRIBUTE: {}}
+
+    @cached_property
+    def long_prepositions(self) -> dict[str, tuple[tuple[tuple[str, ...], Entry], ...]]:
+        """Map a first word to the prepositions of several words that begin with it, the longest first.
+
+        Each has its words as a tokenizer parts them: a hyphen is a word.
+        """
+        found: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
+        for text, entry in self._entries[RELATION].items():
+            words = tuple(re.findall(r"[^\s-]+|-", text))
+            if len(words) > 1 and entry.category != VERB:
+                found.setdefault(words[0], []).append((words, entry))
+        return {
+            first: tuple(sorted(several, key=lambda one: -len(one[0]))) for first, several in found.items()
+        }
+
+    @cached_property
+    def abstract_ends(self) -> frozenset[str]:
+        """The last words, in any number, of the nouns that no picture can show: few nouns end so."""
+        nouns = [word for word, entry in self._entries[OBJECT].items() if entry.category == ABSTRACT]
+        return frozenset(re.split("[ -]", form)[-1] for word in nouns for form in (word, self.plural(word)))
+
+    def find(self, text: str, kind: str | None = None) -> Entry | None:
+        """Return what the lexicon has for ``text``, in any case, number or tense; of a kind, or the first.
+
+        Kinds are asked in the order object, attribute, relation, whole words before inflected ones.
+        """
+        text = " ".join(text.lower().split())
+        kinds = (kind,) if kind else (OBJECT, ATTRIBUTE, RELATION)
+        for one in kinds:
+            if entry := self._entries[one].get(text):
+                return entry
+        for one in kinds:
+            if base := self._bases[one].get(text):
+                return self._entries[one][base]
+        return None
+
+    def row(self, entry: Entry) -> Row:
+        """Return the row of an entry."""
+        return self.rows[entry.kind, entry.group]
+
+    def _has(self, word: str, mark: str) -> bool:
+        entry = self._entries[OBJECT].get(word)
+        return entry is not None and mark in self.row(entry).marks
+
+    def is_mass(self, word: str) -> bool:
+        """Tell whether a noun takes neither "a" nor a plural: "snow"."""
+        return self._has(word.lower(), MASS)
+
+    def siblings(self, entry: Entry) -> tuple[str, ...]:
+        """Return what may stand in its place: plausible, and never the same, a wider or a narrower thing."""
+        if entry not in self._siblings:
+            row = self.row(entry)
+            if row.instead:
+                found = row.instead
+            elif entry.kind == RELATION or entry.category in (ABSTRACT, FIXED):
+                found = ()
+            else:
+                others = self._by_category[entry.kind, entry.category]
+                found = tuple(other.words[0] for other in others if RARE not in other.marks)
+            self._siblings[entry] = tuple(word for word in found if not self._overlap(entry, word))
+        return self._siblings[entry]
+
+    def _overlap(self, entry: Entry, word: str) -> bool:
+        other = self._entries[entry.kind].get(word)
+        wider = self._wider[entry.kind, entry.group]
+        return word in wider or (other is not None and entry.group in self._wider[other.kind, other.group])
+
+    def opposite(self, word: str) -> str | None:
+        """Return the opposite of a relation, size or other word on a scale; None where there is none."""
+        for kind in (RELATION, ATTRIBUTE):
+            entry = self.find(word, kind)
+            if entry and OPPOSITE in (row := self.row(entry)).marks:
+                return row.instead[0]
+        return None
+
+    def _find_groups(self, word: str) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
+        """Return the groups that a word is in, by kind, and those with all wider ones. No row: itself."""
+        entries = [entry for kind in CONCEPT_KINDS if (entry := self.find(word, kind))]
+        kinds = {entry.kind for entry in entries}
+        alone = {(kind, word.lower()) for kind in CONCEPT_KINDS if kind not in kinds}
+        own = {(entry.kind, entry.group) for entry in entries}
+        wider = {(kind, wide) for kind, group in own for wide in self._wider[kind, group]}
+        return frozenset(own | alone), frozenset(wider | alone)
+
+    def are_synonyms(self, first: str, second: str) -> bool:
+        """Tell whether two words, in any number, are equal or of one synonym set."""
+        return not self._groups(first)[0].isdisjoint(self._groups(second)[0])
+
+    def is_kind_of(self, narrow: str, wide: str) -> bool:
+        """Tell whether the first is the second or a kind of it: a puppy is a dog is an animal."""
+        return not self._groups(narrow)[1].isdisjoint(self._groups(wide)[0])
+
+    def are_related(self, first: str, second: str) -> bool:
+        """Tell whether a group is above both or one of them: a man and a teacher are persons."""
+        return not self._groups(first)[1].isdisjoint(self._groups(second)[1])
+
+    def is_symmetric(self, word: str) -> bool:
+        """Tell whether a relation reads the same from both sides: "next to", "with"."""
+        entry = self.find(word, RELATION)
+        return entry is not None and SYMMETRIC in self.row(entry).marks
+
+    def fits(self, word: str, kind: str, owner: str) -> bool:
+        """Tell whether an attribute can describe ``owner``, or a relation have it on its right side.
+
+        A word without such a list fits all, but an object that the lexicon does not know fits only those.
+        """
+        entry = self.find(word, kind)
+        wanted = self.row(entry).fits if entry else ()
+        if not wanted:
+            return True
+        noun = self.find(owner, OBJECT)
+        return noun is not None and (
+            noun.category in wanted or not self._wider[OBJECT, noun.group].isdisjoint(wanted)
+        )
+
+    def words(self, kind: str, category: str) -> tuple[str, ...]:
+        """Return the words of a category that may be brought in."""
+        rows = self._by_category.get((kind, category), [])
+        return tuple(row.words[0] for row in rows if RARE not in row.marks)
+
+    def marked(self, mark: str) -> tuple[str, ...]:
+        """Return the words that bear a mark, each the first of its set."""
+        return self._marked[mark]
+
+    def plural(self, word: str) -> str:
+        """Return the plural of a noun in its base form; of several words that of the last."""
+        if word in self.forms.plural:
+            return self.forms.plural[word]
+        if self._has(word, PLURAL) or self._has(word, MASS):
+            return word
+        head, of, rest = word.partition(" of ")
+        if of:
+            return self.plural(head) + of + rest
+        front, space, last = word.rpartition(" ")
+        if last in self.forms.plural:
+            return front + space + self.forms.plural[last]
+        if is_plural(last):
+            return word
+        if last.endswith("man") and len(last) > 3 and last != "human":
+            return front + space + last[:-3] + "men"
+        return front + space + add_s(last)
+
+    def singular(self, word: str) -> str:
+        """Return the base form of a noun in the plural; the word itself where it is none."""
+        word = word.lower()
+        entry = self.find(word, OBJECT)
+        if entry:
+            return entry.word
+        front, space, last = word.rpartition(" ")
+        entry = self.find(last, OBJECT) if front else None
+        if entry:
+            return front + space + entry.word
+        return front + space + drop_s(last)
+
+    def is_plural(self, text: str) -> bool:
+        """Tell whether a noun has the form of a plural; "sheep" has not."""
+        text = text.lower()
+        entry = self.find(text, OBJECT) or self.find(text.rpartition(" ")[2], OBJECT)
+        if entry is None:
+            return drop_s(text) != text
+        if PLURAL in self.row(entry).marks:
+            return True
+        if text == entry.word or text.endswith(" " + entry.word):
+            # Said as a plural though its set is not: "stairs", of a staircase.
+            return is_plural(entry.word.partition(" of ")[0]) and entry.word not in self.forms.plural
+        return True
+
+    def inflect(self, verb: str, tag: str) -> str:
+        """Return a verb in the form of a Penn tag: VB, VBP, VBZ, VBG, VBD or VBN."""
+        first, space, rest = verb.partition(" ")
+        if tag == "VBZ":
+            form = "has" if first == "have" else add_s(first)
+        elif tag == "VBG":
+            form = add_ing(first, first in self.forms.double)
+        elif tag in ("VBD", "VBN"):
+            irregular = self.forms.past if tag == "VBD" else self.forms.participle
+            form = irregular.get(first) or regular_past(first, first in self.forms.double)
+        else:
+            form = first
+        return form + space + rest

@@ -1,0 +1,256 @@
+"""Which operations explain a hard negative: SWAP, REPLACE, ADD, one call or two, or none of them.
+
+The definition is over words alone, so it holds for negatives of any origin. Of each caption the words count
+that ``word_classes`` reads: not articles, possessives, "and", forms of "be", modal verbs, relative pronouns;
+inflection and punctuation aside. Pronouns count only where nothing else differs: else they agree with it.
+A run of words is made of concepts (``word_classes.name_concepts``):
+
+- object: a noun or pronoun with all that stands before it in the phrase ("two small dogs", "cup of tea");
+- relation: verbs, prepositions, particles ("is walking down", "in front of", "on the left of");
+- attribute: adjectives, numerals, quantities ("a number of"), nouns and participles before a noun that did
+  not change, adverbs alone.
+
+Of the two captions, one positive and one negative,
+
+- SWAP: the same words as often, in another order; prepositions may come, or may go, with a verb's object;
+- REPLACE: exactly one run of words differs, and it is one concept in both;
+- ADD: the positive is what remains of the negative without one run of words, and that run is one concept,
+  an object with the relations that tie it in ("and a hat", "on a red mat");
+- two calls: two such runs, or one run of two concepts, or a SWAP and a leftover run of one concept, where
+  the SWAP moves at least one noun, adjective or verb;
+- none: all other negatives, for one of ``REASONS``. In particular no operation deletes.
+
+An explanation says that the words differ as an operation makes them differ, not that the meaning does: two
+true captions of an image can be explained too. ``loops/overlap.py`` counts how often.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from raycomp.language.concepts import Edit
+from raycomp.language.phrases import Token
+from raycomp.language.word_classes import (
+    ADVERB,
+    DENIAL,
+    GLUE,
+    LINK,
+    MODIFIER,
+    NOUN,
+    PRONOUNS,
+    VERB,
+    WORD,
+    Word,
+    find_base,
+    name_concepts,
+    read_words,
+)
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
+
+SAME, POLARITY, DELETION, REWORDED = "same", "polarity", "deletion", "reworded"
+REASONS = {
+    SAME: "but for articles, inflection and punctuation the two captions are one",
+    POLARITY: "only yes, no or not comes, goes or changes, which is no concept",
+    DELETION: "the negative says less: a concept is gone and none stands for it",
+    REWORDED: "more differs than two calls change",
+}
+MOST_CALLS = 2
+
+
+class Call(NamedTuple):
+    """One call of an operation on a concept of some kind."""
+
+    op: str
+    kind: str
+
+
+class Explanation(NamedTuple):
+    """What made a negative: one or two calls in no particular order, or none and the reason why not."""
+
+    calls: tuple[Call, ...]
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """SWAP, REPLACE, ADD, two of them joined by "+", or "" where nothing explains."""
+        return "+".join(sorted(call.op for call in self.calls))
+
+
+class Hunk(NamedTuple):
+    """Words that differ at one place: those of the positive and those that stand there in the negative."""
+
+    old: Sequence[Word]
+    new: Sequence[Word]
+
+
+def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation:
+    """Return the fewest calls, at most two, that lead from the positive's tokens to the negative's.
+
+    Between equally few, one run that differs goes before several, and both before a SWAP with a rest.
+    """
+    old, new = read_words(positive), read_words(negative)
+    if _bases(old) == _bases(new):
+        return Explanation((), SAME)
+    nouns = [[word for word in words if word.base not in PRONOUNS] for words in (old, new)]
+    if _bases(nouns[0]) != _bases(nouns[1]):
+        old, new = nouns
+    hunk, hunks = find_span(old, new), find_hunks(old, new)
+    if {word.letter for word in (*hunk.old, *hunk.new)} == {DENIAL}:
+        return Explanation((), POLARITY)
+    if kind := _find_swap(old, new):
+        return Explanation((Call(SWAP, kind),))
+    found = [_count_calls([hunk]), _count_calls_after_swap(hunks), _count_calls(hunks)]
+    known = [calls for calls in found if calls is not None and len(calls) <= MOST_CALLS]
+    if known:
+        return Explanation(min(known, key=len))
+    is_shorter = _count_apart(old, new) and not _count_apart(new, old)
+    return Explanation((), DELETION if is_shorter else REWORDED)
+
+
+def _bases(words: Sequence[Word]) -> list[str]:
+    return [word.base for word in words]
+
+
+def find_span(old: Sequence[Word], new: Sequence[Word]) -> Hunk:
+    """Return what lies between the longest common beginning and, of the rest, the longest common end."""
+    first, behind = measure_ends(_bases(old), _bases(new))
+    return Hunk(old[first : len(old) - behind], new[first : len(new) - behind])
+
+
+def measure_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """Return how many words are common at the beginning, and of the rest how many at the end."""
+    most = min(len(old), len(new))
+    first = next((i for i in range(most) if old[i] != new[i]), most)
+    behind = next((i for i in range(most - first) if old[-1 - i] != new[-1 - i]), most - first)
+    return first, behind
+
+
+def find_hunks(old: Sequence[Word], new: Sequence[Word]) -> list[Hunk]:
+    """Return what differs around the longest common run, then around the longest on either side, and so on.
+
+    Of equally long runs the first one counts (Ratcliff and Obershelp's alignment).
+    """
+    match = SequenceMatcher(None, _bases(old), _bases(new), autojunk=False)
+    return [Hunk(old[a:b], new[c:d]) for tag, a, b, c, d in match.get_opcodes() if tag != "equal"]
+
+
+def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
+    """Return the kind of what was exchanged if the same words stand in another order, else "".
+
+    Links that only come or only go are the verb's ("[at] a child a woman nags"), no concept of their own.
+    """
+    lost, gained = _count_apart(old, new), _count_apart(new, old)
+    if (lost and gained) or any(word.letter != LINK for word in (*lost, *gained)):
+        return ""
+    span = find_span([word for word in old if word not in lost], [word for word in new if word not in gained])
+    size, old_bases, new_bases = len(span.old), _bases(span.old), _bases(span.new)
+    for total in range(2, size + 1):  # the shortest blocks A, B: A x B before, B x A after
+        for a in range(1, total):
+            rest = size - total + a
+            if old_bases[rest:] + old_bases[a:rest] + old_bases[:a] == new_bases:
+                kinds = [
+                    _kind_of([word.letter for word in block]) for block in (span.old[:a], span.old[rest:])
+                ]
+                is_move = total == size  # an attribute that moves past its noun
+                return ATTRIBUTE if is_move and ATTRIBUTE in kinds else _join_kinds(kinds)
+    pairs = zip(span.old, new_bases, strict=True)
+    return _kind_of([word.letter for word, base in pairs if word.base != base])
+
+
+def _join_kinds(kinds: Sequence[str]) -> str:
+    return next(kind for kind in (OBJECT, RELATION, ATTRIBUTE) if kind in kinds)
+
+
+def _count_apart(words: Sequence[Word], others: Sequence[Word]) -> list[Word]:
+    """Return those of ``words`` that ``others`` have less often."""
+    spare = Counter(word.base for word in others)
+    left = []
+    for word in words:
+        spare[word.base] -= 1
+        if spare[word.base] < 0:
+            left.append(word)
+    return left
+
+
+def _count_calls(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
+    """Return one call per concept replaced or added; None where a concept is deleted."""
+    calls: list[Call] = []
+    for hunk in hunks:
+        old, new = name_concepts(hunk.old), name_concepts(hunk.new)
+        if len(new) < len(old) or (hunk.old and not new):
+            return None
+        if hunk.old and not old:
+            old = [new[0]]
+        calls += [Call(REPLACE, kind) for kind in old]
+        calls += [Call(ADD, kind) for kind in _group_added(new[len(old) :])]
+    return tuple(calls)
+
+
+def _group_added(kinds: Sequence[str]) -> list[str]:
+    """Return what a run adds: its objects, which bring their relations along, and its other attributes."""
+    named = [kind for kind in kinds if kind != RELATION]
+    return named or [*kinds[:1]]
+
+
+def _count_calls_after_swap(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
+    """Return a SWAP of the words that only moved, and the calls that explain what remains."""
+    lost = [word for hunk in hunks for word in hunk.old]
+    gained = [word for hunk in hunks for word in hunk.new]
+    left, left_new = _count_apart(lost, gained), _count_apart(gained, lost)
+    kind = _kind_of([word.letter for word in lost if word not in left and word.letter in "NAV"])
+    olds, news = _cut_into_runs(left, hunks, 0), _cut_into_runs(left_new, hunks, 1)
+    if not kind or len(olds) > 1 or len(news) != 1:
+        return None
+    rest = _count_calls([Hunk(olds[0] if olds else [], news[0])])
+    return None if rest is None else (Call(SWAP, kind), *rest)
+
+
+def _cut_into_runs(words: Sequence[Word], hunks: Sequence[Hunk], side: int) -> list[list[Word]]:
+    """Return the words that each hunk holds on one side, where it holds any."""
+    runs = [[word for word in hunk[side] if word in words] for hunk in hunks]
+    return [run for run in runs if run]
+
+
+def _kind_of(letters: Sequence[str]) -> str:
+    """Return the kind of words together: an object if one is a noun, else a relation if one is a verb, ..."""
+    if NOUN in letters:
+        return OBJECT
+    if VERB in letters or not {*letters} & {MODIFIER, ADVERB, DENIAL}:
+        return RELATION if letters else ""
+    return ATTRIBUTE
+
+
+def is_regenerated(negative: str, edits: Sequence[Edit]) -> bool:
+    """Tell whether one of ``edits`` is the negative, but for case, punctuation and articles."""
+    wanted = _spell(negative)
+    return any(_spell(edit.text) == wanted for edit in edits)
+
+
+def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -> bool:
+    """Tell whether one of ``edits`` is of operation ``op`` and changes the very words that the negative does.
+
+    The words of the positive between the common beginning and the common end are compared by their places;
+    where words are only added it is the place they are added at.
+    """
+    place = _locate(positive, negative)
+    return any(edit.op == op and _locate(positive, edit.text) == place for edit in edits)
+
+
+def _spell(text: str) -> list[str]:
+    return [word for word in WORD.findall(text.lower()) if word not in ("a", "an", "the")]
+
+
+def _locate(positive: str, negative: str) -> tuple[int, int]:
+    old, new = (
+        [find_base(w) for w in WORD.findall(t.lower()) if w not in GLUE] for t in (positive, negative)
+    )
+    first, behind = measure_ends(old, new)
+    return first, len(old) - behind

@@ -1,0 +1,292 @@
+"""Noun phrases of a parsed caption: one span, one kind and one nominal target each.
+
+Go et al. (arXiv 2605.22651, section 5.2) take object-, relation- and predicate-centered spans that do not
+overlap, with one nominal target token each, and name no rules. These are ours:
+
+- Every noun that heads a noun phrase is the target of one phrase, conjuncts each of their own. Pronouns,
+  also "someone" and "something", are none, nor are words without a Latin letter, URLs and markup.
+- Determiners and what stands before the head belong to its phrase: adjectives, numerals, compounds
+  ("a wooden [fence]", "Golden Gate [Bridge]", "Jennifer [Anderson]") and possessors ("the rider 's [leg]").
+  In "a group of people" both nouns are targets; clauses and prepositional phrases behind a noun are outside.
+- Small parsers take nouns for verbs and part compounds. So a noun with a subject but no copula ("a dog
+  [runs]" tagged as a noun) or bare in the place of a clause ("people [fishing]") is a verb, and of nouns side
+  by side ("swim [trunks]") only the last is a target, wherever the tree hangs them.
+- A noun of a preposition of several words is no target ("in front of a computer", "to the left of a cat");
+  which those are the lexicon says. Without "of" it is one: "a dog on the [left]".
+- relation: the target has a preposition, and the span begins with it. predicate: the target is the direct
+  object of a verb, and the span begins with that verb. Where another target stands between, the phrase is cut
+  and is an object. object: all the rest, so also the second conjunct of "in shorts and boots".
+
+The class of a target is UNSEEN where the lexicon files its noun under those that no picture can show. The
+head decides: of "a parking [area]" only the target gives way to a nonce, and "parking" stays. All others are
+HEAD, those too that the lexicon does not know.
+
+Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines), told apart
+by their labels. Tags are the Penn Treebank's in both.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raycomp.language.lexicon import ABSTRACT, Lexicon
+from raycomp.language.spelled import Token, find_long_prepositions, find_longest
+from raycomp.words import (
+    HEAD,
+    OBJECT,
+    PREDICATE,
+    RELATION,
+    UNSEEN,
+)
+
+NOUN_TAGS = ("NN", "NNS", "NNP", "NNPS")
+PRONOUNS = {
+    *(quantity + kind for quantity in ("some", "any", "every", "no") for kind in ("one", "body", "thing")),
+    *(
+        "one",
+        "ones",
+        "other",
+        "none",
+        "oneself",
+        "myself",
+        "yourself",
+        "himself",
+        "herself",
+        "itself",
+        "ourselves",
+        "themselves",
+    ),
+}
+WORD = re.compile(r"\w+(?:['\u2019&/-]\w+)*\.?|(?:\w\.)+\w?")
+MARKS = {":", ";", ".", "?", "!"}
+LATIN = re.compile(r"[A-Za-z]")
+
+
+class Phrase(NamedTuple):
+    """A span [start, end) of the caption with its kind, and its target's span; offsets count characters."""
+
+    start: int
+    end: int
+    kind: str
+    target_start: int
+    target_end: int
+    target_class: str
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a label scheme calls the relations that matter here."""
+
+    inside: frozenset[str]
+    """A word of this label before its head, with all below it, is part of its head's noun phrase."""
+    loose: frozenset[str]
+    """Belongs to the phrase of a noun as well, but a noun of this label can head its own."""
+    never: frozenset[str]
+    """A word of this label heads no noun phrase, whatever its tag."""
+    nominal: frozenset[str]
+    """Places of a noun phrase: there an adjective ("in white") or a gerund may stand for a noun."""
+    objects: frozenset[str]
+    """Direct objects."""
+    names: frozenset[str]
+    """Joins the later words of a name to its first one."""
+    subjects: frozenset[str]
+    """Subjects."""
+    clauses: frozenset[str]
+    """Places of a clause."""
+    telling: frozenset[str]
+    """Labels that only this scheme has."""
+
+
+UD = Labels(
+    inside=frozenset("det det:predet amod nummod compound nmod:poss nmod:desc flat goeswith".split()),
+    loose=frozenset("advmod punct obl:unmarked nmod:unmarked cc:preconj".split()),
+    never=frozenset(
+        "case fixed cc mark aux aux:pass cop compound:prt discourse punct expl det advmod".split()
+    ),
+    nominal=frozenset("obl nmod obj nsubj nsubj:pass obl:agent".split()),
+    objects=frozenset(["obj"]),
+    names=frozenset(["flat"]),
+    subjects=frozenset(["nsubj", "nsubj:pass"]),
+    clauses=frozenset("acl acl:relcl advcl advcl:relcl ccomp xcomp".split()),
+    telling=frozenset(
+        "obj obl obl:unmarked obl:agent nmod:poss nmod:unmarked nsubj:pass aux:pass acl:relcl cop flat "
+        "fixed iobj compound:prt".split()
+    ),
+)
+CLEAR_NLP = Labels(
+    inside=frozenset("det predet amod nummod compound nn poss nmod quantmod".split()),
+    loose=frozenset("advmod punct npadvmod preconj case".split()),
+    never=frozenset("case prep cc mark aux auxpass prt intj punct expl det advmod".split()),
+    nominal=frozenset("pobj dobj nsubj nsubjpass".split()),
+    objects=frozenset(["dobj"]),
+    names=frozenset(),
+    subjects=frozenset(["nsubj", "nsubjpass"]),
+    clauses=frozenset("acl relcl advcl ccomp xcomp".split()),
+    telling=frozenset(
+        "dobj pobj prep nsubjpass auxpass poss attr relcl acomp agent dative npadvmod pcomp prt".split()
+    ),
+)
+
+
+def find_labels(labels: Sequence[str]) -> Labels:
+    """Return the scheme of ``labels``, those of a tree or of a whole parser; UD where nothing tells."""
+    return CLEAR_NLP if len(CLEAR_NLP.telling & {*labels}) > len(UD.telling & {*labels}) else UD
+
+
+def find_phrases(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
+    """Return the phrases of one caption, sorted and without overlap.
+
+    ``labels`` is UD or CLEAR_NLP; by default what the caption's own labels say. A root is its own head.
+    """
+    return _Tree(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).phrases()
+
+
+class _Tree:
+    """A parsed caption with what several rules ask for."""
+
+    def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
+        self.tokens = tokens
+        self.lexicon = lexicon
+        self.labels = labels
+        self.words = [token.text.lower() for token in tokens]
+        self.children: list[list[int]] = [[] for _ in tokens]
+        for place, token in enumerate(tokens):
+            if token.head != place:
+                self.children[token.head].append(place)
+        spans = find_long_prepositions(self.words, lexicon)
+        # By the last word, which is what the parser attaches.
+        self.long_prepositions = {last: first for first, (last, _) in spans.items()}
+
+    def phrases(self) -> list[Phrase]:
+        """Return the phrases; each one takes what it may of the words behind the one before it."""
+        found = []
+        first_free = 0
+        groups = self._group_heads()
+        for target, heads in groups.items():
+            kind, start = self._begin(heads, target, first_free)
+            end = self._end(heads[-1], target, groups)
+            place, last = self.tokens[target], self.tokens[end]
+            first = self.tokens[start]
+            found.append(Phrase(first.start, last.end, kind, place.start, place.end, self._class_of(target)))
+            first_free = end + 1
+        return found
+
+    def _class_of(self, target: int) -> str:
+        """Return HEAD, or UNSEEN where no picture can show the longest noun of the lexicon that ends here."""
+        if self.words[target] not in self.lexicon.abstract_ends:
+            return HEAD
+        found = find_longest(self.tokens, target, OBJECT, self.lexicon)
+        return UNSEEN if found and found[1].category == ABSTRACT else HEAD
+
+    def _group_heads(self) -> dict[int, list[int]]:
+        """Map every target, in order, to the nouns that stand for it in the tree: several if side by side."""
+        functional = {i for last, first in self.long_prepositions.items() for i in range(first, last + 1)}
+        nouns = [i for i in range(len(self.tokens)) if i not in functional and self._heads(i)]
+        groups: dict[int, list[int]] = {}
+        for target, head in sorted({self._target(noun): noun for noun in nouns}.items()):
+            groups[target] = [*groups.pop(target - 1, []), head]
+        return groups
+
+    def _heads(self, place: int) -> bool:
+        """Tell whether the token at ``place`` heads a noun phrase."""
+        token = self.tokens[place]
+        if token.dep in self.labels.never or not (token.tag in NOUN_TAGS or self._stands_for_noun(place)):
+            return False
+        if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or self.words[place] in PRONOUNS:
+            return False
+        return not self._is_inside(place) and not self._is_verb(place)
+
+    def _is_verb(self, place: int) -> bool:
+        """Tell whether the tree uses the token as a verb, whatever its tag."""
+        below = {self.tokens[child].dep for child in self.children[place] if child < place}
+        if below & self.labels.subjects:
+            return "cop" not in below
+        return self.tokens[place].dep in self.labels.clauses and not below & {
+            "cop",
+            "case",
+            *self.labels.inside,
+        }
+
+    def _stands_for_noun(self, place: int) -> bool:
+        """Tell whether another word is used as a noun: "a man in [white]", "the [making] of", "a [pose]"."""
+        token = self.tokens[place]
+        if token.dep not in self.labels.nominal or token.tag not in ("JJ", "JJR", "VB", "VBG", "VBP"):
+            return False
+        if any(self.tokens[child].dep == "det" and child < place for child in self.children[place]):
+            return True
+        return token.tag == "JJ" and self._preposition(place) is not None
+
+    def _is_inside(self, place: int) -> bool:
+        """Tell whether the token is, or hangs below, a modifier before another noun, or is a later name."""
+        while (head := self.tokens[place].head) != place:
+            dep = self.tokens[place].dep
+            if dep in self.labels.names or (
+                dep in self.labels.inside and place < head and not self._is_parted(place, head)
+            ):
+                return True
+            place = head
+        return False
+
+    def _is_parted(self, first: int, last: int) -> bool:
+        """Tell whether a mark that no noun phrase spans stands between two positions."""
+        return any(word in MARKS for word in self.words[first:last])
+
+    def _target(self, head: int) -> int:
+        """Return the position of the last noun of a name, else ``head``."""
+        names = [i for i in self.children[head] if i > head and self.tokens[i].dep in self.labels.names]
+        return max([head, *(i for i in names if self.tokens[i].tag in NOUN_TAGS)])
+
+    def _preposition(self, head: int) -> int | None:
+        """Return the first position of the preposition of the noun at ``head``; None where it has none."""
+        if self.labels is UD:
+            cases = [i for i in self.children[head] if self.tokens[i].dep == "case" and i < head]
+            return self.long_prepositions.get(max(cases), min(cases)) if cases else None
+        above = self.tokens[head].head
+        if self.tokens[head].dep != "pobj" or above > head:
+            return None
+        return self.long_prepositions.get(above, above)
+
+    def _begin(self, heads: list[int], target: int, first_free: int) -> tuple[str, int]:
+        """Return the kind of a phrase and the position of its first token, at least ``first_free``."""
+        for head in heads:
+            preposition = self._preposition(head)
+            if preposition is not None and first_free <= preposition < target:
+                return RELATION, preposition
+        for head in heads:
+            verb = self.tokens[head].head
+            is_object = self.tokens[head].dep in self.labels.objects
+            if is_object and self.tokens[verb].tag.startswith("VB") and first_free <= verb < target:
+                return PREDICATE, verb
+        start = self._first_modifier(heads, target, first_free)
+        first = self.tokens[start]
+        return (RELATION if first.tag == "IN" and first.dep != "mark" else OBJECT), start
+
+    def _first_modifier(self, heads: list[int], target: int, first_free: int) -> int:
+        """Walk left from ``target`` as long as words belong to the phrase of ``heads``."""
+        start = target
+        while start > first_free and self.words[start - 1] not in MARKS and self._belongs(start - 1, heads):
+            start -= 1
+        while not any(letter.isalnum() for letter in self.tokens[start].text):
+            start += 1
+        return start
+
+    def _belongs(self, place: int, heads: list[int]) -> bool:
+        """Tell whether the token is one of ``heads`` or hangs below a modifier of one."""
+        step = place
+        while self.tokens[step].head != step and self.tokens[step].head not in heads:
+            step = self.tokens[step].head
+        is_below = self.tokens[step].head in heads and step not in heads
+        return place in heads or (
+            is_below and self.tokens[step].dep in self.labels.inside | self.labels.loose
+        )
+
+    def _end(self, head: int, target: int, groups: dict[int, list[int]]) -> int:
+        """Return the position of the last token: numerals and names behind the target are inside."""
+        end = target
+        while end + 1 < len(self.tokens) and end + 1 not in groups:
+            behind = self.tokens[end + 1]
+            if behind.head != head or behind.dep not in {"nummod", *self.labels.names}:
+                break
+            end += 1
+        return end

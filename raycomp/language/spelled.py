@@ -1,0 +1,53 @@
+"""Where the tokens of a caption spell an entry of the lexicon: the one reading for phrases and concepts."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from raycomp.language.lexicon import Entry, Lexicon
+
+LONGEST = 6
+"""Tokens that a noun or an attribute of the lexicon may span; a hyphen is a token."""
+
+
+class Token(NamedTuple):
+    """One token: its text, characters [start, end) of the caption, PTB tag, label, position of its head."""
+
+    text: str
+    start: int
+    end: int
+    tag: str
+    dep: str
+    head: int
+
+
+def join_words(tokens: Sequence[Token], first: int, last: int) -> str:
+    """Return tokens [first, last] in lower case, with a space where the caption has one."""
+    parts = [tokens[first].text]
+    for place in range(first + 1, last + 1):
+        parts.append(" " if tokens[place].start > tokens[place - 1].end else "")
+        parts.append(tokens[place].text)
+    return "".join(parts).lower()
+
+
+def find_longest(tokens: Sequence[Token], last: int, kind: str, lexicon: Lexicon) -> tuple[int, Entry] | None:
+    """Return the longest entry of a kind that ends at ``last``, after the position where it begins."""
+    for first in range(max(0, last - LONGEST + 1), last + 1):
+        if entry := lexicon.find(join_words(tokens, first, last), kind):
+            return first, entry
+    return None
+
+
+def find_long_prepositions(words: Sequence[str], lexicon: Lexicon) -> dict[int, tuple[int, Entry]]:
+    """Map the first position of every preposition of several words to its last one and its entry.
+
+    ``words`` are in lower case. From left to right the longest counts: "to the left of" over "left of".
+    """
+    found: dict[int, tuple[int, Entry]] = {}
+    known, free = lexicon.long_prepositions, 0
+    for first, word in enumerate(words):
+        for spelled, entry in known.get(word, ()) if first >= free else ():
+            if tuple(words[first : first + len(spelled)]) == spelled:
+                free = first + len(spelled)
+                found[first] = free - 1, entry
+                break
+    return found

@@ -1,0 +1,1 @@
+"""Curation, stage by stage."""

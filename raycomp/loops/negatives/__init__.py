@@ -1,0 +1,1 @@
+"""Hard negatives: captions in, candidates judged, the hardest chosen."""

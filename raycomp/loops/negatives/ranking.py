@@ -1,0 +1,132 @@
+"""How near candidates are to their caption, and ADDs to their own input, by the scorer's text encoder."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from raycomp.config import ScorerConfig
+from raycomp.core.alignment import pair_cosine
+from raycomp.core.hardness import Candidate, list_additions
+from raycomp.loops.tables import (
+    COUNTERFACTUALS,
+    TOKENS,
+    add_columns,
+    add_seconds,
+    nest,
+    readable,
+    to_fixed_lists,
+    to_matrix,
+)
+from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.schema import NEGATIVE_TYPE
+from raycomp.words import IMAGE_EMBEDDING, NEGATIVES
+
+# Travel between the stages, a value for each of a row's negatives, only where ``add_similarity`` is set: the
+# places of each ADD's input and output among the row's texts, the caption first; their least similarity.
+ADDITIONS = "additions"
+ADD_SIMILARITY = "add_similarity"
+_ADDITIONS_TYPE = pa.list_(pa.list_(pa.list_(pa.int32())))
+Steps = Sequence[Sequence[tuple[str, str]]]
+"""Of each of a row's candidates, the input and output of every ADD."""
+
+
+def add_tokens(
+    captions: Sequence[str],
+    candidates: Sequence[Sequence[Candidate]],
+    scorer: ScorerConfig,
+    with_additions: bool,
+) -> dict[str, pa.Array]:
+    """Return the tokens of captions and candidates; with additions also of every ADD's input and output."""
+    tokenize = load_tokenizer(scorer)
+    texts = [[candidate.text for candidate in group] for group in candidates]
+    columns: dict[str, pa.Array] = {}
+    if with_additions:
+        steps = [[list_additions(candidate) for candidate in group] for group in candidates]
+        texts = list(map(_add_texts, captions, texts, steps))
+        columns[ADDITIONS] = pa.array(list(map(_place, captions, texts, steps)), _ADDITIONS_TYPE)
+    tokens_TL = tokenize([readable(text) for group in texts for text in group] or [""]).numpy()
+    columns[TOKENS] = to_fixed_lists(tokenize(list(captions)).numpy().astype(np.int32))
+    columns[COUNTERFACTUALS] = nest(tokens_TL.astype(np.int32), [len(group) for group in texts])
+    return columns
+
+
+def _add_texts(caption: str, texts: Sequence[str], steps: Steps) -> list[str]:
+    """Return ``texts`` and, behind them, what of the steps is not among them."""
+    known = {caption, *texts}
+    more = (text for pairs in steps for pair in pairs for text in pair if text not in known)
+    return [*texts, *dict.fromkeys(more)]
+
+
+def _place(caption: str, texts: Sequence[str], steps: Steps) -> list[list[list[int]]]:
+    """Return the steps with the place of each text, 0 for the caption."""
+    places = {text: place for place, text in reversed([*enumerate([caption, *texts])])}
+    return [[[places[before], places[after]] for before, after in pairs] for pairs in steps]
+
+
+class Rank:
+    """One actor: load the text tower once, then add each candidate's similarity to its caption."""
+
+    def __init__(self, config: ScorerConfig, num_threads: int | None = None):
+        self.clip = Clip(config, num_threads=num_threads)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """See ``rank``."""
+        started = time.perf_counter()
+        # Candidates differ from their caption in length, so each text is encoded by itself.
+        table = rank(table, lambda token_KL: self.clip.text.embed(token_KL)[0])
+        return add_seconds(table, "rank", time.perf_counter() - started)
+
+
+def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
+    """Set ``similarity`` = cos(g(caption), g(candidate)); of ADDs, the least cos(g(input), g(output)) too.
+
+    Where the rows bring their images' embeddings, set ``image_drop``, too.
+    N rows, K texts of all of them: the captions, then each row's candidates and inputs; T candidates.
+    """
+    texts = table[COUNTERFACTUALS].combine_chunks()
+    lists = table[NEGATIVES].combine_chunks()
+    count_N = lists.value_lengths().to_numpy(zero_copy_only=False)
+    text_KD = embed(np.concatenate([to_matrix(table[TOKENS]), to_matrix(texts.flatten())]))
+    size_N = texts.value_lengths().to_numpy(zero_copy_only=False)
+    first_N = len(table) + np.cumsum(size_N) - size_N
+    row_T = np.repeat(np.arange(len(table)), count_N)
+    at_T = np.arange(len(row_T)) + np.repeat(first_N - np.cumsum(count_N) + count_N, count_N)
+    similarity_T = pair_cosine(text_KD[row_T], text_KD[at_T]).numpy()
+    fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
+    fields["similarity"] = pa.array(similarity_T)
+    if IMAGE_EMBEDDING in table.column_names:
+        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        alignment_N = pair_cosine(image_ND, text_KD[: len(table)])
+        drop_T = alignment_N[row_T] - pair_cosine(image_ND[row_T], text_KD[at_T])
+        fields["image_drop"] = pa.array(drop_T.numpy())
+        table = table.drop_columns([IMAGE_EMBEDDING])
+    filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(count_N)]).astype(np.int32))
+    columns = {NEGATIVES: pa.ListArray.from_arrays(offsets, filled)}
+    if ADDITIONS in table.column_names:
+        least = _least_similarity(table[ADDITIONS].to_pylist(), first_N, text_KD)
+        columns[ADD_SIMILARITY] = pa.array(least, pa.list_(pa.float32()))
+        table = table.drop_columns([ADDITIONS])
+    return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+
+
+def _least_similarity(
+    steps: Sequence[Sequence[Sequence[Sequence[int]]]], first_N: np.ndarray, text_KD: Tensor
+) -> list[list[float | None]]:
+    """Return of each row's candidates the least cos(g(input), g(output)) of its ADDs; None without one."""
+    pairs = [
+        [place - 1 + first if place else row for place in pair]
+        for row, first in enumerate(first_N.tolist())
+        for of_candidate in steps[row]
+        for pair in of_candidate
+    ]
+    at_P2 = np.array(pairs, np.int64).reshape(-1, 2)
+    cosines = iter(pair_cosine(text_KD[at_P2[:, 0]], text_KD[at_P2[:, 1]]).tolist())
+    return [
+        [min((next(cosines) for _ in of_candidate), default=None) for of_candidate in of_row]
+        for of_row in steps
+    ]

@@ -1,0 +1,90 @@
+"""Prompts as rows, and the replies to them on disk: what was answered once is never asked again.
+
+``replies/00012/9f3c21aa-64.parquet`` holds 64 replies to prompts of the twelfth file of captions. It is named
+after the keys in it, so a block that is asked again writes over its first try. A prompt that failed stands
+there with its error; the file of a later try, in which it was answered, lies beside it.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns, write_table
+from raycomp.words import KEY, SHARD_ORDINAL, UID
+
+MESSAGES = "messages"
+REPLY = "reply"
+ERROR = "error"
+# Whether the engine or server was not there for this prompt; such a prompt may still be answered.
+AWAY = "away"
+PROMPT_SCHEMA = pa.schema(
+    [(KEY, pa.string()), (UID, pa.string()), (MESSAGES, pa.string()), (SHARD_ORDINAL, pa.int32())]
+)
+ASKED_SCHEMA = pa.schema(
+    [
+        (KEY, pa.string()),
+        (REPLY, pa.string()),
+        (ERROR, pa.string()),
+        (AWAY, pa.bool_()),
+        (SHARD_ORDINAL, pa.int32()),
+    ]
+)
+REPLIES_SCHEMA = pa.schema([ASKED_SCHEMA.field(name) for name in (KEY, REPLY, ERROR)])
+RECEIPT_SCHEMA = pa.schema(
+    [("answered", pa.int32()), ("failed", pa.int32()), (AWAY, pa.int32()), (ERROR, pa.string())]
+)
+
+
+def to_prompt_table(
+    prompts: Sequence[tuple[str, str, Sequence[Mapping[str, str]]]], ordinal: int
+) -> pa.Table:
+    """Return rows of PROMPT_SCHEMA for (key, uid, chat) of one file of captions."""
+    keys, uids, chats = zip(*prompts, strict=True) if prompts else ((), (), ())
+    texts = [json.dumps(list(chat)) for chat in chats]
+    columns = [keys, uids, texts, [ordinal] * len(prompts)]
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, PROMPT_SCHEMA, strict=True)], schema=PROMPT_SCHEMA
+    )
+
+
+def write_replies(table: pa.Table, uri: str) -> pa.Table:
+    """Write rows of ASKED_SCHEMA under ``uri``; return a receipt for each file of captions among them."""
+    receipts = []
+    for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
+        rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
+        name = f"{zlib.crc32(repr(rows[KEY].to_pylist()).encode()):08x}-{len(rows)}.parquet"
+        write_table(rows.select(REPLIES_SCHEMA.names), _folder(uri, ordinal).at(name), REPLIES_SCHEMA)
+        errors = rows[ERROR].drop_null().to_pylist()
+        away = pc.sum(rows[AWAY]).as_py() or 0
+        receipts.append(
+            (len(rows) - rows[REPLY].null_count, rows[REPLY].null_count, away, (errors or [None])[-1])
+        )
+    columns = list(zip(*receipts, strict=True)) or [()] * len(RECEIPT_SCHEMA)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, RECEIPT_SCHEMA, strict=True)], schema=RECEIPT_SCHEMA
+    )
+
+
+def read_replies(uri: str, ordinal: int) -> dict[str, str]:
+    """Return the replies to the prompts of one file of captions by key; what failed is not among them."""
+    folder, replies = _folder(uri, ordinal), {}
+    for name in folder.list_names():
+        if name.endswith(".parquet"):
+            table = read_columns(folder.at(name), [KEY, REPLY])
+            table = table.filter(table[REPLY].is_valid())
+            for key, reply in zip(table[KEY].to_pylist(), table[REPLY].to_pylist(), strict=True):
+                replies.setdefault(key, reply)
+    return replies
+
+
+def has_replies(uri: str) -> bool:
+    """Whether anything was ever answered."""
+    return any(read_replies(uri, int(name)) for name in Folder(uri).list_names() if name.isdigit())
+
+
+def _folder(uri: str, ordinal: int) -> Folder:
+    return Folder(Folder(uri).at(f"{ordinal:05d}"))

@@ -1,0 +1,1 @@
+"""What a probe measures, one file each, and the tables that they print."""

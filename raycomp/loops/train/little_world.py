@@ -1,0 +1,167 @@
+"""The little world on disk, and a tiny CLIP of its own trained on the part without faults.
+
+S pairs, H x W x C pixels, N tokens of context, D embedding dims.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from raycomp.config import PrepareConfig, ScorerConfig
+from raycomp.core.alignment import normalise
+from raycomp.loops.curate.prepare import prepare
+from raycomp.loops.tables import TOKENS, to_matrix
+from raycomp.loops.train.clip import TrainConfig, draw_batches, save_checkpoint, train_clip
+from raycomp.models.clip import Clip, ScorerSpec, describe_scorer
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.paths import resolve
+from raycomp.shards.tar import read_tar, write_tar
+from raycomp.words import OK, PIXELS, STATUS
+from raycomp.worlds.samples import world_shards
+
+TINY_CLIP = {
+    "embed_dim": 128,
+    "vision_cfg": {"image_size": 32, "layers": 3, "width": 128, "head_width": 64, "patch_size": 8},
+    "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 128, "heads": 2, "layers": 3},
+}
+# Added to a seed, so that no part of the world repeats another.
+TRAIN_SEED, HELD_OUT_SEED = 1_000_000, 2_000_000
+BLOCK_ROWS = 512
+
+
+@dataclass(frozen=True)
+class World:
+    """Where the parts of a world lie; each is an input for ``expand_input``."""
+
+    train: str
+    """Clean pairs to train on."""
+    curate: str
+    """Other pairs, some with a planted fault, to curate."""
+    held_out: str
+    """Clean pairs for retrieval, seen by nothing else."""
+
+
+@dataclass(frozen=True)
+class TrainedScorer:
+    """A trained scorer and how well it retrieves among clean pairs it never saw."""
+
+    scorer: ScorerConfig
+    losses: tuple[float, ...]
+    num_train: int
+    num_held_out: int
+    image_to_text: float
+    """Share of the held-out pictures whose own caption scores highest of all captions, 0 to 1."""
+    text_to_image: float
+    """Share of the held-out captions whose own picture scores highest of all pictures, 0 to 1."""
+    train_s: float
+    """Seconds of the training steps alone."""
+
+
+def make_world(
+    folder: str | Path,
+    seed: int,
+    num_train: int = 10_000,
+    num_clean: int = 2000,
+    num_faulty: int = 1000,
+    num_held_out: int = 1000,
+    per_shard: int = 500,
+) -> World:
+    """Write the world's three parts as WebDataset shards below ``folder``: equal arguments, equal bytes."""
+    world = World(*(str(Path(folder) / part) for part in ("train", "curate", "held_out")))
+    for part, counts, part_seed in (
+        (world.train, (num_train, 0), seed + TRAIN_SEED),
+        (world.curate, (num_clean, num_faulty), seed),
+        (world.held_out, (num_held_out, 0), seed + HELD_OUT_SEED),
+    ):
+        for name, samples in world_shards(*counts, part_seed, per_shard=per_shard):
+            write_tar(str(Path(part) / name), samples)
+    return world
+
+
+def train_scorer(
+    world: World,
+    folder: str | Path,
+    seed: int,
+    config: TrainConfig | None = None,
+    on_step: Callable[[int, float], None] | None = None,
+) -> TrainedScorer:
+    """Train TINY_CLIP from scratch on the world's clean part and write its checkpoint to ``folder``.
+
+    Images pass through the very preparation that scoring uses. The seed draws the weights and the order.
+    """
+    config = config or TrainConfig()
+    start = _write_architecture(folder, seed)
+    spec = describe_scorer(start)
+    clip = Clip(start, device="cpu")
+    train, held_out = (_load_pairs(part, start, spec) for part in (world.train, world.held_out))
+    rows = draw_batches(len(train[0]), config.batch_size, torch.Generator().manual_seed(seed))
+    batches = ((_normalise(train[0][row_B], spec), train[1][row_B]) for row_B in rows)
+    started = time.perf_counter()
+    losses = train_clip(clip.model, batches, config, on_step)
+    train_s = time.perf_counter() - started
+    image_SD, text_SD = _embed(clip.model, *held_out, spec)
+    return TrainedScorer(
+        scorer=save_checkpoint(clip.model, TINY_CLIP, folder),
+        losses=tuple(losses),
+        num_train=len(train[0]),
+        num_held_out=len(image_SD),
+        image_to_text=recall_at_1(image_SD, text_SD),
+        text_to_image=recall_at_1(text_SD, image_SD),
+        train_s=train_s,
+    )
+
+
+def _write_architecture(folder: str | Path, seed: int) -> ScorerConfig:
+    path = Path(folder) / "model.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(TINY_CLIP))
+    return ScorerConfig(model=str(path), weights=f"random:{seed}")
+
+
+def _load_pairs(part: str, scorer: ScorerConfig, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
+    """Return uint8 pixels (S, H, W, C) and token ids (S, N) of all pairs; ValueError if one is not ok."""
+    pixels, tokens = [], []
+    for table in _read(part):
+        table = prepare(table, scorer, spec, PrepareConfig().max_pixels)
+        bad = [status for status in table[STATUS].to_pylist() if status != OK]
+        if bad:
+            raise ValueError(f"{part}: every pair must be ok, {len(bad)} are not, the first is {bad[0]}")
+        pixels.append(to_matrix(table[PIXELS]).reshape(-1, spec.image.height, spec.image.width, 3))
+        tokens.append(to_matrix(table[TOKENS]))
+    return torch.from_numpy(np.concatenate(pixels)), torch.from_numpy(np.concatenate(tokens)).long()
+
+
+def _read(part: str) -> Iterator[pa.Table]:
+    for shard in expand_input(part):
+        filesystem, path = resolve(shard.uri)
+        with filesystem.open_input_stream(path) as stream:
+            yield from read_tar(stream, shard, BLOCK_ROWS)
+
+
+def _normalise(pixels_BHWC: Tensor, spec: ScorerSpec) -> Tensor:
+    """Return (B, C, H, W) as open_clip normalises it for evaluation."""
+    mean, std = torch.tensor(spec.image.mean), torch.tensor(spec.image.std)
+    return ((pixels_BHWC / 255 - mean) / std).permute(0, 3, 1, 2).contiguous()
+
+
+@torch.inference_mode()
+def _embed(
+    model: nn.Module, pixels_SHWC: Tensor, token_SN: Tensor, spec: ScorerSpec
+) -> tuple[Tensor, Tensor]:
+    image_SD, text_SD = model.encode_image(_normalise(pixels_SHWC, spec)), model.encode_text(token_SN)
+    return normalise(image_SD), normalise(text_SD)
+
+
+def recall_at_1(query_SD: Tensor, target_SD: Tensor) -> float:
+    """Return the share of queries whose own target (same row) scores strictly above all others, 0 to 1."""
+    score_SS = query_SD @ target_SD.T
+    own_S = score_SS.diagonal().clone()
+    score_SS.fill_diagonal_(-torch.inf)
+    return float((own_S > score_SS.amax(dim=1)).float().mean())

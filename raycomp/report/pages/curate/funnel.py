@@ -1,0 +1,72 @@
+"""The funnel from rows read to rows kept; it closes or it is an error."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from raycomp.words import (
+    DROPPED_ALIGNMENT,
+    DROPPED_ATTRIBUTION,
+    DROPPED_CONTROL,
+    DROPPED_RANDOM,
+    DROPPED_UNSCORED,
+    GATE_REASONS,
+    KEPT,
+)
+
+READ = "read"
+CORPUS = "have an alignment (the corpus)"
+REASON_WORDS = {
+    DROPPED_RANDOM: "not drawn",
+    DROPPED_ALIGNMENT: "below the alignment gate",
+    DROPPED_UNSCORED: "no score for the attribution gate",
+    DROPPED_ATTRIBUTION: "below the attribution gate",
+    DROPPED_CONTROL: "below the gate of the control",
+}
+
+
+@dataclass(frozen=True)
+class FunnelRow:
+    """A step: ``rows`` came through it, ``lost`` rows by reason did not."""
+
+    name: str
+    rows: int
+    lost: tuple[tuple[str, int], ...] = ()
+
+
+def close_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
+    """Return the steps from ``read`` to ``kept`` out of the rows of each drop reason (and ``kept``).
+
+    A reason that is no gate's is a status, lost on the way to the corpus. The gates follow in their order; a
+    gate that lost nothing is left out but for the last, which leads to ``kept``.
+    """
+    statuses = sorted(set(reasons) - {KEPT, *GATE_REASONS}, key=lambda r: (-reasons[r], r))
+    steps = [
+        (CORPUS, statuses),
+        ("pass the alignment gate", [DROPPED_ALIGNMENT]),
+        ("have a score", [DROPPED_UNSCORED]),
+        (KEPT, [DROPPED_RANDOM, DROPPED_ATTRIBUTION, DROPPED_CONTROL]),
+    ]
+    rows = [FunnelRow(READ, sum(reasons.values()))]
+    for name, lost_by in steps:
+        lost = tuple((reason, reasons[reason]) for reason in lost_by if reasons.get(reason))
+        if lost or name in (CORPUS, KEPT):
+            rows.append(FunnelRow(name, rows[-1].rows - sum(n for _, n in lost), lost))
+    return rows
+
+
+def check_funnel(rows: Sequence[FunnelRow], read: int, kept: int) -> None:
+    """Raise ValueError where the steps do not add up from ``read`` to ``kept`` rows."""
+    for before, after in pairwise(rows):
+        lost = sum(n for _, n in after.lost)
+        if before.rows != after.rows + lost:
+            raise ValueError(
+                f"funnel: {before.rows} {before.name} != {after.rows} {after.name} + {lost} lost"
+            )
+    if not rows or (rows[0].rows, rows[-1].rows) != (read, kept):
+        raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {rows}")
+
+
+def reason_words(reason: str) -> str:
+    """Return a drop reason as a reader says it."""
+    return REASON_WORDS.get(reason, reason.replace("_", " "))

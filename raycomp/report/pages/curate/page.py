@@ -1,0 +1,219 @@
+"""The report: one HTML page that holds everything it shows and asks nobody for anything."""
+
+import importlib.resources
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from raycomp.config import exact_share, find_rule
+from raycomp.report import run as record
+from raycomp.report.markup import Html, Table, number, percent, table, tag
+from raycomp.report.pages.curate import sections
+from raycomp.report.pages.curate.cards import draw_cards, draw_legend
+from raycomp.report.pages.curate.correlations import draw_correlations, warn_of_displacement
+from raycomp.report.pages.curate.funnel import FunnelRow, check_funnel, reason_words
+from raycomp.report.pages.curate.summary import NUM_NEAREST, Summary, choose_shown
+from raycomp.words import KEPT, SCORE, SHARD_STATUSES
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+DROP_WORDS = (
+    "A phrase's drop is how far the cosine of photo and caption falls when its underlined word becomes a "
+    "nonsense word: blue where it falls, red where it rises."
+)
+LOWEST_AUC = 0.6
+"""A scorer that tells matched from shuffled pairs less well than this is warned about."""
+
+
+def render(
+    summary: Summary,
+    photos: Mapping[str, bytes],
+    run: Mapping[str, Any],
+    funnel: Sequence[FunnelRow],
+    extra_sections: Sequence[Table] = (),
+) -> str:
+    """Return the page as text to be written as UTF-8.
+
+    ``photos``: image bytes by uid, of ``choose_shown(summary).samples``; a missing or unreadable one is a
+    grey tile. ``funnel``: as ``close_funnel(summary.reasons)`` returns it; ValueError where it does not lead
+    from the summary's rows to its kept rows. ``run``: the content of run.json; what is missing is not shown:
+
+    - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;
+    - ``commands``: what it does -> exact command line;
+    - ``phases`` and ``stages``: how long each phase took and how busy its stages were, as
+      ``cluster/record.py`` describes them; a phase without ``gpu_busy_share`` had no GPU;
+    - ``scorer_check``: {matched_mean, shuffled_mean, auc, n}: cosines of pairs against shuffled pairs;
+    - ``warnings``: more lines for the warnings.
+    """
+    check_funnel(funnel, summary.rows, summary.reasons[KEPT])
+    config = run.get("config", {})
+    body = [
+        _draw_header(summary, config),
+        _draw_warnings(find_warnings(summary, run)),
+        _draw_funnel(funnel, summary.num_aligned),
+        _draw_around(summary, photos, config),
+        *(sections.draw_table(extra) for extra in extra_sections),
+        sections.draw_scores(summary, config),
+        draw_correlations(summary, config),
+        sections.draw_kinds(summary),
+        _draw_extremes(summary, photos, config),
+        sections.draw_removed(summary),
+        record.draw_statuses(summary),
+        *record.draw_run(run),
+    ]
+    return frame(f"raycomp: kept {number(summary.reasons[KEPT])} of {number(summary.rows)}", body)
+
+
+def frame(title: str, body: Iterable[object]) -> str:
+    """Return a whole page, as text to be written as UTF-8, around its sections."""
+    html = tag("html", _draw_head(title), tag("body", tag("main", *body)), lang="en")
+    return f"<!doctype html>\n{html}\n"
+
+
+def _draw_head(title: str) -> Html:
+    style = (importlib.resources.files("raycomp.report") / "data" / "style.css").read_text("utf-8")
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+
+
+def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know before believing the page, worst first."""
+    config, check = run.get("config", {}), run.get("scorer_check")
+    weights = str(config.get("scorer", {}).get("weights", ""))
+    found = []
+    if weights.startswith("random:"):
+        found.append(f"Random weights ({weights}): every score on this page is noise; a plumbing run.")
+    if check and not check["auc"] >= LOWEST_AUC:
+        found.append(
+            "Scorer near chance: it ranks a pair above a shuffled one "
+            f"{100 * check['auc']:.1f} % of the time (chance is 50 %, n = {number(check['n'])})."
+        )
+    if summary.num_bad:
+        limit = config.get("max_bad_fraction")
+        found.append(
+            f"Bad data: {number(summary.num_bad)} of {number(summary.rows)} rows "
+            f"({percent(summary.num_bad, summary.rows)}) have no alignment"
+            + (f"; the run stops above {100 * limit:g} %." if limit is not None else ".")
+        )
+    asked = _rows_asked(summary, config)
+    if asked is not None and summary.reasons[KEPT] < asked:
+        found.append(
+            f"Fewer rows than asked for: {number(asked)} of {number(summary.num_aligned)} were to be kept, "
+            f"{number(summary.reasons[KEPT])} could be."
+        )
+    driven = warn_of_displacement(summary, config)
+    return [*found, *([driven] if driven else []), *map(str, run.get("warnings", ()))]
+
+
+def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
+    keep, rule = config.get("attribute", {}).get("keep"), config.get("select", {}).get("rule", "cpi")
+    if find_rule(rule).keeps_all:
+        return summary.num_aligned
+    return None if keep is None else exact_share(keep, summary.num_aligned)
+
+
+def _draw_header(summary: Summary, config: Mapping[str, Any]) -> Html:
+    shards = sum(summary.statuses[status] for status in SHARD_STATUSES)
+    kept, read = summary.reasons[KEPT], f"{number(summary.rows)} pairs"
+    if shards:
+        faulty = f"{number(shards)} faulty shard{'s' if shards > 1 else ''}"
+        read = f"{number(summary.rows)} rows ({number(summary.rows - shards)} pairs, {faulty})"
+    reasons = sorted(
+        (item for item in summary.reasons.items() if item[0] != KEPT), key=lambda i: (-i[1], i[0])
+    )
+    why = ", ".join(f"{number(n)}\u00a0{reason_words(reason)}" for reason, n in reasons)
+    dropped = f", dropped {number(summary.rows - kept)}" + (f": {why}." if why else ".")
+    scorer, rule = config.get("scorer", {}), config.get("select", {}).get("rule")
+    parts = [scorer.get("model"), scorer.get("weights"), rule and f"rule {rule}", config.get("input")]
+    return tag(
+        "header",
+        tag(
+            "p",
+            tag("b", "raycomp"),
+            " curate",
+            *(tag("span", part) for part in parts if part),
+            class_="eyebrow",
+        ),
+        tag(
+            "h1",
+            f"Read {read}, kept ",
+            tag("b", f"{number(kept)} ({percent(kept, summary.rows)})"),
+            tag("span", dropped, class_="quiet"),
+        ),
+    )
+
+
+def _draw_warnings(warnings: Sequence[str]) -> Html | None:
+    if not warnings:
+        return None
+    parts = [text.partition(": ") for text in warnings]
+    items = [tag("li", tag("b", name, colon), text) for name, colon, text in parts]
+    return tag("aside", tag("ul", *items), class_="warnings", aria_label="Warnings")
+
+
+def _draw_funnel(funnel: Sequence[FunnelRow], corpus: int) -> Html:
+    read, rows, before = funnel[0].rows, [], None
+    for i, step in enumerate(funnel):
+        share = 100 * step.rows / read if read else 0
+        bar = tag("svg", tag("rect", width=f"{share:.2f}%", height="100%"), class_="bar", aria_hidden="true")
+        lost = ", ".join(f"\u2212{number(n)}\u00a0{reason_words(reason)}" for reason, n in step.lost)
+        numbers = [
+            number(step.rows),
+            percent(step.rows, read),
+            percent(step.rows, corpus) if i else "",
+            percent(step.rows, before.rows) if before else "",
+        ]
+        rows.append(
+            [
+                tag("td", step.name, class_="step"),
+                tag("td", bar, class_="bar-cell"),
+                *(tag("td", text, class_="num") for text in numbers),
+                tag("td", lost, class_="lost"),
+            ]
+        )
+        before = step
+    columns = ("Step", "", "rows", "of read", "of corpus", "of step before", "lost here")
+    return tag("section", table(columns, rows, class_="funnel"), aria_label="Funnel")
+
+
+def _draw_around(summary: Summary, photos: Mapping[str, bytes], config: Mapping[str, Any]) -> Html:
+    shown, scale, score = choose_shown(summary), sections.shade_scale(summary), sections.name_score(config)
+    seed = config.get("seed")
+    drawn = "drawn by seed" + ("" if seed is None else f" {seed}")
+    if shown.has_threshold:
+        title = f"{_spell(len(shown.around))} around the threshold"
+        text = (
+            f"Pairs just kept and pairs just dropped, {drawn} from the {NUM_NEAREST} nearest on each side of "
+            f"{score} {number(summary.lowest.get(SCORE))}."
+        )
+    else:
+        title = f"{_spell(len(shown.around))} of the pairs"
+        text = f"No pair was dropped by its score, so there is no threshold to look around; {drawn}."
+    return sections.section(
+        title,
+        tag("p", text, " ", DROP_WORDS, class_="lead"),
+        draw_legend(scale),
+        draw_cards(shown.around, photos, scale, score),
+    )
+
+
+def _draw_extremes(summary: Summary, photos: Mapping[str, bytes], config: Mapping[str, Any]) -> Html | None:
+    shown, scale, score = choose_shown(summary), sections.shade_scale(summary), sections.name_score(config)
+    if not shown.top:
+        return None
+    return sections.section(
+        f"Highest and lowest {score}",
+        tag("h3", "Highest"),
+        draw_cards(shown.top, photos, scale, score),
+        tag("h3", "Lowest that the last gate ranked"),
+        draw_cards(shown.bottom, photos, scale, score),
+    )
+
+
+def _spell(count: int) -> str:
+    return "Twelve" if count == 12 else number(count)

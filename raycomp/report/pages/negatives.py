@@ -1,0 +1,167 @@
+"""The page of ``raycomp negatives``: what was written, what was rejected and why, samples to be read."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.core.hardness import LOW_SIMILARITY
+from raycomp.language.judge.validity import REASONS
+from raycomp.language.prompts import REPLY_REASONS
+from raycomp.report import run as record
+from raycomp.report.markup import Html, Table, number, percent, table, tag
+from raycomp.report.pages.curate.page import frame
+from raycomp.report.pages.curate.sections import draw_table, section
+from raycomp.words import (
+    CAPTION,
+    NEGATIVE_STATUSES,
+    NEGATIVES,
+    STATUS,
+    STATUSES,
+    UID,
+)
+
+SHOWN = 50
+_FAR = "an ADD is less similar to its own input than add_similarity asks"
+_MEANINGS = {**REASONS, **REPLY_REASONS, LOW_SIMILARITY: _FAR}
+Sample = tuple[str, str, str, str, str, float | None]
+"""uid, caption, negative, kind, concepts, similarity."""
+
+
+@dataclass
+class Tally:
+    """What files of negatives hold, counted and sampled; mergeable, bounded."""
+
+    statuses: Counter = field(default_factory=Counter)
+    negatives: Counter = field(default_factory=Counter)
+    """Negatives by sequence of operations."""
+    captions: Counter = field(default_factory=Counter)
+    """Captions that have a negative of each sequence."""
+    similarity: Counter = field(default_factory=Counter)
+    """Of each sequence, the sum of its negatives' similarities to their captions; 0 where none ranked."""
+    seen: Counter = field(default_factory=Counter)
+    """Of each sequence, the negatives that were compared with the image,"""
+    nearer: Counter = field(default_factory=Counter)
+    """of these, those that the scorer finds at least as near to it as the caption."""
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    """Of each sequence, the negatives of the smallest uids: a draw, for uids are hashes."""
+
+    def add(self, other: "Tally") -> None:
+        """Take in another file's."""
+        self.statuses.update(other.statuses)
+        self.negatives.update(other.negatives)
+        self.captions.update(other.captions)
+        self.similarity.update(other.similarity)
+        self.seen.update(other.seen)
+        self.nearer.update(other.nearer)
+        for op, samples in other.samples.items():
+            self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
+
+
+def tally_negatives(rows: pa.Table) -> Tally:
+    """Count and sample one file. Only the first negative of a caption and sequence is shown."""
+    tally = Tally()
+    tally.statuses.update(rows[STATUS].to_pylist())
+    columns = (rows[name].to_pylist() for name in (UID, CAPTION, NEGATIVES))
+    found: dict[str, list[Sample]] = {}
+    for uid, caption, negatives in zip(*columns, strict=True):
+        for negative in negatives:
+            tally.negatives[negative["op"]] += 1
+            tally.similarity[negative["op"]] += negative["similarity"] or 0.0
+            drop = negative["image_drop"]
+            tally.seen[negative["op"]] += drop is not None
+            tally.nearer[negative["op"]] += drop is not None and drop <= 0
+        for op, negative in {negative["op"]: negative for negative in reversed(negatives)}.items():
+            tally.captions[op] += 1
+            said = " \u2192 ".join(negative["concepts"])
+            sample = (uid, caption, negative["text"], negative["kind"], said, negative["similarity"])
+            found.setdefault(op, []).append(sample)
+    tally.samples = {op: nsmallest(SHOWN, samples, key=lambda s: s[0]) for op, samples in found.items()}
+    return tally
+
+
+def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
+    """Return the page as text to be written as UTF-8; ``run`` is the content of run.json."""
+    rows = tally.statuses.total()
+    written = tally.negatives.total()
+    kept = run["funnel"]["kept"]
+    body = [
+        tag(
+            "header",
+            tag(
+                "p", tag("b", "raycomp"), " negatives", tag("span", run["config"]["input"]), class_="eyebrow"
+            ),
+            tag("h1", f"{number(written)} hard negatives of {number(kept)} of {number(rows)} captions"),
+        ),
+        draw_table(_tell_operations(tally)),
+        draw_table(_tell_statuses(tally)),
+        draw_table(_tell_rejections(run["rejected"])),
+        *(_draw_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
+        *record.draw_run(run),
+    ]
+    return frame(f"raycomp: {number(written)} hard negatives", body)
+
+
+def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
+    return entry[0].count("+"), entry[0]
+
+
+def _tell_operations(tally: Tally) -> Table:
+    total = tally.statuses.total()
+    rows = [
+        (
+            op,
+            count,
+            tally.captions[op],
+            percent(tally.captions[op], total),
+            _mean(tally, op),
+            _near(tally, op),
+        )
+        for op, count in sorted(tally.negatives.items(), key=_by_calls)
+    ]
+    note = (
+        "A sequence such as SWAP+ADD is two calls: the second acts on what the first left alone. Similarity "
+        "is the cosine of caption and negative under the scorer's text encoder. That a negative is false is "
+        "judged by the captions of its photo, not by the photo: what no caption says may still be in it, and "
+        "of a wrong caption a negative may be true. As near as the caption: the share of negatives that the "
+        "scorer finds at least as near to the photo as their caption, from above a hint at such ones, no "
+        "filter; a scorer that does not see composition finds many."
+    )
+    columns = ("Operations", "negatives", "captions with one", "of all captions", "mean similarity")
+    return Table("Operations", (*columns, "as near as the caption"), rows, note)
+
+
+def _near(tally: Tally, op: str) -> str:
+    return percent(tally.nearer[op], tally.seen[op]) if tally.seen[op] else "not compared"
+
+
+def _mean(tally: Tally, op: str) -> float | None:
+    return tally.similarity[op] / tally.negatives[op] if tally.similarity[op] else None
+
+
+def _tell_statuses(tally: Tally) -> Table:
+    meanings = {**STATUSES, **NEGATIVE_STATUSES, "ok": "has at least one negative"}
+    total = tally.statuses.total()
+    rows = [
+        (status, count, percent(count, total), meanings[status])
+        for status, count in tally.statuses.most_common()
+    ]
+    return Table("Every caption", ("Status", "captions", "share", "meaning"), rows)
+
+
+def _tell_rejections(rejected: Mapping[str, int]) -> Table:
+    total = sum(rejected.values())
+    split = ((*told.split(": ", 1), count) for told, count in rejected.items())
+    rows = [(op, _MEANINGS.get(why, why), count, percent(count, total)) for op, why, count in split]
+    note = "Each call is judged against its own input, and against the caption and the others of its image."
+    return Table("Candidates rejected", ("Operation", "why", "candidates", "share"), rows, note)
+
+
+def _draw_samples(op: str, samples: list[Sample]) -> Html:
+    columns = ("Caption", "negative", "kind", "concepts", "similarity")
+    lead = tag("p", f"{len(samples)} captions drawn by uid; the first negative of each.", class_="lead")
+    rows = [(caption, text, kind, said, similarity) for _, caption, text, kind, said, similarity in samples]
+    return section(f"{op}: read them", lead, table(columns, rows))

@@ -1,0 +1,160 @@
+"""The record of a run: what was wrong with rows, how fast it went, and how to do it again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from raycomp.report.markup import Html, number, numeral, percent, table, tag
+from raycomp.report.pages.curate.sections import section
+from raycomp.report.pages.curate.summary import Summary
+from raycomp.words import OK, STATUSES
+
+MOST_CAPTION = 80
+STAGES = {
+    "read": "takes rows from storage",
+    "decode": "makes pixels and tokens",
+    "parse": "finds phrases and edits captions",
+    "image": "embeds images, on the scorers",
+    "text": "embeds captions, on the scorers",
+    "attribute": "embeds edited captions, on the scorers",
+    "write": "stores results, merged by shard",
+}
+
+
+def draw_statuses(summary: Summary) -> Html:
+    """Return every status with its count and meaning, and a few examples of each but ok."""
+    counts = sorted(summary.statuses.items(), key=lambda item: (-item[1], item[0]))
+    rows = [
+        (tag("td", tag("code", name)), STATUSES.get(name, ""), n, numeral(percent(n, summary.rows)))
+        for name, n in counts
+    ]
+    examples = [
+        (
+            tag("td", tag("code", name)),
+            sample.shard,
+            sample.position,
+            sample.key,
+            tag("td", _start(sample.caption), dir="auto"),
+            tag("td", tag("code", sample.uid)),
+        )
+        for name, _ in counts
+        if name != OK and name in summary.picks
+        for sample in summary.picks[name].samples
+    ]
+    columns = ("Example of", "shard", "position", "key", "caption", "uid")
+    return section(
+        "Rows by status",
+        table(("Status", "meaning", "rows", "of read"), rows),
+        tag("details", tag("summary", "Examples"), table(columns, examples)) if examples else None,
+    )
+
+
+def _start(caption: str | None) -> str:
+    text = caption or ""
+    return text if len(text) <= MOST_CAPTION else text[: MOST_CAPTION - 1] + "\u2026"
+
+
+def draw_run(run: Mapping[str, Any]) -> Iterator[Html]:
+    """Yield the sections that run.json has the content for."""
+    if run.get("phases"):
+        yield _draw_speed(run["phases"], run["stages"])
+    if run.get("scorer_check"):
+        check = run["scorer_check"]
+        columns = ("Pairs", "mean cosine of pairs", "of shuffled pairs", "AUC")
+        row = (check["n"], check["matched_mean"], check["shuffled_mean"], check["auc"])
+        text = "How well the scorer tells the corpus's own pairs from shuffled ones; an AUC of 0.5 is chance."
+        yield section("Scorer check", tag("p", text, class_="lead"), table(columns, [row]))
+    if run.get("commands"):
+        parts = [
+            tag("div", tag("h3", what), tag("pre", tag("code", line), tabindex=0))
+            for what, line in run["commands"].items()
+        ]
+        yield section("Do it again", *parts)
+    versions = flatten(run.get("versions", {}))
+    if run.get("fingerprint"):
+        versions["fingerprint"] = str(run["fingerprint"])
+    facts = {"Config": flatten(run.get("config", {})), "Versions": versions}
+    written = [
+        tag("div", tag("h3", name), _draw_facts(values), class_="facts")
+        for name, values in facts.items()
+        if values
+    ]
+    if written:
+        yield section("Config and versions", *written)
+
+
+def _draw_speed(phases: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[str, Any]]) -> Html:
+    """Return how long each phase took, how busy its stages were, and which of them held it up."""
+    text = (
+        "The stages of a phase work side by side. Its bottleneck is the longest stage of the workers that "
+        "had the least rest: more or faster ones would shorten the phase. Busy is the share of the phase's "
+        "time that a stage's workers were at work; that time includes starting them, which weighs on short "
+        "runs."
+    )
+    parts = []
+    for phase in phases:
+        own = [stage for stage in stages if stage["phase"] == phase["phase"]]
+        parts += [tag("h3", _headline(phase)), _tell_busy(phase), _draw_stages(phase, own)]
+    return section("Where the time went", tag("p", text, class_="lead"), *parts)
+
+
+def _headline(phase: Mapping[str, Any]) -> str:
+    rate = phase["rows"] / phase["wall_s"] if phase["wall_s"] else None
+    return (
+        f"{phase['phase']}: {number(phase['rows'])} rows in {number(phase['wall_s'], 1)} s, "
+        f"{number(rate, 1)} rows/s"
+    )
+
+
+def _tell_busy(phase: Mapping[str, Any]) -> Html:
+    """Return the bottleneck, and how busy scorers, GPUs and commits were, in one line."""
+    parts: list[object] = ["Bottleneck: ", tag("b", phase["bottleneck"] or "\u2013")]
+    if "scorer_busy_share" in phase:
+        parts.append(f". Scorers busy {percent(phase['scorer_busy_share'], 1)}")
+    if "gpu_busy_share" in phase:
+        parts.append(f". GPU busy share {percent(phase['gpu_busy_share'], 1)}")
+    parts.append(f". Committing finished waves took {percent(phase['commit_share'], 1)} of the time.")
+    return tag("p", *parts)
+
+
+def _draw_stages(phase: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> Html:
+    rows = []
+    for stage in stages:
+        name, share = stage["stage"], stage["busy_share"]
+        bar = tag(
+            "svg", tag("rect", width=f"{100 * share:.2f}%", height="100%"), class_="bar", aria_hidden="true"
+        )
+        rows.append(
+            (
+                tag("td", tag("b", name) if name == phase["bottleneck"] else name),
+                tag("td", bar, class_="bar-cell"),
+                numeral(percent(share, 1)),
+                numeral(f"{number(stage['seconds'], 1)} s"),
+                stage["workers"],
+                numeral(number(stage["rows_per_s"], 1)),
+                tag("td", STAGES.get(name, ""), class_="quiet"),
+            )
+        )
+    columns = ("Stage", "", "busy", "busy time", "workers", "rows/s of a busy worker", "what it does")
+    return table(columns, rows, class_="speed")
+
+
+def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Return nested values under dotted names, as text."""
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{before}{key}.")
+        else:
+            flat[f"{before}{key}"] = _write(value)
+    return flat
+
+
+def _write(value: Any) -> str:
+    """Write a value as ``--set`` takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_write, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _draw_facts(values: Mapping[str, str]) -> Html:
+    return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in values.items()))

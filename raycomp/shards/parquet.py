@@ -1,0 +1,111 @@
+"""Parquet tables on disk: equal tables give equal bytes, however they were put together."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raycomp.config import UserError
+from raycomp.shards.files import new_file
+from raycomp.shards.paths import resolve
+from raycomp.words import SHARD, STATUS
+
+ROW_GROUP_ROWS = 16_384
+_PIECE_BYTES = 8 << 20
+
+
+def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
+    """Write ``table`` to ``uri`` as Parquet of ``schema``, whole or not at all.
+
+    The bytes depend on the values and ``schema`` alone (and on Arrow's version, which it writes down): chunks
+    are joined, row groups have a fixed size, metadata beside the types is dropped.
+    Raises ValueError where the table's columns are not those of ``schema``, in its order.
+    """
+    if table.column_names != schema.names:
+        raise ValueError(f"{uri}: the columns are {table.column_names}, must be {schema.names}")
+    table = table.cast(schema).replace_schema_metadata(None).combine_chunks()
+    with new_file(uri) as file:
+        pq.write_table(
+            table,
+            file,
+            row_group_size=ROW_GROUP_ROWS,
+            version="2.6",
+            data_page_version="1.0",
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=[name for name in (SHARD, STATUS) if name in schema.names],
+            write_statistics=True,
+        )
+
+
+def join_tables(uris: Sequence[str], uri: str, schema: pa.Schema) -> None:
+    """Join the columns of ``schema`` of many files into one, a row group for each that has rows.
+
+    One file's rows are in memory at a time. Equal files give equal bytes.
+    """
+    with new_file(uri) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for part in uris:
+            table = read_columns(part, schema.names)
+            if len(table):
+                writer.write_table(table.cast(schema).combine_chunks())
+
+
+def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the named columns (none = all) of a Parquet file, in file order of its rows.
+
+    Raises UserError where the file is damaged or lacks a column, and OSError where there is no such file.
+    """
+    with _open_parquet(uri) as file:
+        _check_columns(uri, file, columns or ())
+        table = file.read(columns=None if columns is None else list(columns))
+    return table if columns is None else table.select(list(columns))
+
+
+def read_schema(uri: str) -> pa.Schema:
+    """Return a Parquet file's columns and types. Raises as ``read_columns``."""
+    with _open_parquet(uri) as file:
+        return file.schema_arrow
+
+
+def read_matching(uri: str, columns: Sequence[str], column: str, value: str) -> pa.Table:
+    """Return the rows whose ``column`` is ``value``; row groups without it are not read.
+
+    Raises as ``read_columns``.
+    """
+    filesystem, path = resolve(uri)
+    with _open_parquet(uri) as file:
+        _check_columns(uri, file, [*columns, column])
+        filters = [(column, "==", value)]
+        return pq.read_table(path, columns=list(columns), filesystem=filesystem, filters=filters)
+
+
+def _check_columns(uri: str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+    missing = set(columns) - set(file.schema_arrow.names)
+    if missing:
+        raise UserError(f"{uri}: has no column {', '.join(sorted(missing))}")
+
+
+@contextmanager
+def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
+    """Arrow raises its own errors and OSError for damaged files: these become one line for the user."""
+    filesystem, path = resolve(uri)
+    with filesystem.open_input_file(path) as source:
+        try:
+            yield pq.ParquetFile(source)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and not _can_be_read(source):
+                raise
+            line = " ".join(str(error).split())[:200]
+            raise UserError(f"{uri}: is damaged or no Parquet file ({line})") from error
+
+
+def _can_be_read(source: pa.NativeFile) -> bool:
+    """Whether the storage gives all bytes of a file, so that the fault lies in them."""
+    try:
+        source.seek(0)
+        while source.read(_PIECE_BYTES):
+            pass
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""Column names, statuses and kinds: the words that every floor shares. Imports nothing.
+
+A row is one sample of the input, good or bad. ``uid`` joins tables, never ``key``.
+"""
+
+# What a sample is called and where it stood.
+UID = "uid"
+KEY = "key"
+SHARD = "shard"
+POSITION = "position"
+URL = "url"
+IMAGE_SHA256 = "image_sha256"
+ORIGINAL_WIDTH = "original_width"
+ORIGINAL_HEIGHT = "original_height"
+CAPTION = "caption"
+STATUS = "status"
+
+# What scoring adds.
+ALIGNMENT = "alignment"
+MEAN_PAS = "mean_pas"
+PHRASES = "phrases"
+IMAGE_EMBEDDING = "image_embedding"
+
+# What selection adds.
+SCORE = "score"
+
+# What only travels between stages.
+SHARD_ORDINAL = "shard_ordinal"
+IMAGE = "image"
+JSON = "json"
+IS_LAST = "is_last"
+PIXELS = "pixels"
+
+OK = "ok"
+CORRUPT_IMAGE = "corrupt_image"
+IMAGE_TOO_LARGE = "image_too_large"
+NO_IMAGE = "no_image"
+NO_CAPTION = "no_caption"
+EMPTY_CAPTION = "empty_caption"
+BAD_ENCODING = "bad_encoding"
+BAD_JSON = "bad_json"
+BAD_EMBEDDING = "bad_embedding"
+LINKED_MEMBER = "linked_member"
+AMBIGUOUS_KEY = "ambiguous_key"
+NO_PHRASE = "no_phrase"
+NO_VALID_NONCE = "no_valid_nonce"
+NO_SEEN_PHRASE = "no_seen_phrase"
+DUPLICATE_UID = "duplicate_uid"
+UID_CONFLICT = "uid_conflict"
+TRUNCATED_SHARD = "truncated_shard"
+UNREADABLE_SHARD = "unreadable_shard"
+EMPTY_SHARD = "empty_shard"
+
+STATUSES = {
+    OK: "scored; nothing wrong with it",
+    CORRUPT_IMAGE: "the image bytes do not decode",
+    IMAGE_TOO_LARGE: "more pixels than prepare.max_pixels, refused before decoding",
+    NO_IMAGE: "the sample has no image",
+    NO_CAPTION: "the sample has no caption",
+    EMPTY_CAPTION: "the caption is empty or white space",
+    BAD_ENCODING: "the caption is not UTF-8",
+    BAD_JSON: "the sample's json member does not parse to an object",
+    BAD_EMBEDDING: "the stored image embedding is zero, not finite or unreadable",
+    LINKED_MEMBER: "image, txt or json is a link out of the sample; tar -h --hard-dereference stores data",
+    AMBIGUOUS_KEY: "file names with dots before the extension: the key ends at the first dot, so no image",
+    NO_PHRASE: "aligned, but the parser found no phrase in the caption",
+    NO_VALID_NONCE: "aligned, with phrases, but none of them has a valid nonce",
+    NO_SEEN_PHRASE: "aligned, but no phrase with a valid nonce has a target that a picture can show",
+    DUPLICATE_UID: "an earlier sample has this uid, image and caption; outside the corpus",
+    UID_CONFLICT: "another image or caption before it has this uid; outside the corpus. Name the inputs "
+    "(a=...::b=...) where they were first curated",
+    TRUNCATED_SHARD: "a shard ends before its last sample does; one row for the shard",
+    UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
+    EMPTY_SHARD: "a shard holds no sample; one row for the shard",
+}
+# What hard negatives add: a row's status is one of these, OK, NO_CAPTION, EMPTY_CAPTION.
+NO_CONCEPT = "no_concept"
+NO_NEGATIVE = "no_negative"
+NO_REPLY = "no_reply"
+NEGATIVE_STATUSES = {
+    NO_CONCEPT: "no operation has anything in the caption to act on",
+    NO_NEGATIVE: "every candidate was rejected",
+    NO_REPLY: "the engine gave no reply that can be read, however often it was asked",
+}
+# Rows of these statuses stand for a shard, not for a sample.
+SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
+# Rows of these statuses have an alignment.
+ALIGNED_STATUSES = (OK, NO_PHRASE, NO_VALID_NONCE, NO_SEEN_PHRASE)
+
+# Phrase kinds (Go et al., arXiv 2605.22651, section 5.2).
+OBJECT = "object"
+RELATION = "relation"
+PREDICATE = "predicate"
+KINDS = (OBJECT, RELATION, PREDICATE)
+# Classes of their targets: nouns, and of these the ones that no picture can show ("day", "view").
+HEAD = "head"
+UNSEEN = "unseen"
+
+# Operators on captions (token-aware causal lens on CLIP, Algorithm 1), and the third kind that they act on.
+SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
+OPERATIONS = (SWAP, REPLACE, ADD)
+ATTRIBUTE = "attribute"
+CONCEPT_KINDS = (OBJECT, ATTRIBUTE, RELATION)
+
+# The columns of a negatives file beside uid, caption and status.
+NEGATIVES = "negatives"
+COMPARISON = "comparison"
+
+# Why a row that was read is not in the subset; bad rows are dropped by their status.
+DROPPED_ALIGNMENT = "below_alignment_gate"
+DROPPED_RANDOM = "not_drawn"
+DROPPED_UNSCORED = "no_score_for_attribution_gate"
+DROPPED_ATTRIBUTION = "below_attribution_gate"
+DROPPED_CONTROL = "below_control_gate"
+KEPT = "kept"
+GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)

@@ -1,0 +1,131 @@
+"""Are all chains of two rule edits false, where two calls could turn a relation and exchange its sides?
+
+Two things of one shape do not tell which is which: swap their colours, turn their relation, and the caption
+says again what the scene shows. So every scene here has such a pair, some of them alike in colour as well.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from test_edits import holds
+
+from raycomp.language.concepts import Edit, Parsed, parse_concepts
+from raycomp.language.edits.changes import Case, State
+from raycomp.language.edits.propose import _steps
+from raycomp.language.judge.validity import judge
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.words import OPERATIONS, REPLACE, SWAP
+from raycomp.worlds.captions import TEMPLATES, describe
+from raycomp.worlds.scenes import SIZES, Scene, draw_scene
+
+NUM_SCENES = 96
+MANY = 100
+PAIRS = ((0, 1), (1, -1), (0, -1))
+ALIKE = ("shape", "colour", "both")
+
+
+def parse(*texts: str) -> list[Parsed]:
+    parser, lexicon = load_parser(), load_lexicon()
+    return [
+        parse_concepts(text, tokens, lexicon, parser.labels)
+        for text, tokens in zip(texts, parser.tokens(texts), strict=True)
+    ]
+
+
+def every_pair(parsed: Parsed, ops: tuple[str, str]) -> list[tuple[Edit, Edit]]:
+    """Return every chain of two calls: ``apply_calls`` takes one of the second ones by hash."""
+    case = Case(parsed, load_lexicon(), 0, "")
+    return [
+        (first, second)
+        for first, state in _steps(case, ops[0], State(), MANY)
+        for second, _ in _steps(case, ops[1], state, MANY)
+    ]
+
+
+def make_alike(scene: Scene, turn: int) -> Scene:
+    """Give one thing the shape, the colour or both of another of the scene, then the other size."""
+    things = list(scene.things)
+    first, second = PAIRS[turn % 3]
+    if things[first] is things[second]:
+        first, second = 0, 1
+    one, alike = things[first], ALIKE[turn // 3 % 3]
+    same = {name: getattr(one, name) for name in ("shape", "colour") if alike in (name, "both")}
+    things[second] = dataclasses.replace(things[second], **same)
+    if things[second].shape == one.shape and things[second].colour == one.colour:
+        things[second] = dataclasses.replace(things[second], size=SIZES[one.size == SIZES[0]])
+    return dataclasses.replace(scene, things=tuple(things))
+
+
+@pytest.fixture(scope="module")
+def world() -> list[tuple[Scene, Parsed]]:
+    rng = np.random.default_rng(17)
+    scenes = [make_alike(draw_scene(rng), i) for i in range(NUM_SCENES)]
+    texts = [describe(scene, i % len(TEMPLATES)) for i, scene in enumerate(scenes)]
+    return list(zip(scenes, parse(*texts), strict=True))
+
+
+@pytest.mark.parametrize("ops", itertools.product(OPERATIONS, repeat=2), ids="+".join)
+def test_no_chain_says_again_what_the_scene_shows(ops, world):
+    chains = [(scene, parsed, chain) for scene, parsed in world for chain in every_pair(parsed, ops)]
+    true = [
+        (parsed.text, *(edit.text for edit in chain))
+        for scene, parsed, chain in chains
+        if holds(chain[-1].text, scene) is not False
+    ]
+    assert true == []
+    assert len(chains) > 4 * NUM_SCENES
+
+
+@pytest.mark.parametrize(
+    "caption, again",
+    [
+        ("a red star above an orange star", "an orange star below a red star"),
+        ("a black dog in front of a brown dog", "a brown dog behind a black dog"),
+        ("a red cup above a red box", "a red box below a red cup"),
+        (
+            "a blue star to the left of a red moon, which is above an orange moon",
+            "a blue star to the left of an orange moon, which is below a red moon",
+        ),
+    ],
+)
+def test_rules_do_not_turn_a_relation_whose_sides_they_exchange(caption, again):
+    for ops in ((SWAP, REPLACE), (REPLACE, SWAP)):
+        chains = every_pair(parse(caption)[0], ops)
+        assert again not in {second.text for _, second in chains}
+
+
+@pytest.mark.parametrize(
+    "caption, swapped, turned",
+    [
+        (
+            "a black dog in front of a brown dog",
+            "a brown dog in front of a black dog",
+            "a brown dog behind a black dog",
+        ),
+        (
+            "a picture of a red star above an orange star",
+            "a picture of an orange star above a red star",
+            "a picture of an orange star below a red star",
+        ),
+        (
+            "a red star above an orange star, which is to the left of a blue moon",
+            "an orange star above a red star, which is to the left of a blue moon",
+            "an orange star below a red star, which is to the left of a blue moon",
+        ),
+        (
+            "a blue star to the left of a red moon, which is above an orange moon",
+            "a blue star to the left of an orange moon, which is above a red moon",
+            "a blue star to the left of an orange moon, which is below a red moon",
+        ),
+    ],
+)
+def test_the_judge_reads_a_turned_relation_with_exchanged_sides(caption, swapped, turned):
+    """Whoever proposes it: either call is a negative of its input, the two together none of the caption."""
+    lexicon = load_lexicon()
+    first, second, third = parse(caption, swapped, turned)
+    assert judge(SWAP, first, second, first, [], lexicon) is None
+    assert judge(REPLACE, second, third, second, [], lexicon) is None
+    assert judge(REPLACE, second, third, first, [], lexicon) == "paraphrase"

@@ -1,0 +1,163 @@
+"""Concepts of hand-made trees in both label schemes, and of captions parsed by the packaged parser."""
+
+import json
+
+import pytest
+from test_phrases import read_tree
+
+from raycomp.language.concepts import Parsed, find_concepts, parse_concepts
+from raycomp.language.phrases import CLEAR_NLP, UD
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+
+MAN_UD = (
+    "A|DT|det|3 young|JJ|amod|3 man|NN|nsubj|5 is|VBZ|aux|5 wearing|VBG|ROOT|0 a|DT|det|8 red|JJ|amod|8 "
+    "hat|NN|obj|5 in|IN|case|10 front|NN|obl|5 of|IN|case|15 two|CD|nummod|15 big|JJ|amod|15 "
+    "traffic|NN|compound|15 lights|NNS|nmod|10"
+)
+MAN_CLEAR = (
+    "A|DT|det|3 young|JJ|amod|3 man|NN|nsubj|5 is|VBZ|aux|5 wearing|VBG|ROOT|0 a|DT|det|8 red|JJ|amod|8 "
+    "hat|NN|dobj|5 in|IN|prep|5 front|NN|pobj|9 of|IN|prep|10 two|CD|nummod|15 big|JJ|amod|15 "
+    "traffic|NN|compound|15 lights|NNS|pobj|11"
+)
+CAR_UD = (
+    "The|DT|det|2 car|NN|nsubj|4 is|VBZ|cop|4 red|JJ|ROOT|0 and|CC|cc|7 a|DT|det|7 group|NN|conj|4 "
+    "of|IN|case|9 dogs|NNS|nmod|7 is|VBZ|cop|14 on|IN|case|14 top|NN|nmod|14 of|IN|fixed|12 it|PRP|conj|4"
+)
+CAR_CLEAR = (
+    "The|DT|det|2 car|NN|nsubj|3 is|VBZ|ROOT|0 red|JJ|acomp|3 and|CC|cc|3 a|DT|det|7 group|NN|nsubj|10 "
+    "of|IN|prep|7 dogs|NNS|pobj|8 is|VBZ|conj|3 on|IN|prep|10 top|NN|pobj|11 of|IN|prep|12 it|PRP|pobj|13"
+)
+
+
+def show(parsed: Parsed) -> list[tuple]:
+    """Return (text, kind, word, category, what it belongs to) of every concept."""
+    said = [parsed.text[one.start : one.end] for one in parsed.concepts]
+    rows = []
+    for one, text in zip(parsed.concepts, said, strict=True):
+        link = () if one.owner is None else (said[one.owner],)
+        rows.append((text, one.kind, one.word, one.category, tuple(said[i] for i in one.sides or ()) or link))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def read_caption():
+    parser = load_parser()
+
+    def read(text: str) -> Parsed:
+        return parse_concepts(text, parser.tokens([text])[0], load_lexicon(), parser.labels)
+
+    return read
+
+
+def test_both_label_schemes_give_the_same_concepts():
+    for universal, clear, num in ((MAN_UD, MAN_CLEAR, 9), (CAR_UD, CAR_CLEAR, 3)):
+        found = [
+            find_concepts(read_tree(tree)[1], load_lexicon(), labels)
+            for tree, labels in ((universal, UD), (clear, CLEAR_NLP))
+        ]
+        assert found[0] == found[1] and len(found[0]) == num
+
+
+def test_attributes_have_owners_and_relations_sides():
+    text, tokens = read_tree(MAN_UD)
+    assert show(parse_concepts(text, tokens, load_lexicon(), UD)) == [
+        ("young", ATTRIBUTE, "young", "age", ("man",)),
+        ("man", OBJECT, "man", "person", ()),
+        ("wearing", RELATION, "wear", "verb", ("man", "hat")),
+        ("red", ATTRIBUTE, "red", "colour", ("hat",)),
+        ("hat", OBJECT, "hat", "headwear", ()),
+        ("in front of", RELATION, "in front of", "spatial", ("man", "traffic lights")),
+        ("two", ATTRIBUTE, "two", "number", ("traffic lights",)),
+        ("big", ATTRIBUTE, "big", "size", ("traffic lights",)),
+        ("traffic lights", OBJECT, "traffic light", "street object", ()),
+    ]
+
+
+def test_groups_pronouns_and_parts_of_prepositions_are_no_objects():
+    text, tokens = read_tree(CAR_UD)
+    assert show(parse_concepts(text, tokens, load_lexicon(), UD)) == [
+        ("car", OBJECT, "car", "road vehicle", ()),
+        ("red", ATTRIBUTE, "red", "colour", ("car",)),
+        ("dogs", OBJECT, "dog", "pet", ()),
+    ]
+
+
+def test_concepts_are_sorted_and_apart_and_point_at_their_kinds(read_caption, shared):
+    lines = (shared / "data" / "cc_web_400" / "captions.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        parsed = read_caption(json.loads(line)["captions"][0])
+        ends = [0, *(one.end for one in parsed.concepts)]
+        for end, one in zip(ends, parsed.concepts, strict=False):
+            assert end <= one.start < one.end <= len(parsed.text)
+            assert one.kind == ATTRIBUTE or one.owner is None
+            assert one.kind == RELATION or one.sides is None
+            linked = [one.owner] if one.owner is not None else one.sides or ()
+            assert all(parsed.concepts[i].kind == OBJECT for i in linked)
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        (
+            "a red car is next to a wooden bench",
+            [
+                ("red", ATTRIBUTE, "red", "colour", ("car",)),
+                ("car", OBJECT, "car", "road vehicle", ()),
+                ("next to", RELATION, "next to", "spatial", ("car", "bench")),
+                ("wooden", ATTRIBUTE, "wooden", "material", ("bench",)),
+                ("bench", OBJECT, "bench", "seat", ()),
+            ],
+        ),
+        (
+            "A black and white dog catches a frisbee .",
+            [
+                ("black", ATTRIBUTE, "black", "colour", ("dog",)),
+                ("white", ATTRIBUTE, "white", "colour", ("dog",)),
+                ("dog", OBJECT, "dog", "pet", ()),
+                ("catches", RELATION, "catch", "verb", ("dog", "frisbee")),
+                ("frisbee", OBJECT, "frisbee", "ball", ()),
+            ],
+        ),
+        (
+            "A man holds a light blue t-shirt behind a glorp on a sunny day .",
+            [
+                ("man", OBJECT, "man", "person", ()),
+                ("holds", RELATION, "hold", "verb", ("man", "t-shirt")),
+                ("light blue", ATTRIBUTE, "light blue", "colour", ("t-shirt",)),
+                ("t-shirt", OBJECT, "t-shirt", "upper clothing", ()),
+                ("behind", RELATION, "behind", "spatial", ("man", "glorp")),
+                ("glorp", OBJECT, "glorp", "", ()),
+                ("sunny", ATTRIBUTE, "sunny", "condition", ()),
+            ],
+        ),
+        (
+            "A dog plays in spite of the rain because of a ball .",
+            [("dog", OBJECT, "dog", "pet", ()), ("ball", OBJECT, "ball", "ball", ())],
+        ),
+        (
+            "a cat on the right-hand side of a dog",
+            [
+                ("cat", OBJECT, "cat", "pet", ()),
+                (
+                    "on the right-hand side of",
+                    RELATION,
+                    "on the right-hand side of",
+                    "spatial",
+                    ("cat", "dog"),
+                ),
+                ("dog", OBJECT, "dog", "pet", ()),
+            ],
+        ),
+    ],
+)
+def test_captions(read_caption, caption, expected):
+    assert show(read_caption(caption)) == expected
+
+
+@pytest.mark.parametrize(
+    "caption", ["", "   ", "!!!", "https://a.b/c", "42", "\U0001f600", "zwei Hunde", "a" * 3000]
+)
+def test_any_text_has_concepts_or_none(read_caption, caption):
+    assert all(caption[one.start : one.end] for one in read_caption(caption).concepts)

@@ -1,0 +1,217 @@
+"""Rule edits against the renderer's truth: false for the scene, and of the type that they say they are."""
+
+import dataclasses
+import itertools
+import re
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from raycomp.language.concepts import Parsed, parse_concepts
+from raycomp.language.edits.propose import apply_calls, propose
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    OPERATIONS,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
+from raycomp.worlds.captions import TEMPLATES, describe
+from raycomp.worlds.scenes import (
+    COLOURS,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    Claim,
+    Scene,
+    draw_scene,
+    is_true,
+    place,
+    stands,
+)
+
+NUM_SCENES = 520
+AT_MOST = 9
+FRAME = re.compile(r"(?:a picture of |the drawing shows |there is |a scene with )?(.+)")
+LINKS = (*RELATIONS, "next to", "in front of", "behind", "far from", "and", "with")
+LINK = re.compile(rf",? (?:which )?(?:is )?({'|'.join(LINKS)}) (?=an? )")
+OTHER_COLOURS = ("black", "white", "gray")
+NOUN_PHRASE = re.compile(r"an? (.+)")
+
+
+class Said(NamedTuple):
+    """What a caption of the little world says, links between each thing and the next."""
+
+    attributes: tuple[tuple[str, ...], ...]
+    nouns: tuple[str, ...]
+    links: tuple[str, ...]
+
+
+def read(text: str) -> Said:
+    """Interpret a caption that follows a template, with words of any kind in its places."""
+    parts = LINK.split(FRAME.fullmatch(text)[1])
+    phrases = [NOUN_PHRASE.fullmatch(part)[1].split() for part in parts[::2]]
+    known = {*COLOURS, *SIZES, *OTHER_COLOURS}
+    heads = [max((i + 1 for i, word in enumerate(words) if word in known), default=0) for words in phrases]
+    nouns = tuple(" ".join(words[head:]) for words, head in zip(phrases, heads, strict=True))
+    attributes = tuple(tuple(words[:head]) for words, head in zip(phrases, heads, strict=True))
+    return Said(attributes, nouns, tuple(parts[1::2]))
+
+
+def holds(text: str, scene: Scene) -> bool | None:
+    """Tell whether a caption is true of a scene, read generously; None where the world cannot say.
+
+    A scene shows shapes, their colours, sizes and where they stand, nothing else. "and" and "with" say that
+    both are there. None is for a relation of another kind between things that are there.
+    """
+    said = read(text)
+    centres, _ = place(scene)
+    can_be = False
+    for chosen in itertools.permutations(range(len(scene.things)), len(said.nouns)):
+        things = [scene.things[i] for i in chosen]
+        fits = zip(said.nouns, said.attributes, things, strict=True)
+        if not all(noun == one.shape and {*words} <= {one.colour, one.size} for noun, words, one in fits):
+            continue
+        links = list(zip(chosen, said.links, chosen[1:], strict=False))
+        known = [(i, link, j) for i, link, j in links if link in RELATIONS]
+        if all(stands(centres[i], link, centres[j]) for i, link, j in known):
+            if all(link in (*RELATIONS, "and", "with") for link in said.links):
+                return True
+            can_be = True
+    return None if can_be else False
+
+
+def can_show(text: str) -> bool:
+    """Tell whether there is a scene of which a caption is true, as far as its words go."""
+    said = read(text)
+    attributes = {word for words in said.attributes for word in words}
+    known = {*said.nouns} <= {*SHAPES} and attributes <= {*COLOURS, *SIZES}
+    return known and {*said.links} <= {*RELATIONS, "and", "with"}
+
+
+def differing(before: tuple, after: tuple) -> list[int]:
+    return [i for i, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
+
+
+def classify(before: Said, after: Said) -> set[tuple[str, str]]:
+    """Return every (operator, kind) whose single call leads from one text to the other."""
+    found = set()
+    if len(after.nouns) == len(before.nouns) + 1:
+        for i in range(1, len(after.nouns)):
+            without = Said(
+                *(part[: i - k] + part[i + 1 - k :] for part, k in zip(after, (0, 0, 1), strict=True))
+            )
+            if without == before:
+                found.add((ADD, OBJECT if after.links[i - 1] in ("and", "with") else RELATION))
+        return found
+    attributes, nouns, links = (differing(*pair) for pair in zip(before, after, strict=True))
+    if not links and not attributes and len(nouns) == 1:
+        long, short = after.nouns[nouns[0]], before.nouns[nouns[0]]
+        found.add((ADD, ATTRIBUTE) if long.endswith(" " + short) else (REPLACE, OBJECT))
+    if not attributes and not nouns and len(links) == 1:
+        found.add((REPLACE, RELATION))
+    if not links and not nouns and len(attributes) == 1:
+        old, new = before.attributes[attributes[0]], after.attributes[attributes[0]]
+        if len(old) == len(new) and len(differing(old, new)) == 1:
+            found.add((REPLACE, ATTRIBUTE))
+        if len(new) == len(old) + 1 and [word for word in new if word in old] == [*old]:
+            found.add((ADD, ATTRIBUTE))
+    if links:
+        return found
+    for i, j in itertools.combinations(range(len(before.nouns)), 2):
+        if _swap(before.nouns, i, j) == after.nouns and not attributes:
+            found.add((SWAP, OBJECT))
+        if _swap(before.nouns, i, j) == after.nouns and _swap(before.attributes, i, j) == after.attributes:
+            found.add((SWAP, RELATION))
+        if not nouns and _swaps_attributes(before.attributes, after.attributes, i, j):
+            found.add((SWAP, ATTRIBUTE))
+    return found
+
+
+def _swap(items: tuple, i: int, j: int) -> tuple:
+    changed = list(items)
+    changed[i], changed[j] = changed[j], changed[i]
+    return tuple(changed)
+
+
+def _swaps_attributes(before: tuple, after: tuple, i: int, j: int) -> bool:
+    for a, b in itertools.product(range(len(before[i])), range(len(before[j]))):
+        one, two = list(before[i]), list(before[j])
+        one[a], two[b] = two[b], one[a]
+        changed = [*before]
+        changed[i], changed[j] = tuple(one), tuple(two)
+        if tuple(changed) == after:
+            return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def world() -> list[tuple[Scene, Parsed]]:
+    """Scenes with their captions, parsed by the packaged parser, in all templates."""
+    rng = np.random.default_rng(5)
+    scenes = [draw_scene(rng) for _ in range(NUM_SCENES)]
+    texts = [describe(scene, i % len(TEMPLATES)) for i, scene in enumerate(scenes)]
+    parser = load_parser()
+    lexicon = load_lexicon()
+    return [
+        (scene, parse_concepts(text, tokens, lexicon, parser.labels))
+        for scene, text, tokens in zip(scenes, texts, parser.tokens(texts), strict=True)
+    ]
+
+
+def test_the_interpreter_agrees_with_the_world(world):
+    # An oracle needs one of its own: captions hold for their scene, and their claims decide for others.
+    for (scene, parsed), (other, _) in itertools.pairwise(world):
+        assert holds(parsed.text, scene) is True
+        said = Claim(
+            tuple(
+                thing if str(thing.size) in parsed.text else dataclasses.replace(thing, size=None)
+                for thing in scene.things
+            ),
+            scene.relations,
+        )
+        assert holds(parsed.text, other) is is_true(said, other)
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_edits_agree_with_the_renderer(op, world, capsys):
+    counts: Counter = Counter()
+    num_shown = 0
+    for i, (scene, parsed) in enumerate(world):
+        for edit in propose(parsed, op, load_lexicon(), 0, str(i), AT_MOST):
+            truth, types = holds(edit.text, scene), classify(read(parsed.text), read(edit.text))
+            agrees = truth is False and (edit.op, edit.kind) in types
+            counts[edit.kind, agrees] += 1
+            num_shown += can_show(edit.text)
+            if not agrees:
+                print(op, edit.kind, truth, types, "\n  ", parsed.text, "\n  ", edit.text)
+    kinds = {kind: (counts[kind, True], counts[kind, False]) for kind in (OBJECT, ATTRIBUTE, RELATION)}
+    share = sum(good for good, _ in kinds.values()) / sum(counts.values())
+    with capsys.disabled():
+        print(f"\n{op}: {share:.2%} of {sum(counts.values())} agree; (agree, not) by kind: {kinds}")
+        print(f"in words that a scene can show: {num_shown}; the others are false by construction")
+    assert share >= 0.99 and all(good > NUM_SCENES / 2 for good, _ in kinds.values())
+
+
+def test_every_call_of_a_chain_agrees_with_the_renderer(world, capsys):
+    counts: Counter = Counter()
+    for i, (scene, parsed) in enumerate(world[::2]):
+        for ops in itertools.product(OPERATIONS, repeat=2):
+            for chain in apply_calls(parsed, ops, load_lexicon(), 0, str(i), 1):
+                texts = [parsed.text, *(edit.text for edit in chain)]
+                for (before, after), edit in zip(itertools.pairwise(texts), chain, strict=True):
+                    types = classify(read(before), read(after))
+                    agrees = holds(after, scene) is False and (edit.op, edit.kind) in types
+                    counts[agrees] += 1
+                    if not agrees:
+                        print(ops, edit.kind, holds(after, scene), types, *texts, sep="\n  ")
+    share = counts[True] / sum(counts.values())
+    with capsys.disabled():
+        print(f"\nchains of two calls: {share:.2%} of {sum(counts.values())} agree")
+    assert not counts[False] and counts[True] > 3 * NUM_SCENES

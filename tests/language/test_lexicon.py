@@ -1,0 +1,146 @@
+"""A lexicon of a few rows: forms, kinds, siblings and opposites as its rows say."""
+
+import pytest
+
+from raycomp.language.inflection import choose_article
+from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, Row
+from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+
+
+def row(kind, category, words, parents="", marks=(), instead="", fits=""):
+    cells = (tuple(cell.split(", ")) if cell else () for cell in (words, parents, instead, fits))
+    words, parents, instead, fits = cells
+    return Row(kind, category, words, parents, frozenset(marks), instead, fits)
+
+
+ROWS = [
+    row(OBJECT, "pet", "dog, doggy", "animal"),
+    row(OBJECT, "pet", "puppy, pup", "dog"),
+    row(OBJECT, "pet", "cat", "animal"),
+    row(OBJECT, "pet", "axolotl", "animal", [RARE]),
+    row(OBJECT, "seat", "sofa, couch", "furniture"),
+    row(OBJECT, "street", "traffic light"),
+    row(OBJECT, "animal", "sheep"),
+    row(OBJECT, "person", "woman"),
+    row(OBJECT, "person", "person"),
+    row(OBJECT, "ground", "snow", "", [MASS]),
+    row(OBJECT, "clothing", "jeans", "", [PLURAL]),
+    row(ATTRIBUTE, "size", "small, tiny", "", [OPPOSITE], "large"),
+    row(ATTRIBUTE, "size", "large", "", [OPPOSITE], "small"),
+    row(ATTRIBUTE, "material", "woolen", "", [], "", "animal"),
+    row(RELATION, "spatial", "left of", "", [OPPOSITE], "right of"),
+    row(RELATION, "spatial", "right of", "", [OPPOSITE], "left of"),
+    row(RELATION, "verb", "hug", "", [], "push"),
+    row(RELATION, "verb", "push", "", [], "hug"),
+]
+FORMS = Forms({"sheep": "sheep", "person": "people"}, {}, {}, frozenset(["hug"]))
+LEXICON = Lexicon(ROWS, FORMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("Dogs", "dog"),
+        ("PUPS", "puppy"),
+        ("couches", "sofa"),
+        ("traffic  lights", "traffic light"),
+        ("people", "person"),
+        ("women", "woman"),
+        ("hugging", "hug"),
+        ("left of", "left of"),
+        ("ghost", None),
+        ("", None),
+    ],
+)
+def test_words_are_found_in_any_form(text, group):
+    entry = LEXICON.find(text)
+    assert (entry and entry.group) == group
+
+
+def test_siblings_are_neither_alike_nor_rare():
+    assert LEXICON.siblings(LEXICON.find("doggy")) == ("cat",)
+    assert LEXICON.siblings(LEXICON.find("puppy")) == ("cat",)
+    assert LEXICON.siblings(LEXICON.find("cat")) == ("dog", "puppy")
+    assert LEXICON.siblings(LEXICON.find("axolotl")) == ("dog", "puppy", "cat")
+
+
+def test_kinds_go_one_way_and_over_synonyms():
+    assert LEXICON.is_kind_of("pups", "doggy") and LEXICON.is_kind_of("puppy", "animal")
+    assert not LEXICON.is_kind_of("dog", "puppy") and not LEXICON.is_kind_of("cat", "dog")
+    assert LEXICON.are_synonyms("sofas", "Couch") and not LEXICON.are_synonyms("dog", "puppy")
+    assert LEXICON.are_synonyms("ghost", "Ghost") and not LEXICON.are_synonyms("ghost", "spook")
+
+
+def test_opposites_hold_for_synonyms():
+    assert LEXICON.opposite("tiny") == "large" and LEXICON.opposite("left of") == "right of"
+    assert LEXICON.opposite("push") is None and LEXICON.opposite("ghost") is None
+
+
+@pytest.mark.parametrize(
+    ("word", "plural"),
+    [
+        ("dog", "dogs"),
+        ("fox", "foxes"),
+        ("party", "parties"),
+        ("boy", "boys"),
+        ("fireman", "firemen"),
+        ("human", "humans"),
+        ("sheep", "sheep"),
+        ("snow", "snow"),
+        ("jeans", "jeans"),
+        ("young person", "young people"),
+    ],
+)
+def test_plurals(word, plural):
+    assert LEXICON.plural(word) == plural
+    assert word == "fireman" or LEXICON.singular(plural) == word
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("dogs", True), ("dog", False), ("people", True), ("jeans", True), ("sheep", False), ("snow", False)],
+)
+def test_number_is_told_from_the_form(text, expected):
+    assert LEXICON.is_plural(text) is expected
+
+
+def test_an_attribute_fits_what_its_row_says():
+    assert LEXICON.fits("woolen", ATTRIBUTE, "puppies") and not LEXICON.fits("woolen", ATTRIBUTE, "sofa")
+    assert not LEXICON.fits("woolen", ATTRIBUTE, "ghost") and LEXICON.fits("small", ATTRIBUTE, "ghost")
+
+
+@pytest.mark.parametrize(
+    ("word", "article"),
+    [
+        ("owl", "an"),
+        ("dog", "a"),
+        ("unicycle", "a"),
+        ("umbrella", "an"),
+        ("old unicorn", "an"),
+        ("hour", "an"),
+        ("uniform", "a"),
+        ("unimpressed cat", "an"),
+        ("one-eyed cat", "a"),
+        ("X-ray", "an"),
+        ("honor guard", "an"),
+        ("8-year-old boy", "an"),
+        ("80th birthday", "an"),
+        ("11-year-old", "an"),
+        ("18 wheeler", "an"),
+        ("1800s house", "an"),
+        ("1900s house", "a"),
+        ("110 m race", "a"),
+        ("US flag", "a"),
+        ("ewe", "a"),
+        ("usher", "an"),
+    ],
+)
+def test_articles_follow_the_sound(word, article):
+    assert choose_article(word) == article
+
+
+def test_a_word_in_two_sets_is_refused():
+    with pytest.raises(ValueError, match="two synonym sets"):
+        Lexicon([*ROWS, row(OBJECT, "toy", "stuffed toy, pup")], FORMS)
+    with pytest.raises(ValueError, match="unknown marks"):
+        Lexicon([row(OBJECT, "toy", "doll", "", ["loud"])], FORMS)

@@ -1,0 +1,114 @@
+import pytest
+
+from raycomp.language.concepts import Edit
+from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
+from raycomp.language.phrases import Token
+from raycomp.language.word_classes import find_base
+from raycomp.words import (
+    ADD,
+    ATTRIBUTE,
+    OBJECT,
+    RELATION,
+    REPLACE,
+    SWAP,
+)
+
+TAGS = {
+    "NN": "cat mat man woman table hat bowl soup sky leash horse group umbrella stop sign",
+    "NNS": "dogs cats people sheep",
+    "JJ": "red black blue small solitary",
+    "VBZ": "is sits sleeps chases nags scolds holds",
+    "VBG": "sitting holding riding feeding sleeping walking",
+    "VBN": "covered",
+    "IN": "on under of in with at over",
+    "DT": "a an the no some",
+    "CD": "two three 4",
+    "CC": "and or",
+    "PRP": "he she it him",
+    "RB": "not exactly",
+    "EX": "there",
+}
+TAG_OF = {word: tag for tag, words in TAGS.items() for word in words.split()}
+
+
+def tokens(text):
+    found, place = [], 0
+    for i, word in enumerate(text.split()):
+        start = text.index(word, place)
+        place = start + len(word)
+        found.append(Token(word, start, place, TAG_OF.get(word.lower(), "."), "dep", i))
+    return found
+
+
+def name(positive, negative):
+    answer = explain(tokens(positive), tokens(negative))
+    return [tuple(call) for call in answer.calls] or answer.reason
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "said"),
+    [
+        # one call
+        ("a cat on a mat", "a mat on a cat", [(SWAP, OBJECT)]),
+        ("a red cat and a black hat", "a black cat and a red hat", [(SWAP, ATTRIBUTE)]),
+        ("two cats and a red hat", "two red cats and a hat", [(SWAP, ATTRIBUTE)]),
+        ("a woman nags a man", "a man nags at a woman", [(SWAP, OBJECT)]),
+        ("a cat on a mat", "a hat on a mat", [(REPLACE, OBJECT)]),
+        ("a red cat", "a black cat", [(REPLACE, ATTRIBUTE)]),
+        ("4 cats on a mat", "two cats on a mat", [(REPLACE, ATTRIBUTE)]),
+        ("a cat sitting on a mat", "a cat sleeping under a mat", [(REPLACE, RELATION)]),
+        ("a bowl of soup on a table", "a red hat on a table", [(REPLACE, OBJECT)]),
+        ("a group of cats", "a solitary cat", [(REPLACE, ATTRIBUTE)]),
+        ("a cat on a mat", "a cat on a red mat", [(ADD, ATTRIBUTE)]),
+        ("a cat on a mat", "a cat and a hat on a mat", [(ADD, OBJECT)]),
+        ("a cat on a mat", "a cat with a red leash on a mat", [(ADD, OBJECT)]),
+        ("a cat on a mat", "a cat sitting on a mat", [(ADD, RELATION)]),
+        # what follows from the edit counts as nothing of its own
+        ("a cat is on an umbrella", "cats are on an umbrella", SAME),
+        ("a woman holds her hat with him", "a man holds his hat with it", [(REPLACE, OBJECT)]),
+        # two calls
+        ("a red cat on a mat", "a black cat on a table", [(REPLACE, ATTRIBUTE), (REPLACE, OBJECT)]),
+        ("a cat on a mat", "a red cat on a small mat", [(ADD, ATTRIBUTE), (ADD, ATTRIBUTE)]),
+        ("a cat on a mat", "a mat under a cat", [(SWAP, OBJECT), (REPLACE, RELATION)]),
+        ("a man riding a horse", "a man feeding sheep", [(REPLACE, RELATION), (REPLACE, OBJECT)]),
+        # none
+        ("a red cat on a mat", "a cat on a mat", DELETION),
+        ("there is a cat", "there is no cat", POLARITY),
+        ("a red cat on a mat", "a man riding a small horse over some dogs", REWORDED),
+    ],
+)
+def test_the_fewest_calls_are_named(positive, negative, said):
+    assert name(positive, negative) == said
+
+
+def test_swapping_is_symmetric_and_deleting_is_what_adding_undoes():
+    assert name("a mat on a cat", "a cat on a mat") == [(SWAP, OBJECT)]
+    assert name("a red cat", "a cat") == DELETION and name("a cat", "a red cat") == [(ADD, ATTRIBUTE)]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    ["ride rides riding rode", "sit sits sitting sat", "dog dogs", "bus buses", "lady ladies", "man men"],
+)
+def test_forms_of_a_word_have_one_base(forms):
+    assert len({find_base(form) for form in forms.split()}) == 1
+
+
+def test_other_words_keep_their_own_base():
+    words = "string ring red bed glass grass wing sing car cat bear beer tennis leash lead".split()
+    assert len({find_base(word) for word in words}) == len(words)
+
+
+def edit(text, op):
+    return Edit(text, op, OBJECT, (), ())
+
+
+def test_an_edit_is_found_again_by_its_words_or_its_place():
+    positive, negative = "A cat on a mat.", "A hat on a mat."
+    assert is_regenerated(negative, [edit("a dog on a mat", REPLACE), edit("the hat on a mat", REPLACE)])
+    assert not is_regenerated(negative, [edit("a hats on a mat", REPLACE)])
+    assert is_same_edit(positive, negative, REPLACE, [edit("an owl on a mat", REPLACE)])
+    assert not is_same_edit(positive, negative, REPLACE, [edit("a cat on a table", REPLACE)])
+    assert not is_same_edit(positive, negative, SWAP, [edit("an owl on a mat", REPLACE)])
+    assert is_same_edit(positive, "A cat on a red mat", ADD, [edit("a cat on a small mat", ADD)])
+    assert not is_same_edit(positive, "A red cat on a mat", ADD, [edit("a cat on a small mat", ADD)])

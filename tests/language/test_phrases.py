@@ -1,0 +1,271 @@
+"""Phrases of hand-made trees: the same out of both label schemes, and exact about characters."""
+
+import pytest
+
+from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, Token, find_labels, find_phrases
+from raycomp.models.lexicon import load_lexicon
+from raycomp.words import (
+    HEAD,
+    OBJECT,
+    PREDICATE,
+    RELATION,
+    UNSEEN,
+)
+
+
+def read_tree(text: str) -> tuple[str, list[Token]]:
+    """Read "word/tag/label/head ..." (heads count from 1, 0 is the root) into a caption and its tokens."""
+    tokens: list[Token] = []
+    start = 0
+    for place, cell in enumerate(text.split()):
+        word, tag, dep, head = cell.split("|")
+        tokens.append(Token(word, start, start + len(word), tag, dep, int(head) - 1 if int(head) else place))
+        start += len(word) + 1
+    return " ".join(token.text for token in tokens), tokens
+
+
+def words_of(text: str, labels=None) -> list[tuple[str, str, str]]:
+    """Return (span, kind, target) of every phrase of a tree written as text."""
+    caption, tokens = read_tree(text)
+    return [
+        (caption[p.start : p.end], p.kind, caption[p.target_start : p.target_end])
+        for p in find_phrases(tokens, load_lexicon(), labels)
+    ]
+
+
+MAN_UD = (
+    "A|DT|det|2 man|NN|nsubj|4 is|VBZ|aux|4 wearing|VBG|ROOT|0 a|DT|det|7 big|JJ|amod|7 hat|NN|obj|4 "
+    "and|CC|cc|9 boots|NNS|conj|7 in|IN|case|12 the|DT|det|12 snow|NN|obl|4 .|.|punct|4"
+)
+MAN_CLEAR = (
+    "A|DT|det|2 man|NN|nsubj|4 is|VBZ|aux|4 wearing|VBG|ROOT|0 a|DT|det|7 big|JJ|amod|7 hat|NN|dobj|4 "
+    "and|CC|cc|7 boots|NNS|conj|7 in|IN|prep|4 the|DT|det|12 snow|NN|pobj|10 .|.|punct|4"
+)
+MAN = [
+    ("A man", OBJECT, "man"),
+    ("wearing a big hat", PREDICATE, "hat"),
+    ("boots", OBJECT, "boots"),
+    ("in the snow", RELATION, "snow"),
+]
+LEG_UD = (
+    "A|DT|det|2 closeup|NN|ROOT|0 of|IN|case|8 a|DT|det|6 bicycle|NN|compound|6 rider|NN|nmod:poss|8 "
+    "'s|POS|case|6 leg|NN|nmod|2"
+)
+LEG_CLEAR = (
+    "A|DT|det|2 closeup|NN|ROOT|0 of|IN|prep|2 a|DT|det|6 bicycle|NN|compound|6 rider|NN|poss|8 "
+    "'s|POS|case|6 leg|NN|pobj|3"
+)
+LEG = [("A closeup", OBJECT, "closeup"), ("of a bicycle rider 's leg", RELATION, "leg")]
+DOG_UD = (
+    "A|DT|det|5 black|JJ|amod|5 and|CC|cc|4 white|JJ|conj|2 dog|NN|nsubj:pass|7 is|VBZ|aux:pass|7 "
+    "chased|VBN|ROOT|0 by|IN|case|10 two|CD|nummod|10 boys|NNS|obl:agent|7 in|IN|case|12 front|NN|obl|7 "
+    "of|IN|case|15 a|DT|det|15 house|NN|nmod|12"
+)
+DOG_CLEAR = (
+    "A|DT|det|5 black|JJ|amod|5 and|CC|cc|2 white|JJ|conj|2 dog|NN|nsubjpass|7 is|VBZ|auxpass|7 "
+    "chased|VBN|ROOT|0 by|IN|agent|7 two|CD|nummod|10 boys|NNS|pobj|8 in|IN|prep|7 front|NN|pobj|11 "
+    "of|IN|prep|12 a|DT|det|15 house|NN|pobj|13"
+)
+DOG = [
+    ("A black and white dog", OBJECT, "dog"),
+    ("by two boys", RELATION, "boys"),
+    ("in front of a house", RELATION, "house"),
+]
+NAME_UD = (
+    "Jennifer|NNP|nsubj|3 Anderson|NNP|flat|1 crosses|VBZ|ROOT|0 the|DT|det|7 Golden|NNP|compound|6 "
+    "Gate|NNP|compound|7 Bridge|NNP|obj|3"
+)
+NAME_CLEAR = (
+    "Jennifer|NNP|compound|2 Anderson|NNP|nsubj|3 crosses|VBZ|ROOT|0 the|DT|det|7 Golden|NNP|compound|6 "
+    "Gate|NNP|compound|7 Bridge|NNP|dobj|3"
+)
+NAME = [
+    ("Jennifer Anderson", OBJECT, "Anderson"),
+    ("crosses the Golden Gate Bridge", PREDICATE, "Bridge"),
+]
+GROUP_UD = (
+    "A|DT|det|2 group|NN|ROOT|0 of|IN|case|4 people|NNS|nmod|2 in|IN|case|7 a|DT|det|7 boat|NN|nmod|4 "
+    "on|IN|case|10 a|DT|det|10 lake|NN|nmod|7"
+)
+GROUP_CLEAR = (
+    "A|DT|det|2 group|NN|ROOT|0 of|IN|prep|2 people|NNS|pobj|3 in|IN|prep|4 a|DT|det|7 boat|NN|pobj|5 "
+    "on|IN|prep|7 a|DT|det|10 lake|NN|pobj|8"
+)
+GROUP = [
+    ("A group", OBJECT, "group"),
+    ("of people", RELATION, "people"),
+    ("in a boat", RELATION, "boat"),
+    ("on a lake", RELATION, "lake"),
+]
+
+
+@pytest.mark.parametrize(
+    ("universal", "clear", "phrases"),
+    [
+        (MAN_UD, MAN_CLEAR, MAN),
+        (LEG_UD, LEG_CLEAR, LEG),
+        (DOG_UD, DOG_CLEAR, DOG),
+        (NAME_UD, NAME_CLEAR, NAME),
+        (GROUP_UD, GROUP_CLEAR, GROUP),
+    ],
+    ids=["conjunct", "possessor", "long preposition", "name", "nmod chain"],
+)
+def test_both_label_schemes_give_the_same_phrases(universal, clear, phrases):
+    assert words_of(universal, UD) == phrases
+    assert words_of(clear, CLEAR_NLP) == phrases
+    assert find_phrases(read_tree(universal)[1], load_lexicon(), UD) == find_phrases(
+        read_tree(clear)[1], load_lexicon(), CLEAR_NLP
+    )
+
+
+def test_the_scheme_is_told_from_the_labels_of_a_tree():
+    for universal, clear in [(MAN_UD, MAN_CLEAR), (LEG_UD, LEG_CLEAR), (DOG_UD, DOG_CLEAR)]:
+        assert find_labels([token.dep for token in read_tree(universal)[1]]) is UD
+        assert find_labels([token.dep for token in read_tree(clear)[1]]) is CLEAR_NLP
+        assert words_of(universal) == words_of(clear)
+
+
+def test_a_phrase_is_counted_in_characters_and_is_of_the_head_class():
+    _, tokens = read_tree("A|DT|det|2 man|NN|ROOT|0 in|IN|case|4 white|JJ|nmod|2")
+    assert find_phrases(tokens, load_lexicon(), UD) == [
+        Phrase(0, 5, OBJECT, 2, 5, HEAD),
+        Phrase(6, 14, RELATION, 9, 14, HEAD),
+    ]
+
+
+LEFT_UD = (
+    "a|DT|det|2 dog|NN|ROOT|0 to|IN|case|5 the|DT|det|5 left|NN|nmod|2 of|IN|case|8 a|DT|det|8 cat|NN|nmod|5"
+)
+LEFT_CLEAR = (
+    "a|DT|det|2 dog|NN|ROOT|0 to|IN|prep|2 the|DT|det|5 left|NN|pobj|3 of|IN|prep|5 a|DT|det|8 cat|NN|pobj|6"
+)
+SIDE_UD = (
+    "a|DT|det|2 dog|NN|ROOT|0 on|IN|case|6 the|DT|det|6 right|JJ|amod|6 side|NN|nmod|2 of|IN|case|9 "
+    "a|DT|det|9 cat|NN|nmod|6"
+)
+SIDE_CLEAR = (
+    "a|DT|det|2 dog|NN|ROOT|0 on|IN|prep|2 the|DT|det|6 right|JJ|amod|6 side|NN|pobj|3 of|IN|prep|6 "
+    "a|DT|det|9 cat|NN|pobj|7"
+)
+
+
+@pytest.mark.parametrize(
+    ("universal", "clear", "preposition"),
+    [(LEFT_UD, LEFT_CLEAR, "to the left of"), (SIDE_UD, SIDE_CLEAR, "on the right side of")],
+)
+def test_no_noun_of_a_spatial_preposition_is_a_target(universal, clear, preposition):
+    want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
+    assert words_of(universal, UD) == words_of(clear, CLEAR_NLP) == want
+
+
+LONG_PREPOSITIONS = sorted(
+    " ".join(words) for several in load_lexicon().long_prepositions.values() for words, _ in several
+)
+
+
+@pytest.mark.parametrize("preposition", LONG_PREPOSITIONS)
+def test_no_preposition_of_the_lexicon_holds_a_target(preposition):
+    """Whatever the tags: each word but the last could be a noun."""
+    *inner, last = preposition.split()
+    cells = [f"{word}|NN|nmod|2" for word in inner]
+    cat = len(inner) + 5
+    text = " ".join(
+        ["a|DT|det|2 dog|NN|ROOT|0", *cells, f"{last}|IN|case|{cat} a|DT|det|{cat} cat|NN|nmod|2"]
+    )
+    want = [("a dog", OBJECT, "dog"), (f"{preposition} a cat", RELATION, "cat")]
+    assert words_of(text, UD) == want
+
+
+def test_a_side_is_a_target_where_it_leads_to_nothing():
+    text = "a|DT|det|2 dog|NN|ROOT|0 on|IN|case|5 the|DT|det|5 left|NN|nmod|2"
+    assert words_of(text, UD) == [("a dog", OBJECT, "dog"), ("on the left", RELATION, "left")]
+    assert classes_of(text) == {"dog": HEAD, "left": UNSEEN}
+    text = "a|DT|det|4 large|JJ|amod|4 left|JJ|amod|4 hand|NN|ROOT|0 of|IN|case|7 a|DT|det|7 man|NN|nmod|4"
+    assert classes_of(text) == {"hand": HEAD, "man": HEAD}
+
+
+def classes_of(text: str) -> dict[str, str]:
+    """Return every target's class, of a tree written as text."""
+    caption, tokens = read_tree(text)
+    found = find_phrases(tokens, load_lexicon(), UD)
+    return {caption[p.target_start : p.target_end]: p.target_class for p in found}
+
+
+@pytest.mark.parametrize(
+    ("noun", "target_class"),
+    [
+        ("Day|NN|ROOT|0", UNSEEN),
+        ("backgrounds|NNS|ROOT|0", UNSEEN),
+        ("drawing|NN|ROOT|0", UNSEEN),
+        ("front|JJ|amod|2 view|NN|ROOT|0", UNSEEN),
+        ("parking|NN|compound|2 area|NN|ROOT|0", UNSEEN),
+        ("groups|NNS|ROOT|0 of|IN|case|3 dogs|NNS|nmod|1", HEAD),
+        ("crowd|NN|ROOT|0 of|IN|case|3 people|NNS|nmod|1", HEAD),
+        ("sunset|NN|ROOT|0", HEAD),
+        ("day|NN|compound|2 bed|NN|ROOT|0", HEAD),
+        ("glorp|NN|ROOT|0", HEAD),
+    ],
+)
+def test_a_target_is_unseen_where_the_lexicon_files_its_noun_so(noun, target_class):
+    assert next(iter(classes_of(noun).values())) == target_class
+
+
+def test_an_object_cut_off_from_its_verb_by_another_phrase_is_no_predicate():
+    text = "She|PRP|nsubj|2 gives|VBZ|ROOT|0 the|DT|det|4 dog|NN|iobj|2 a|DT|det|6 bone|NN|obj|2"
+    assert words_of(text) == [("the dog", OBJECT, "dog"), ("a bone", OBJECT, "bone")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Someone|NN|nsubj|2 waits|VBZ|ROOT|0",
+        "He|PRP|nsubj|2 waits|VBZ|ROOT|0",
+        "https://a.b/c|NN|ROOT|0",
+        "!!!|NN|ROOT|0",
+        "\U0001f600|NN|ROOT|0",
+        "1984|NN|ROOT|0",
+        "\u05db\u05dc\u05d1|NN|ROOT|0",
+        "two|CD|ROOT|0",
+        "next|NN|nsubj|3 to|IN|case|3 it|PRP|ROOT|0",
+        "one|NN|ROOT|0",
+    ],
+)
+def test_what_is_no_noun_is_no_target(text):
+    assert words_of(text) == []
+
+
+def test_adjectives_and_gerunds_stand_for_nouns_only_where_a_noun_phrase_stands():
+    assert words_of("the|DT|det|2 making|VBG|nsubj|3 ended|VBD|ROOT|0", UD) == [
+        ("the making", OBJECT, "making")
+    ]
+    assert words_of("people|NNS|ROOT|0 making|VBG|acl|1 noise|NN|obj|2", UD) == [
+        ("people", OBJECT, "people"),
+        ("making noise", PREDICATE, "noise"),
+    ]
+    assert words_of("it|PRP|nsubj|3 is|VBZ|cop|3 white|JJ|ROOT|0", UD) == []
+
+
+def test_marks_at_the_edge_stay_outside():
+    assert words_of("\"|``|punct|3 wild|JJ|amod|3 horses|NNS|ROOT|0 \"|''|punct|3") == [
+        ("wild horses", OBJECT, "horses")
+    ]
+
+
+def test_a_noun_that_the_tree_uses_as_a_verb_is_no_target():
+    assert words_of("A|DT|det|2 dog|NN|nsubj|3 runs|NNS|ROOT|0") == [("A dog", OBJECT, "dog")]
+    assert words_of("people|NNS|ROOT|0 fishing|NN|acl|1") == [("people", OBJECT, "people")]
+    predicate = words_of("This|DT|nsubj|4 is|VBZ|cop|4 a|DT|det|4 dog|NN|ROOT|0", UD)
+    assert predicate == [("a dog", OBJECT, "dog")]
+
+
+def test_nouns_side_by_side_are_one_phrase_with_the_place_of_either():
+    text = "boys|NNS|ROOT|0 in|IN|case|4 red|JJ|amod|4 swim|NN|nmod|1 trunks|NNS|appos|1"
+    assert words_of(text, UD)[-1] == ("in red swim trunks", RELATION, "trunks")
+    text = "rings|VBZ|ROOT|0 a|DT|det|3 door|NN|obj|1 bell|NN|obj|1"
+    assert words_of(text, UD) == [("rings a door bell", PREDICATE, "bell")]
+
+
+def test_no_phrase_spans_a_colon():
+    text = "photo|NN|compound|3 :|:|punct|3 hikers|NNS|ROOT|0"
+    assert words_of(text, UD) == [("photo", OBJECT, "photo"), ("hikers", OBJECT, "hikers")]
