@@ -231,7 +231,7 @@ def _explain(args: argparse.Namespace) -> None:
 
 
 def _probe(args: argparse.Namespace) -> None:
-    from raycomp.loops import probes
+    from raycomp.loops.probes import commands as probes
 
     run = {
         "overlap": probes.probe_overlap,
