@@ -1,5 +1,5 @@
-# Two commands need only python3.11, make and a package index: make demo, make test.
-PYTHON ?= python3.11
+# Two commands need only Python 3.11 to 3.13, make and a package index: make demo, make test.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V > /dev/null 2>&1 && echo $$p && break; done)
 BIN = .venv/bin
 OUT ?= out/demo
 
@@ -8,23 +8,25 @@ OUT ?= out/demo
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
 
+# In two processes, in the order of the rooms: those with Ray come early and take longest.
 test: .venv/dev
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder
 
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
 
-# Every fault there is, with a line of bench/RESULTS.md for each; an hour or more.
+# Every fault there is, with a line of bench/RESULTS.md for each; at most an hour on two cores.
 chaos: .venv/dev
 	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
 
 check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # Where Python may not write bytecode, every Ray worker would compile its imports anew: compile them here.
 define install
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt \
 		$(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode) $(1)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from raycomp.config import RULES, CurateConfig, from_dict, name_draw, override
 from raycomp.core.metrics import share_interval, spearman
+from raycomp.loops.curate.arm import find_arm
 from raycomp.loops.curate.select import choose_tables
 from raycomp.words import (
     ALIGNMENT,
@@ -43,7 +44,7 @@ def name_arms(config: CurateConfig) -> list[str]:
 
 def choose(tables: list[pa.Table], config: CurateConfig, rule: str) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return the reason and the score of every row under a rule, and its fit."""
-    gates, judged = choose_tables(tables, override(config, "select.rule", rule))
+    gates, judged = choose_tables(tables, find_arm(override(config, "select.rule", rule)))
     reason_N, score_N = (np.concatenate(parts) for parts in zip(*judged, strict=True))
     return reason_N, score_N, gates.fit and gates.fit.to_dict()
 

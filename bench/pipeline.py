@@ -24,7 +24,7 @@ from raycomp.cluster.session import connect
 from raycomp.config import CurateConfig, ScorerConfig, exact_share
 from raycomp.loops.curate.align import Align
 from raycomp.loops.curate.attribute import Attribute, parse
-from raycomp.loops.curate.prepare import prepare
+from raycomp.loops.curate.stages import align_stages
 from raycomp.models.clip import ScorerSpec, describe_scorer
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
@@ -37,16 +37,10 @@ CAPTIONS_PER_CALL = 256
 
 def read_prepared(config: CurateConfig, spec: ScorerSpec) -> Iterator[pa.Table]:
     """Yield the input's blocks, decoded and tokenised."""
+    decode, _ = align_stages(config, spec)
     for shard in expand_input(config.input, config.prepare.stored_embeddings):
         for block in read_shard(shard, BLOCK_ROWS):
-            yield prepare(
-                block,
-                config.scorer,
-                spec,
-                config.prepare.max_pixels,
-                config.extra_columns,
-                config.prepare.fast_decode,
-            )
+            yield decode.work(block)
 
 
 def attribute_best(config: CurateConfig, aligned: pa.Table, attribute: Attribute) -> pa.Table:

@@ -32,6 +32,7 @@ import numpy as np
 from raycomp.config import CurateConfig
 from raycomp.shards.folder import Folder
 from raycomp.shards.tar import write_tar
+from raycomp.table import Table
 from raycomp.worlds.samples import world_shards
 from tests.faults.proxy import Proxy, Request, run_proxy
 
@@ -148,12 +149,9 @@ def per_million(fits: dict[str, np.ndarray], parts_per_row: float, pair_bytes: i
 
 def print_phases(shape: str, phases: dict[str, Counter]) -> None:
     """Print one run's table."""
-    print(f"\n{shape:12s}" + "".join(f"{kind:>9s}" for kind in KINDS) + f"{'all':>9s}")
-    total: Counter = Counter()
-    for name, counts in phases.items():
-        total += counts
-        print(f"{name:12s}" + "".join(f"{counts[k]:9d}" for k in KINDS) + f"{counts.total():9d}")
-    print(f"{'all':12s}" + "".join(f"{total[k]:9d}" for k in KINDS) + f"{total.total():9d}", flush=True)
+    shown = {**phases, "all": sum(phases.values(), Counter())}
+    rows = [(name, *(counts[kind] for kind in KINDS), counts.total()) for name, counts in shown.items()]
+    print("", Table("", (shape, *KINDS, "all"), rows).to_text(), sep="\n", flush=True)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from raycomp.language.concepts import parse_concepts
 from raycomp.language.judge.validity import judge
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
+from raycomp.table import Table
 
 LABELS = Path(__file__).parents[1] / "tests" / "data" / "labelled_negatives.jsonl"
 VALID = "valid"
@@ -86,9 +87,8 @@ def main() -> None:
     confusion = Counter(
         (row["reason"] or VALID, verdict) for row, verdict in zip(rows, verdicts, strict=True)
     )
-    print("label -> verdict, number")
-    for (label, verdict), number in sorted(confusion.items()):
-        print(f"{label:>14} -> {verdict:<14} {number:3}{'' if label == verdict else '  <'}")
+    told = [(*pair, number, "" if pair[0] == pair[1] else "<") for pair, number in sorted(confusion.items())]
+    print(Table("", ("label", "verdict", "number", ""), told).to_text())
     for row, verdict in zip(rows, verdicts, strict=True):
         if (row["reason"] or VALID) != verdict:
             print(

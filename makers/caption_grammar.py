@@ -117,7 +117,10 @@ class Node(NamedTuple):
 
 def flatten(root: Node) -> tuple[list[str], list[str], list[int], list[str]]:
     """Return words, tags, heads (positions; the root is its own) and labels of a tree."""
-    words, tags, heads, deps = [], [], [], []
+    words: list[str] = []
+    tags: list[str] = []
+    heads: list[int] = []
+    deps: list[str] = []
 
     def walk(node: Node) -> int:
         left = [walk(child) for child in node.left]

@@ -17,7 +17,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import spacy
 from caption_grammar import Grammar, flatten
@@ -53,7 +53,7 @@ def read_conllu(path: Path) -> list[Sentence]:
 
 def read_tree(block: str) -> Sentence:
     """Read the lines of one CoNLL-U sentence."""
-    words, spaces, tags, heads, deps = [], [], [], [], []
+    words, spaces, tags, heads, deps = new = Sentence([], [], [], [], [])
     range_end, range_space = 0, True
     for line in block.split("\n"):
         cells = line.split("\t")
@@ -69,7 +69,7 @@ def read_tree(block: str) -> Sentence:
         tags.append(cells[4])
         heads.append(int(cells[6]) - 1 if cells[6] != "0" else place)
         deps.append("ROOT" if cells[6] == "0" else cells[7])
-    return Sentence(words, spaces, tags, heads, deps)
+    return new
 
 
 def cut(tree: Sentence, keep: list[int], root: int) -> Sentence:
@@ -77,8 +77,8 @@ def cut(tree: Sentence, keep: list[int], root: int) -> Sentence:
     new = {old: place for place, old in enumerate(keep)}
     heads = [new[root] if old == root else new.get(tree.heads[old], new[root]) for old in keep]
     deps = ["ROOT" if old == root else tree.deps[old] for old in keep]
-    words, spaces, tags = ([column[old] for old in keep] for column in tree[:3])
-    return Sentence(words, spaces, tags, heads, deps)
+    words, spaces = [tree.words[old] for old in keep], [tree.spaces[old] for old in keep]
+    return Sentence(words, spaces, [tree.tags[old] for old in keep], heads, deps)
 
 
 def subtree(tree: Sentence, top: int) -> list[int]:
@@ -259,7 +259,8 @@ def measure(nlp: Language, trees: list[Sentence]) -> dict[str, float]:
     for chunk in minibatch(examples, 256):
         for example, doc in zip(chunk, nlp.pipe([e.predicted for e in chunk]), strict=True):
             example.predicted = doc
-    scores = {**Scorer.score_token_attr(examples, "tag"), **nlp.get_pipe("parser").score(examples)}
+    parser: Any = nlp.get_pipe("parser")
+    scores = {**Scorer.score_token_attr(examples, "tag"), **parser.score(examples)}
     return {name: round(scores[name], 4) for name in ("tag_acc", "dep_uas", "dep_las")}
 
 
@@ -272,7 +273,8 @@ def train(treebank: Path, steps: int) -> tuple[Language, dict[str, dict[str, flo
     fixed = random.Random(SEED)
     captions = {part: [like_caption(tree, fixed) for tree in plain[part]] for part in plain}
     nlp = build_pipeline(trees)
-    optimizer = Adam(warmup_linear(LEARN_RATE, WARMUP_STEPS, steps), L2=0.01, use_averages=True)
+    rate: Any = warmup_linear(LEARN_RATE, WARMUP_STEPS, steps)
+    optimizer = Adam(rate, L2=0.01, use_averages=True)
     best, best_bytes = 0.0, b""
     for step, batch in zip(range(1, steps + 1), draw_batches(trees, rng), strict=False):
         losses: dict[str, float] = {}
@@ -299,7 +301,8 @@ def write_pipeline(nlp: Language, scores: dict[str, dict[str, float]], folder: P
         performance=scores,
     )
     nlp.to_disk(folder)
-    labels = sorted({"ROOT", "dep", *nlp.get_pipe("tagger").labels, *nlp.get_pipe("parser").labels})
+    pipes: list[Any] = [nlp.get_pipe("tagger"), nlp.get_pipe("parser")]
+    labels = sorted({"ROOT", "dep"}.union(*(pipe.labels for pipe in pipes)))
     (folder / "vocab" / "strings.json").write_text(json.dumps(labels, indent=1), encoding="utf-8")
 
 

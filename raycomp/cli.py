@@ -5,15 +5,17 @@ over; 130 interrupted; 143 terminated.
 """
 
 import argparse
-import importlib.util
+import importlib
 import os
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, NoReturn
 
 from raycomp.config import (
     CurateConfig,
@@ -23,11 +25,91 @@ from raycomp.config import (
     Terminated,
     TooMuchBadData,
     UserError,
+    describe_dials,
+    load_job,
     override_all,
 )
 
-Config = TypeVar("Config")
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: ``function`` of a module of raycomp takes its arguments in their order.
+
+    A job and ``--set`` are one argument, its config; with a ``mark`` only dials that have it may be set, and
+    the function takes them by path. With ``--out`` it also takes ``say``, which prints what it tells as it
+    goes; without, it returns the text to print.
+    """
+
+    text: str
+    function: str
+    arguments: str
+    config: Any = None
+    mark: str | None = None
+
+
+COMMANDS = {
+    "curate": Command(
+        "score shards and choose a subset", "cluster.curate.command:curate", "job --set --out", CurateConfig
+    ),
+    "plan": Command(
+        "time each stage on a few rows; writes nothing", "loops.curate.plan:plan", "job --set", CurateConfig
+    ),
+    "select": Command(
+        "choose again from the scores of a curation; loads no model",
+        "cluster.curate.command:select",
+        "source --set --out",
+        CurateConfig,
+        mark="select",
+    ),
+    "negatives": Command(
+        "write hard negatives of captions",
+        "cluster.negatives.command:negatives",
+        "job --set --out",
+        NegativesConfig,
+    ),
+    "show": Command("print the funnel of a run", "loops.inspect:show", "source"),
+    "explain": Command("print every score and gate of one sample", "loops.inspect:explain", "source uid"),
+    "probe": Command(
+        "measure composition: overlap, composition, theory; or PAS: pas",
+        "cluster.probe:probe",
+        "probe job --set --out",
+        ProbeConfig,
+    ),
+    "demo": Command(
+        "make a little world, train on it, curate it, report", "cluster.demo.command:demo", "--out --seed"
+    ),
+}
+
+
+class _Set(argparse.Action):
+    """Gather values by the path of their dial; told at once, as what follows a space is another argument."""
+
+    def __call__(self, parser: Any, namespace: Any, pair: Any, option: str | None = None) -> None:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair!r}: must be --set DIAL=VALUE, with = and no space")
+        namespace.set = {**namespace.set, path: value}
+
+
+class _TellVersion(argparse.Action):
+    """Print the version and end; it is looked up only where it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print(f"raycomp {version('raycomp')}")
+        parser.exit()
+
+
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "job": {"nargs": "?", "help": "jobs/FILE.py[:VARIANT], a function that returns the config"},
+    "probe": {"choices": ("overlap", "composition", "theory", "pas")},
+    "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
+    "uid": {"metavar": "UID"},
+    "--set": {"action": _Set, "default": {}, "metavar": "DIAL=VALUE", "help": "a dial, as below"},
+    "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
+    "--out": {"required": True, "metavar": "DIR", "help": "a folder or s3:// uri"},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,10 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    args = _build_parser().parse_args(argv)
     try:
+        args = _build_parser().parse_args(argv)
         with _ended_by_signals():
-            args.run(args)
+            _run(args.command, args)
     except KeyboardInterrupt as interrupt:
         how = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
         _complain(f"{how}; the same command goes on from what is finished")
@@ -105,144 +187,57 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="raycomp", description="Curate image-text data for composition on Ray."
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    curate = _add(commands, "curate", _curate, "score shards and choose a subset")
-    curate.add_argument("job", nargs="?", help="jobs/FILE.py[:VARIANT], a function that returns the config")
-    _add_settings(curate)
-    _add_out(curate)
-    plan = _add(commands, "plan", _plan, "time each stage on part of one shard; writes nothing")
-    plan.add_argument("job", nargs="?", help="jobs/FILE.py[:VARIANT]")
-    _add_settings(plan)
-    select = _add(commands, "select", _select, "choose again from the scores of a curation; loads no model")
-    select.add_argument("source", metavar="DIR", help="a folder that raycomp curate wrote")
-    _add_settings(select)
-    _add_out(select)
-    negatives = _add(commands, "negatives", _negatives, "write hard negatives of captions")
-    negatives.add_argument("job", nargs="?", help="jobs/FILE.py[:VARIANT]")
-    _add_settings(negatives)
-    _add_out(negatives)
-    show = _add(commands, "show", _show, "print the funnel of a run")
-    show.add_argument("source", metavar="DIR")
-    explain = _add(commands, "explain", _explain, "print every score and gate of one sample")
-    explain.add_argument("source", metavar="DIR")
-    explain.add_argument("uid", metavar="UID")
-    probe = _add(commands, "probe", _probe, "measure composition: overlap, composition, theory; or PAS: pas")
-    probe.add_argument("probe", choices=("overlap", "composition", "theory", "pas"))
-    _add_settings(probe)
-    _add_out(probe)
-    demo = _add(commands, "demo", _demo, "make a little world, train on it, curate it, report")
-    _add_out(demo)
+    parser.add_argument("--version", action=_TellVersion, nargs=0, help="print the version and end")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.text, description=command.text).take(command)
     return parser
 
 
-def _add(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], None], text: str
-) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=text, description=text)
-    command.set_defaults(run=run)
-    return command
+class _CommandParser(argparse.ArgumentParser):
+    """The arguments of one command, and below its help the dials that it has."""
+
+    def take(self, command: Command) -> None:
+        """Add the arguments of a command."""
+        self.set_defaults(command=command)
+        for name in command.arguments.split():
+            self.add_argument(name, **_ARGUMENTS[name])
+
+    def format_help(self) -> str:
+        """Return the help; the dials are described only here, which reads their source."""
+        text, command = super().format_help(), self.get_default("command")
+        if command.config is None:
+            return text
+        width = min(110, max(80, shutil.get_terminal_size().columns))
+        heading = "dials, each as the run in DIR had it unless it is set:" if command.mark else "dials:"
+        return f"{text}\n{heading}\n{describe_dials(command.config, command.mark, width)}\n"
 
 
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--set", action="append", default=[], metavar="DIAL=VALUE", dest="settings")
+def _run(command: Command, args: argparse.Namespace) -> None:
+    values = list(_read_values(command, args))
+    module, _, name = command.function.partition(":")
+    function = getattr(importlib.import_module(f"raycomp.{module}"), name)
+    if "--out" in command.arguments:
+        function(*values, say=_tell)
+    else:
+        _tell(function(*values))
 
 
-def _add_out(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--out", required=True, metavar="DIR", help="a folder or s3:// uri")
+def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
+    """Yield what the command's function takes."""
+    for name in command.arguments.split():
+        if name == "--set":
+            yield args.set if command.mark else override_all(_begin_config(command, args), args.set)
+        elif name != "job":
+            yield getattr(args, name.removeprefix("--"))
 
 
-def _read_settings(pairs: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for pair in pairs:
-        path, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set {pair!r}: must be DIAL=VALUE")
-        settings[path] = value
-    return settings
-
-
-def _read_config(args: argparse.Namespace, kind: type[Config]) -> Config:
-    config = load_job(args.job) if args.job else kind()
-    if not isinstance(config, kind):
-        raise ValueError(f"{args.job}: returned {type(config).__name__}, must return a {kind.__name__}")
-    return override_all(config, _read_settings(args.settings))
-
-
-def load_job(name: str) -> Any:
-    """Return what ``FILE.py:VARIANT`` returns; without a variant, its function ``config``.
-
-    Raises ValueError where there is no such file or function, or the job itself fails.
-    """
-    path, _, variant = name.partition(":")
-    variant = variant or "config"
-    if not Path(path).is_file() or Path(path).suffix != ".py":
-        raise ValueError(f"{path}: no such job file; it must be a Python file, FILE.py or FILE.py:VARIANT")
-    spec = importlib.util.spec_from_file_location(f"job_{Path(path).stem}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where a dataclass of the job looks its types up
-    try:
-        spec.loader.exec_module(module)
-        make = getattr(module, variant, None)
-        config = make() if callable(make) else None
-    except Exception as error:
-        if type(error) is ValueError:
-            raise
-        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
-    if not callable(make):
-        raise ValueError(f"{name}: {path} has no function {variant!r}")
+def _begin_config(command: Command, args: argparse.Namespace) -> Any:
+    """Return the job's config, or the defaults where none is named."""
+    if not getattr(args, "job", None):
+        return command.config()
+    config = load_job(args.job)
+    if not isinstance(config, command.config):
+        wanted = command.config.__name__
+        raise ValueError(f"{args.job}: returned {type(config).__name__}, must return a {wanted}")
     return config
-
-
-def _curate(args: argparse.Namespace) -> None:
-    from raycomp.cluster.curate.command import curate
-
-    curate(_read_config(args, CurateConfig), args.out, _tell)
-
-
-def _select(args: argparse.Namespace) -> None:
-    from raycomp.cluster.curate.command import select
-
-    select(args.source, _read_settings(args.settings), args.out, _tell)
-
-
-def _plan(args: argparse.Namespace) -> None:
-    from raycomp.loops.curate.plan import plan
-
-    _tell(plan(_read_config(args, CurateConfig)))
-
-
-def _negatives(args: argparse.Namespace) -> None:
-    from raycomp.cluster.negatives.command import negatives
-
-    negatives(_read_config(args, NegativesConfig), args.out, _tell)
-
-
-def _show(args: argparse.Namespace) -> None:
-    from raycomp.loops.inspect import show
-
-    _tell(show(args.source))
-
-
-def _explain(args: argparse.Namespace) -> None:
-    from raycomp.loops.inspect import explain
-
-    _tell(explain(args.source, args.uid))
-
-
-def _probe(args: argparse.Namespace) -> None:
-    from raycomp.loops.probes import commands as probes
-
-    run = {
-        "overlap": probes.probe_overlap,
-        "composition": probes.probe_composition_of,
-        "theory": probes.probe_theory,
-        "pas": probes.probe_pas,
-    }[args.probe]
-    _tell(run(override_all(ProbeConfig(), _read_settings(args.settings)), args.out))
-
-
-def _demo(args: argparse.Namespace) -> None:
-    from raycomp.cluster.demo.command import demo
-
-    demo(args.out, say=_tell)

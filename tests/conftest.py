@@ -9,12 +9,30 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
 
-from raycomp.cluster.session import connect
-from raycomp.config import ClusterConfig, ScorerConfig
+import raycomp
+from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
+from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
+
+# Rooms whose tests share a Ray cluster.
+RAY_ROOMS = {"cluster", "faults", "jobs"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let processes share tests by file, and take a room that needs Ray whole: one cluster serves it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByRoom(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.partition("::")[0])
+            return file.parent.name if file.parent.name in RAY_ROOMS else str(file)
+
+    return ByRoom(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +55,24 @@ def tiny_scorer(tmp_path_factory: pytest.TempPathFactory) -> ScorerConfig:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
-    """A real Ray cluster on this machine, for all tests that need one."""
-    with connect(ClusterConfig(num_cpus=10)):
-        yield
+def ray_cluster(s3_store) -> Iterator[str]:
+    """The address of a real Ray cluster on this machine, for all tests that need one; workers reach S3."""
+    import ray
+
+    from raycomp.cluster.session import connect
+
+    # As many as a run with two scorers needs: each may become a process that loads torch.
+    with connect(ClusterConfig(num_cpus=7)):
+        yield ray.get_runtime_context().gcs_address
+
+
+@pytest.fixture(scope="session")
+def curated(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, Path, dict[str, Any]]:
+    """The config, folder and record of a curation that many tests read: who changes a file mends it."""
+    folder = tmp_path_factory.mktemp("curated")
+    world = write_world_shards(folder / "in", NUM, PER_SHARD)
+    config = CurateConfig(input=world, scorer=tiny_scorer, attribute=AttributeConfig(pool=0.8))
+    return config, folder / "out", raycomp.curate(config, str(folder / "out"))
 
 
 @pytest.fixture(scope="session")

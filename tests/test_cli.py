@@ -1,14 +1,25 @@
 """The command line: exit codes, one-line errors, jobs."""
 
+import importlib
+import inspect
 import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
 from raycomp import cli
-from raycomp.config import CurateConfig, LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config import (
+    CurateConfig,
+    LeaseLost,
+    Terminated,
+    TooMuchBadData,
+    UserError,
+    list_dials,
+    load_job,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,14 +27,18 @@ from raycomp.config import CurateConfig, LeaseLost, Terminated, TooMuchBadData, 
     [
         (["curate", "--set", "align.keep=2", "--out", "x"], ["align.keep=2.0", "between 0 and 1"]),
         (["curate", "--set", "align.keep", "--out", "x"], ["DIAL=VALUE"]),
+        (["curate", "--set", "align.keep", "0.6", "--out", "x"], ["'align.keep': must be --set DIAL=VALUE"]),
         (["curate", "--set", "input=/no/such/folder", "--out", "x"], ["/no/such/folder"]),
         (["curate", "jobs/nothing.py", "--out", "x"], ["jobs/nothing.py", "no such job file"]),
         (["curate", "config.yaml", "--out", "x"], ["config.yaml", "must be a Python file"]),
         (["curate", "broken.py", "--out", "x"], ["broken.py: SyntaxError"]),
         (["curate", "failing.py", "--out", "x"], ["failing.py: ZeroDivisionError"]),
         (["curate", "failing.py:imports", "--out", "x"], ["ModuleNotFoundError", "no_such_module"]),
-        (["curate", "jobs/real_photos.py:nothing", "--out", "x"], ["no function 'nothing'"]),
-        (["show", "/no/such/folder"], ["there is no run.json"]),
+        (
+            ["curate", "jobs/real_photos.py:nothing", "--out", "x"],
+            ["no function 'nothing', it has config, openai"],
+        ),
+        (["show", "/no/such/folder"], ["there is no such folder"]),
         (["select", "/no/such/folder", "--out", "x"], ["no finished run"]),
     ],
 )
@@ -41,6 +56,12 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
     assert not (tmp_path / "x").exists()
 
 
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"raycomp {version('raycomp')}\n"
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -55,22 +76,46 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
     ],
 )
 def test_exit_codes(error, code, monkeypatch, capsys):
-    def fail(args):
+    def fail(source):
         raise error
 
-    monkeypatch.setattr(cli, "_show", fail)
+    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
     assert cli.main(["show", "x"]) == code
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("columns", ["20", "100", "500"])
+def test_help_lists_the_dials_that_a_command_has(name, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit) as end:
+        cli.main([name, "--help"])
+    assert end.value.code == 0
+    text, command = capsys.readouterr().out, cli.COMMANDS[name]
+    known = list_dials(command.config) if command.config else []
+    listed = {dial.path for dial in known if f"  {dial.path} (" in text}
+    assert listed == {dial.path for dial in known if command.mark is None or command.mark in dial.marks}
+    below = text.partition("\ndials")[2].splitlines()
+    assert bool(below) == bool(known) and all(len(line) <= 110 for line in below)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS.values(), ids=cli.COMMANDS)
+def test_every_command_takes_what_the_table_says(command):
+    module, _, name = command.function.partition(":")
+    function = getattr(importlib.import_module(f"raycomp.{module}"), name)
+    given = [argument for argument in command.arguments.split() if argument != "job"]
+    inspect.signature(function).bind(*given, **({"say": print} if "--out" in given else {}))
 
 
 def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     code = (
         "import os, signal, sys, time\n"
         "from raycomp import cli\n"
-        "def wait(args):\n"
+        "from raycomp.loops import inspect\n"
+        "def wait(source):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    time.sleep(60)\n"
-        "cli._show = wait\n"
+        "inspect.show = wait\n"
         "sys.exit(cli.main(['show', 'x']))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -79,7 +124,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
 
 
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
-    monkeypatch.setattr(cli, "_show", lambda args: os.kill(os.getpid(), signal.SIGHUP))
+    monkeypatch.setattr("raycomp.loops.inspect.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP)))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert cli.main(["show", "x"]) == 0
@@ -118,14 +163,15 @@ def test_a_second_signal_does_not_break_off_the_end(tmp_path):
     code = (
         "import os, signal, sys, time\n"
         "from raycomp import cli\n"
-        "def wait(args):\n"
+        "from raycomp.loops import inspect\n"
+        "def wait(source):\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        time.sleep(60)\n"
         "    finally:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        time.sleep(0.1)\n"
-        "cli._show = wait\n"
+        "inspect.show = wait\n"
         "sys.exit(cli.main(['show', 'x']))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 143
@@ -144,10 +190,10 @@ def test_a_terminal_of_ascii_can_show_anything():
 
 
 def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
-    def fail(args):
+    def fail(source):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cli, "_show", fail)
+    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["show", "x"])
 
@@ -159,14 +205,14 @@ def test_a_job_is_a_function_that_returns_a_config(tmp_path):
         "def config():\n    return CurateConfig(input='a')\n"
         "def small():\n    return override(config(), 'align.keep', 0.6)\n"
     )
-    assert cli.load_job(str(path)) == CurateConfig(input="a")
-    assert cli.load_job(f"{path}:small").align.keep == 0.6
+    assert load_job(str(path)) == CurateConfig(input="a")
+    assert load_job(f"{path}:small").align.keep == 0.6
     path.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n"
         "from raycomp import CurateConfig\n"
         "@dataclass\nclass Mine:\n    keep: float = 0.6\n"
         "def config():\n    return CurateConfig(input=str(Mine().keep))\n"
     )
-    assert cli.load_job(str(path)) == CurateConfig(input="0.6")
+    assert load_job(str(path)) == CurateConfig(input="0.6")
     path.write_text("def config():\n    return 3\n")
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2

@@ -1,12 +1,14 @@
 """Dials are checked at birth, named in errors, and changed in one way."""
 
 import re
+import sys
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import ModuleType
 
 import pytest
 
-from raycomp import config as config_module
-from raycomp import schema, words
+from raycomp import schema
 from raycomp.config import (
     RULES,
     AlignConfig,
@@ -14,16 +16,30 @@ from raycomp.config import (
     CurateConfig,
     NegativesConfig,
     ProbeConfig,
+    ScorerConfig,
     SelectConfig,
     WritingConfig,
     changed_dials,
+    describe_dials,
     exact_share,
     from_dict,
+    list_dials,
     override,
     override_all,
     to_dict,
 )
-from raycomp.config.rules import ALIGNMENT
+from raycomp.config.dials import Seconds
+
+CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Dials of types that no command has together."""
+
+    ratios: tuple[float, ...] = (0.3, 0.7)
+    sizes: tuple[int, ...] = ()
+    wait_s: Seconds | None = None
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 90, 1001, 2_222_261])
@@ -36,6 +52,7 @@ def test_a_share_is_read_as_the_decimal_it_prints_as(share, count):
     ("kind", "path", "value"),
     [
         *((NegativesConfig, f"llm.{name}", "inf") for name in ("temperature", "timeout_s", "patience_s")),
+        *((NegativesConfig, path, "-1") for path in ("llm.seed", "negatives.seed")),
         (NegativesConfig, "llm.url", "http://[::1"),
         (NegativesConfig, "llm.url", "http://host:99999/v1"),
         (NegativesConfig, "llm.url", "http://me:secret\u2100@host"),
@@ -79,15 +96,38 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("align.kep", "0.5", ["align.kep", "keep"]),
-        ("alinement.keep", "0.5", ["alinement.keep", "align", "attribute"]),
+        ("align.kep", "0.5", ["'align.kep': no such dial, the closest is align.keep; here are keep"]),
+        ("alinement.keep", "0.5", ["alinement.keep", "the closest is align.keep;", "attribute"]),
+        ("datacomp_compat", "true", ["the closest is select.datacomp_compat;", "here are input, scorer"]),
+        ("nothing.of.it", "0.5", ["'nothing.of.it': no such dial; here are input"]),
+        (
+            "attribute.aggregate",
+            "meen",
+            ["must be one of mean, min, max, fraction_supported; the closest is mean"],
+        ),
+        ("prepare.fast_decode", "maybe", ["prepare.fast_decode='maybe': must be true or false"]),
+        ("materialize", "maybe", ["materialize='maybe': must be true, false or none"]),
+        ("seed", "-1", ["seed=-1: must be at least 0"]),
+        ("nonce.seed", "-1", ["nonce.seed=-1: must be at least 0"]),
+        ("select.rule", "align80_random90", ["must be align70_random50", "attribute.keep=0.5"]),
+        ("select.rule", "align1.2.3_random4", ["must be one of cpi, align_only", "alignA_randomB"]),
+        (
+            "select.rule",
+            "pas_residuals",
+            ["your own shares, as in align70_random50; the closest is pas_residual"],
+        ),
+        ("scorer", "none", ["'scorer': names a group of dials; set one of scorer.model"]),
         ("align", "0.5", ["align.keep"]),
         ("seed.more", "1", ["seed"]),
         ("align.keep", "1.5", ["align.keep=1.5", "between 0 and 1"]),
         ("align.keep", "much", ["align.keep='much'", "float"]),
         ("scorer.batch_size", "2.5", ["scorer.batch_size", "int"]),
         ("select.rule", "best", ["select.rule='best'", "cpi", "pas_residual"]),
-        ("select.rule", "align60_random40", ["select.rule='align60_random40'", "must be align70_random50"]),
+        (
+            "select.rule",
+            "align60_random40",
+            ["must be align70_random50", "set align.keep=0.6 and attribute.keep=0.4 too"],
+        ),
         ("select.rule", "align070_random50", ["select.rule=", "must be align70_random50"]),
         ("scorer.weights", "random:x", ["scorer.weights", "random:"]),
         ("attribute.keep", "0.9", ["attribute.keep=0.9", "align.keep=0.7"]),
@@ -134,6 +174,85 @@ def test_configs_are_frozen_and_survive_a_round_trip():
     assert changed_dials(CurateConfig()) == {}
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("ratios", "0.1,1,1e-3", (0.1, 1.0, 0.001)),
+        ("ratios", "", ()),
+        ("ratios", [0.5, "1"], (0.5, 1.0)),
+        ("sizes", "1,20", (1, 20)),
+        ("wait_s", "90", 90.0),
+        ("wait_s", 90, 90.0),
+        ("wait_s", "30s", 30.0),
+        ("wait_s", "1.5m", 90.0),
+        ("wait_s", "2h", 7200.0),
+        ("wait_s", "none", None),
+    ],
+)
+def test_numbers_in_a_row_and_durations_are_read(path, text, value):
+    found = getattr(override(Odd(), path, text), path)
+    assert found == value and repr(found) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "said"),
+    [
+        ("ratios", "0.1,much", "ratios='0.1,much': must be of type tuple of float"),
+        ("sizes", "1,2.5", "sizes='1,2.5': must be of type tuple of int"),
+        ("wait_s", "10min", "wait_s='10min': must be seconds, as in 90, 30s, 10m or 2h"),
+        ("wait_s", "s", "wait_s='s': must be seconds"),
+    ],
+)
+def test_what_is_no_number_or_duration_is_said(path, text, said):
+    with pytest.raises(ValueError) as error:
+        override(Odd(), path, text)
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
+def test_a_group_that_is_none_begins_as_its_defaults_where_a_dial_of_it_is_set(kind):
+    assert kind().scorer is None
+    bf16 = override(kind(), "scorer.precision", "bf16")
+    assert bf16.scorer == ScorerConfig(precision="bf16")
+    assert override(bf16, "scorer.batch_size", "8").scorer == ScorerConfig(precision="bf16", batch_size=8)
+    assert override(bf16, "scorer", "none") == kind()
+    assert override_all(bf16, {"scorer": None, "scorer.batch_size": 8}).scorer == ScorerConfig(batch_size=8)
+
+
+@pytest.mark.parametrize("scorer", [None, ScorerConfig(), ScorerConfig(weights="random:1")])
+@pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
+def test_what_a_command_line_must_say_tells_a_chosen_group_from_none(kind, scorer):
+    config = replace(kind(), scorer=scorer)
+    assert override_all(kind(), changed_dials(config)) == config
+    assert from_dict(kind(), to_dict(config)) == config
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_dial_has_a_sentence(kind):
+    dials = list_dials(kind)
+    assert len(dials) > 10 and all(dial.text for dial in dials)
+
+
+@pytest.mark.parametrize("width", [80, 110])
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_dials_are_listed_with_what_is_known_of_them(kind, width):
+    lines = describe_dials(kind, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    for dial in list_dials(kind):
+        (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(f"{dial.path} ("))
+        assert lines[at + 1].split()[0] == dial.text.replace("``", "").split()[0]
+    assert len([line for line in lines if "(seconds) = 120.0" in line]) == (kind is NegativesConfig)
+
+
+def test_without_a_source_dials_are_listed_without_their_sentences(monkeypatch):
+    module = ModuleType("compiled")
+    module.__file__ = "/nowhere/compiled.py"
+    monkeypatch.setitem(sys.modules, "compiled", module)
+    lines = ["from dataclasses import dataclass", "@dataclass", "class Bare:", "    keep: float = 0.5"]
+    exec("\n".join(lines), vars(module))
+    assert describe_dials(module.Bare) == "  keep (float) = 0.5"
+
+
 def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
     config = CurateConfig(select=SelectConfig("random"), attribute=AttributeConfig(keep=0.9))
     assert config.pool == 0.0
@@ -174,7 +293,6 @@ def test_a_draw_in_the_pool_must_be_named_by_its_shares(align, attribute, name):
 def test_columns_of_rules_are_those_of_the_schema():
     names = {*schema.scores_schema(schema.aligned_schema(2, "float32")).names}
     assert {name for rule in RULES.values() for name in rule.columns} <= names
-    assert ALIGNMENT == words.ALIGNMENT
 
 
 @pytest.mark.parametrize(
@@ -192,8 +310,10 @@ def test_a_share_lies_between_nought_and_one_and_is_never_minus_nought(path, val
         override(CurateConfig(select=SelectConfig("align_only")), path, value)
 
 
-def test_operations_are_those_of_the_schema():
-    assert config_module.OPERATIONS == words.OPERATIONS
+def test_an_operation_that_is_not_there_names_the_closest():
+    said = "negatives.operations='swap': must be one of SWAP, REPLACE, ADD; the closest is SWAP"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        override(NegativesConfig(), "negatives.operations", "swap")
 
 
 def test_an_operation_is_asked_for_once():

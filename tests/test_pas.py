@@ -13,8 +13,11 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import AttributeConfig, CurateConfig, NonceConfig, ParserConfig, ScorerConfig, to_dict
 from raycomp.core.alignment import pair_cosine
 from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.inspect import explain
+from raycomp.loops.probes.pas import measure_pas
 from raycomp.loops.tables import to_fixed_lists
 from raycomp.models.clip import Clip, fingerprint_scorer, load_tokenizer
+from raycomp.models.device import name_device
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.shards.parquet import write_table
 from tests.cluster.corpus import scenes
@@ -68,7 +71,7 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
     source = write_curation(tmp_path / "curated", tiny_scorer)
     assert main(["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]) == 0
     told = capsys.readouterr().out
-    assert "0.0227" in told and told.strip() == (tmp_path / "out/pas.txt").read_text().strip()
+    assert "0.0227" in told and told.startswith((tmp_path / "out/pas.txt").read_text())
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
     phrases = read_phrases(tmp_path / "curated")
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
@@ -78,7 +81,28 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
         stored = phrases[row["uid"], row["target_start"]]
         assert row["nonces"] == stored["nonces"] and len(stored["nonces"]) == 2
         assert row["nonce"] == pytest.approx(np.mean(stored["drops"]), abs=1e-6)
+    uid = rows["targets"][0]["uid"]
+    told = explain(str(tmp_path / "out"), uid).splitlines()
+    assert len(told) == 1 + sum(row["uid"] == uid for row in rows["targets"])
+    assert ", ".join(rows["targets"][0]["nonces"]) in told[1]
     assert [line["count"] for line in rows["retest"]] == [1, 2, 4]
+
+
+def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, monkeypatch, capsys):
+    model = tmp_path / "tiny.json"
+    model.write_bytes(Path(tiny_scorer.model).read_bytes())
+    source = write_curation(tmp_path / "curated", replace(tiny_scorer, model=str(model)))
+    line = ["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]
+
+    def exchange(*args):
+        model.write_text(model.read_text() + " ")
+        return measure_pas(*args)
+
+    monkeypatch.setattr("raycomp.loops.probes.commands.measure_pas", exchange)
+    assert main([*line, "--set", "sample=3"]) == USER_ERROR
+    assert "must be the one whose image embeddings" in capsys.readouterr().err
+    begun = json.loads((tmp_path / "out/run.json").read_text())
+    assert (begun["status"], begun["device"]) == ("running", name_device())
 
 
 def test_a_sample_of_pas_is_drawn_by_the_seed(tiny_scorer, tmp_path):

@@ -1,5 +1,6 @@
 """``raycomp probe`` as a user runs it: tables printed, rows written, mistakes in one line."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cli import USER_ERROR, main
-from raycomp.config import CurateConfig, NegativesConfig, ScorerConfig, to_dict
+from raycomp.config import CurateConfig, NegativesConfig, ProbeConfig, ScorerConfig, to_dict
+from raycomp.loops.probes.probe import probe_composition
 from raycomp.models.clip import fingerprint_scorer
+from raycomp.models.device import name_device
 from raycomp.schema import NEGATIVES_SCHEMA
-from raycomp.shards.runs import identify
+from raycomp.shards.runs import identify, read_finished
 
 PAIRS = {
     "a red cube and a blue ball": "a blue cube and a red ball",
@@ -228,7 +231,7 @@ def test_only_what_the_run_wrote_is_counted(tiny_scorer, tmp_path, capsys):
     assert next(row for row in rows["operations"] if row["op"] == "SWAP")["num_uids"] == 4
     (tmp_path / "negatives/negatives/00000.parquet").unlink()
     capsys.readouterr()
-    assert main(line) == USER_ERROR
+    assert main([*line[:-1], str(tmp_path / "again")]) == USER_ERROR
     assert "holds 0 rows, the run wrote 4" in capsys.readouterr().err
 
 
@@ -240,13 +243,103 @@ def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
     rows = json.loads((tmp_path / "overlap.json").read_text())["rows"]
     assert len(rows) == 7 + 11 and all(row["count"] <= 5 for row in rows)
     assert (tmp_path / "overlap.svg").read_text().startswith("<svg")
+    run = read_finished(str(tmp_path))
+    assert run["kind"] == "probe overlap" and run["funnel"]["kept"] == sum(row["count"] for row in rows)
+    assert {"input", "parser", "lexicon"} <= set(run["fingerprint"])
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<table>") == 2 and "<svg" in page and "swap_att" in page
+    table = list(csv.DictReader((tmp_path / "tables/overlap-1.csv").open()))
+    assert len(table) == len(rows) + 2 and float(table[0]["one call, % low"]) <= float(
+        table[0]["one call, %"]
+    )
+    assert main(["show", str(tmp_path)]) == 0
+    assert f"{run['funnel']['kept']}  kept" in capsys.readouterr().out
+
+
+def test_a_finished_probe_is_left_as_it_is_and_another_is_refused(tmp_path, capsys):
+    line = ["probe", "theory", "--out", str(tmp_path), "--set", "seeds=1"]
+    done = {"kind": "probe theory", "status": "finished", "config": to_dict(ProbeConfig(seeds=1))}
+    done |= {"fingerprint": {}, "versions": {}, "warnings": []}
+    done["funnel"] = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
+    (tmp_path / "run.json").write_text(json.dumps(done))
+    assert main(line) == 0
+    assert "finished already" in capsys.readouterr().out and not (tmp_path / "theory.json").exists()
+    assert main([*line[:-1], "seeds=2"]) == USER_ERROR
+    assert "differs in seeds" in capsys.readouterr().err
+
+
+def test_a_finished_probe_whose_results_are_gone_is_not_called_finished(tmp_path, capsys):
+    line = ["probe", "theory", "--set", "seeds=1", "--out", str(tmp_path)]
+    assert main(line) == 0 and main(line) == 0
+    for name, told in (("theory.json", "theory.json holds 0 of the 1"), ("tables/theory-1.csv", "tables/")):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).unlink()
+        assert main(line) == USER_ERROR
+        assert told in capsys.readouterr().err
+        (tmp_path / name).write_bytes(content)
+    assert main(line) == 0
+
+
+def test_a_probe_takes_a_job(tmp_path, capsys):
+    job = tmp_path / "job.py"
+    job.write_text(
+        "from raycomp.config import ProbeConfig\ndef two():\n    return ProbeConfig(seeds=2, seed=7)\n"
+    )
+    out = tmp_path / "out"
+    assert main(["probe", "theory", f"{job}:two", "--set", "seeds=1", "--out", str(out)]) == 0
+    config = read_finished(str(out))["config"]
+    assert (config["seeds"], config["seed"]) == (1, 7)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch, capsys):
+    def refuse(name, config):
+        raise AssertionError("read first")
+
+    monkeypatch.setattr("raycomp.cluster.probe.open_probe", refuse)
+    (tmp_path / "file").touch()
+    assert main(["probe", "theory", "--out", str(tmp_path / "file" / "out")]) == USER_ERROR
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_record_names_whole_paths_and_the_scorers_device(tiny_scorer, tmp_path, monkeypatch):
+    write_negatives(tmp_path / "negatives", tiny_scorer)
+    (tmp_path / "tiny.json").write_bytes(Path(tiny_scorer.model).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    run_probe(tmp_path / "out", "input=negatives", "scorer.model=tiny.json", "scorer.weights=random:0")
+    run = read_finished("out")
+    assert run["config"]["input"] == str(tmp_path / "negatives") and run["device"] == name_device()
+    assert run["config"]["scorer"]["model"] == str(tmp_path / "tiny.json")
+
+
+def test_weights_that_were_exchanged_meanwhile_are_seen(tiny_scorer, tmp_path, monkeypatch, capsys):
+    model = tmp_path / "tiny.json"
+    model.write_bytes(Path(tiny_scorer.model).read_bytes())
+    scorer = replace(tiny_scorer, model=str(model))
+    source = write_negatives(tmp_path / "negatives", scorer)
+
+    def exchange(*args):
+        model.write_text(model.read_text() + " ")
+        return probe_composition(*args)
+
+    monkeypatch.setattr("raycomp.loops.probes.commands.probe_composition", exchange)
+    line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
+    assert main(line) == USER_ERROR
+    assert "scorer: changed while the run went on" in capsys.readouterr().err
+
+
+def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
+    source = write_negatives(tmp_path / "negatives", tiny_scorer)
+    run_probe(tmp_path / "out", f"input={source}", "sample=3")
+    funnel = read_finished(str(tmp_path / "out"))["funnel"]
+    assert funnel == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"not_drawn": 1}}
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
-        (["overlap", "--set", "benchmarks=sugar"], "sugar"),
+        (["overlap"], "input: must name a folder"),
+        (["overlap", "--set", "input=/nowhere", "--set", "benchmarks=sugar"], "sugar"),
         (["composition"], "input: must name the folder of a finished run"),
         (["pas"], "input: must name the folder of a finished run"),
         (["composition", "--set", "input=/nowhere"], "/nowhere: holds no finished run"),

@@ -5,9 +5,8 @@ lists of image_path, true_caption, false_caption, and a box that the image is cu
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from raycomp.benchmarks.choice import Choice, read_json, take, take_pixels, take_texts
+from raycomp.benchmarks.choice import Choice, Folder, read_json, take, take_pixels, take_texts
 from raycomp.words import ATTRIBUTE, OBJECT, SWAP
 
 NAME = "aro"
@@ -18,14 +17,14 @@ FILES = {
 BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
 
 
-def read(folder: Path) -> Iterator[Choice]:
+def read(folder: Folder) -> Iterator[Choice]:
     """Yield the rows of the files that are there; ValueError where there is none or a field is missing."""
-    found = {split: file for split, file in FILES.items() if (folder / file[0]).exists()}
+    found = {split: file for split, file in FILES.items() if folder.exists(file[0])}
     if not found:
-        raise ValueError(f"{folder}: has neither {' nor '.join(name for name, _ in FILES.values())}")
+        raise ValueError(f"{folder.uri}: has neither {' nor '.join(name for name, _ in FILES.values())}")
     for split, (name, edit) in found.items():
-        for place, record in enumerate(read_json(folder / name, list)):
-            where = f"{folder / name}: row {place}"
+        for place, record in enumerate(read_json(folder, name, list)):
+            where = f"{folder.at(name)}: row {place}"
             left, top, width, height = (take_pixels(record, side, where) for side in BOX)
             yield Choice(
                 NAME,

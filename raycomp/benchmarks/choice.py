@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, Protocol
 
 EQUAL = "equal"
 DUPLICATE = "duplicate"
@@ -14,8 +14,27 @@ DEFECTS = {
     UNCONFIRMED: "fewer than two of three annotators found the caption the better of the two",
 }
 
-
 _MOST_PIXELS = 1_000_000
+
+
+class Folder(Protocol):
+    """Where annotation files lie, on a disk or in a store: ``shards.folder.Folder`` is one."""
+
+    @property
+    def uri(self) -> str:
+        """Where it lies."""
+
+    def at(self, *names: str) -> str:
+        """Return what a file is called in messages."""
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is a file or folder of that name."""
+
+    def find_names(self) -> list[str]:
+        """Return the names of all files below, relative to the folder, sorted."""
+
+    def read_bytes(self, *names: str) -> bytes:
+        """Return a whole file; FileNotFoundError where there is none."""
 
 
 class Choice(NamedTuple):
@@ -30,29 +49,30 @@ class Choice(NamedTuple):
     positives: tuple[str, ...]
     negatives: tuple[str, ...]
     op: str = ""
-    """The operation (``schema.OPERATIONS``) that the benchmark says made the negatives; "" if none."""
+    """The operation (``words.OPERATIONS``) that the benchmark says made the negatives; "" if none."""
     kind: str = ""
-    """The kind of concept (``schema.CONCEPT_KINDS``) that it says was edited; "" if none."""
+    """The kind of concept (``words.CONCEPT_KINDS``) that it says was edited; "" if none."""
     defects: tuple[str, ...] = ()
     """Of ``DEFECTS``; none for a sound row. Who leaves defective rows out says how many."""
     box: tuple[int, int, int, int] | None = None
     """Left, top, width, height in pixels: the part of the image that the row is about; None for all."""
 
 
-def read_json(path: Path, shape: type) -> Any:
-    """Return what ``path`` holds. Raises ValueError where there is no file, no JSON or not a ``shape``."""
+def read_json(folder: Folder, name: str, shape: type) -> Any:
+    """Return what a file holds. Raises ValueError where there is no file, no JSON or not a ``shape``."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads(folder.read_bytes(name).decode("utf-8-sig"))
     except FileNotFoundError:
-        raise ValueError(f"{path.parent}: has no file {path.name}") from None
+        raise ValueError(f"{folder.uri}: has no file {name}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON: {error}") from error
+        raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
     if not isinstance(found, shape):
-        raise ValueError(f"{path}: must hold a JSON {shape.__name__}, holds a {type(found).__name__}")
+        kinds = shape.__name__, type(found).__name__
+        raise ValueError(f"{folder.at(name)}: must hold a JSON {kinds[0]}, holds a {kinds[1]}")
     return found
 
 
-def take(record: Any, name: str, shape: type, where: str) -> Any:
+def take(record: Any, name: str, shape: type | UnionType, where: str) -> Any:
     """Return the field of a record. Raises ValueError, beginning with ``where``, if it is not a ``shape``."""
     if not isinstance(record, dict) or name not in record:
         raise ValueError(f"{where}: has no field {name!r}")

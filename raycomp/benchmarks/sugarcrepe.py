@@ -4,17 +4,9 @@
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from raycomp.benchmarks.choice import Choice, read_json, take, take_texts
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    OBJECT,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.benchmarks.choice import Choice, Folder, read_json, take, take_texts
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 NAME = "sugarcrepe"
 EDITS = {
@@ -28,12 +20,12 @@ EDITS = {
 }
 
 
-def read(folder: Path) -> Iterator[Choice]:
+def read(folder: Folder) -> Iterator[Choice]:
     """Yield the rows of all seven splits; ValueError where a file or field is missing."""
     for split, (op, kind) in EDITS.items():
-        path = folder / f"{split}.json"
-        for key, record in read_json(path, dict).items():
-            where = f"{path}: row {key!r}"
+        name = f"{split}.json"
+        for key, record in read_json(folder, name, dict).items():
+            where = f"{folder.at(name)}: row {key!r}"
             yield Choice(
                 NAME,
                 split,

@@ -5,21 +5,20 @@ captions were edited and are no longer all SugarCrepe's. Chance is 1/3: both pos
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from raycomp.benchmarks.choice import Choice, read_json, take, take_texts
+from raycomp.benchmarks.choice import Choice, Folder, read_json, take, take_texts
 from raycomp.benchmarks.sugarcrepe import EDITS
 
 NAME = "sugarcrepe_pp"
 SPLITS = ("replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
 
 
-def read(folder: Path) -> Iterator[Choice]:
+def read(folder: Folder) -> Iterator[Choice]:
     """Yield the rows of all five splits; ValueError where a file or field is missing."""
     for split in SPLITS:
-        path = folder / f"{split}.json"
-        for place, record in enumerate(read_json(path, list)):
-            where = f"{path}: row {place}"
+        name = f"{split}.json"
+        for place, record in enumerate(read_json(folder, name, list)):
+            where = f"{folder.at(name)}: row {place}"
             captions = take_texts(record, "caption", where) + take_texts(record, "caption2", where)
             yield Choice(
                 NAME,

@@ -6,9 +6,8 @@ others are here too, marked ``UNCONFIRMED``.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from raycomp.benchmarks.choice import UNCONFIRMED, Choice, read_json, take, take_texts
+from raycomp.benchmarks.choice import UNCONFIRMED, Choice, Folder, read_json, take, take_texts
 from raycomp.words import OBJECT, RELATION, REPLACE, SWAP
 
 NAME = "valse"
@@ -29,12 +28,12 @@ EDITS = {
 VOTES_NEEDED = 2
 
 
-def read(folder: Path) -> Iterator[Choice]:
+def read(folder: Folder) -> Iterator[Choice]:
     """Yield the rows of all eleven pieces; ValueError where a file or field is missing."""
     for split, (op, kind) in EDITS.items():
-        path = folder / f"{split}.json"
-        for key, record in read_json(path, dict).items():
-            where = f"{path}: row {key!r}"
+        name = f"{split}.json"
+        for key, record in read_json(folder, name, dict).items():
+            where = f"{folder.at(name)}: row {key!r}"
             votes = take(take(record, "mturk", dict, where), "caption", int, f"{where}: mturk")
             yield Choice(
                 NAME,

@@ -5,24 +5,23 @@ The published test takes the first caption of each, and the first 1,000 rows of 
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from raycomp.benchmarks.choice import Choice, is_text, read_json, take_texts
+from raycomp.benchmarks.choice import Choice, Folder, is_text, read_json, take_texts
 from raycomp.words import CONCEPT_KINDS, REPLACE
 
 NAME = "vl_checklist"
 
 
-def read(folder: Path) -> Iterator[Choice]:
+def read(folder: Folder) -> Iterator[Choice]:
     """Yield the rows of every file; ValueError where there is none, or a row has another shape."""
-    paths = sorted(folder.rglob("*.json"))
-    if not paths:
-        raise ValueError(f"{folder}: has no *.json file below it")
-    for path in paths:
-        split = path.relative_to(folder).with_suffix("").as_posix()
+    names = [name for name in folder.find_names() if name.endswith(".json")]
+    if not names:
+        raise ValueError(f"{folder.uri}: has no *.json file below it")
+    for name in names:
+        split = name.removesuffix(".json")
         kind = next((kind for kind in CONCEPT_KINDS if kind in split.lower()), "")
-        for place, record in enumerate(read_json(path, list)):
-            where = f"{path}: row {place}"
+        for place, record in enumerate(read_json(folder, name, list)):
+            where = f"{folder.at(name)}: row {place}"
             if not isinstance(record, list) or len(record) != 2 or not is_text(record[0]):
                 raise ValueError(f"{where}: must be [image, {{POS, NEG}}], is {record!r:.60}")
             positives = take_texts(record[1], "POS", where)

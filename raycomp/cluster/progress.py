@@ -1,75 +1,195 @@
-"""Progress on a terminal: one line that names rows, speed, time left and the bottleneck."""
+"""How far a phase is: a bar on a terminal; elsewhere a line now and then, also while nothing comes."""
 
 import sys
+import threading
 import time
 from collections.abc import Mapping
-from typing import TextIO
+from contextlib import suppress
+from typing import NamedTuple, Self, TextIO
 
-ON_SCORERS = ("image", "text", "attribute", "rank")
-"""Stages that take turns on the scorers; all others take turns on the CPUs that scorers leave."""
-DEVICE = "device"
-"""Stands where a stage does, and is none: seconds that the scorers' GPUs computed."""
+import ray
+from ray.exceptions import RayError
+from tqdm import tqdm
+
+from raycomp.loops.stage import CPUS, SCORERS
+
+GPUS = "gpus"
+"""Where a scorer's model computes: no place of a stage, the time there is a part of the scorers' time."""
+_BAR = "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
+_BAR_EVERY_S = 0.5
+_LINE_EVERY_S = 30.0
+_END_S = 5.0
+# As long may a block take that nothing is amiss with.
+_IDLE_S = 20.0
+
+
+class Place(NamedTuple):
+    """Who works on a stage."""
+
+    says: str
+    """What the stage does."""
+    workers: int
+    """How many there are at most."""
+    where: str
+    """Stages of one place take turns on its workers: cpus, scorers or gpus."""
+
+
+Crew = Mapping[str, Place]
+"""Stage -> who works on it, in the order of the work."""
+
+
+class _Bar(tqdm):
+    """A bar without tqdm's own thread, which never ends."""
+
+    monitor_interval = 0
 
 
 class Progress:
-    """Count rows and shards of one phase; print a line now and then, nothing where nobody looks."""
+    """Count one phase's shards (or another unit) and rows; a thread tells, also while nothing comes.
 
-    def __init__(self, phase: str, num_shards: int, workers: dict[str, int], unit: str = "shard"):
-        self.phase = phase
-        self.num_shards = num_shards
-        self.workers = workers
-        self.unit = unit
-        self.stream: TextIO = sys.stderr
-        self.is_shown = self.stream.isatty()
-        self.started = time.monotonic()
-        self.last_shown = 0.0
+    Use as a context, which ends the thread. Time between lines is counted across phases: many short ones do
+    not add up to a long silence, and a short run says nothing. ``forget`` before a run.
+    """
+
+    _told_at: float | None = None
+
+    def __init__(
+        self,
+        phase: str,
+        num_shards: int,
+        crew: Crew | None = None,
+        unit: str = "shard",
+        num_rows: int | None = None,
+        every_s: float | None = None,
+    ):
+        self.phase, self.unit, self.crew = phase, unit, crew or {}
+        self.num_shards, self.num_rows = num_shards, num_rows
         self.rows = self.shards = 0
         self.seconds: dict[str, float] = {}
+        self.started = self.news_at = time.monotonic()
+        self.stream: TextIO = sys.stderr
+        self.bar = self._open_bar() if self.stream.isatty() else None
+        self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
+        self.has_told = False
+        self.counts = threading.Lock()
+        self.ended = threading.Event()
+        Progress._told_at = Progress._told_at or self.started
+        self.teller = threading.Thread(target=self._tell_on, name=f"progress of {phase}", daemon=True)
+        self.teller.start()
 
-    def add(self, rows: int, seconds: dict[str, float]) -> None:
+    @classmethod
+    def forget(cls) -> None:
+        """Count the time between lines anew: what an earlier run told in this process is no line of this."""
+        cls._told_at = None
+
+    def _open_bar(self) -> _Bar:
+        _, total, unit = self._measure()
+        return _Bar(desc=self.phase, total=total, unit=unit, file=self.stream, bar_format=_BAR)
+
+    def _measure(self) -> tuple[int, int, str]:
+        """Return what is done of how much of what: rows where their number is known."""
+        if self.num_rows:
+            return self.rows, self.num_rows, "row"
+        return self.shards, self.num_shards, self.unit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def add(self, rows: int, seconds: Mapping[str, float]) -> None:
         """Count a part's rows and the seconds that its stages took."""
-        self.rows += rows
-        for stage, value in seconds.items():
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + value
-        self._show_sometimes()
+        with self.counts:
+            self.rows += rows
+            self.news_at = time.monotonic()
+            for stage, value in seconds.items():
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + value
 
     def finish_one(self) -> None:
         """Count a shard (or what the unit is) as done."""
-        self.shards += 1
-        self._show_sometimes()
+        with self.counts:
+            self.shards += 1
+            self.news_at = time.monotonic()
 
-    def _show_sometimes(self) -> None:
-        if self.is_shown and time.monotonic() - self.last_shown > 0.5:
-            self.show()
+    def _tell_on(self) -> None:
+        while not self.ended.wait(self._name_pause()):
+            self.tell()
 
-    def show(self, after: str = "") -> None:
-        """Print the line over the one before."""
-        self.last_shown = time.monotonic()
-        spent = self.last_shown - self.started
-        share = self.shards / self.num_shards if self.num_shards else 1.0
-        left = f"{spent * (1 - share) / share:,.0f} s left" if share else "time left unknown"
-        line = f"{self.phase}: {self.unit} {self.shards} of {self.num_shards}, {left}"
-        line += f", {self.rows:,} rows, {self.rows / max(spent, 1e-9):,.0f} rows/s" if self.rows else ""
-        slowest = name_bottleneck({s: value / self.workers.get(s, 1) for s, value in self.seconds.items()})
-        line += f", bottleneck {slowest}" if slowest else ""
-        self.stream.write(f"\r\x1b[2K{line}{after}")
-        self.stream.flush()
+    def _name_pause(self) -> float:
+        """Return the seconds until the next line, or until the bar is drawn again."""
+        if self.bar is not None:
+            return self.every_s
+        return max(0.0, (Progress._told_at or 0.0) + self.every_s - time.monotonic())
+
+    def tell(self) -> None:
+        """Draw the bar, or write a line."""
+        spent = max(1e-9, time.monotonic() - self.started)
+        wait = self.name_wait()
+        with self.counts:
+            done, total, _ = self._measure()
+            speed = f"{self.rows / spent:,.0f} rows/s" if self.rows else ""
+            count = f"{self.unit} {self.shards:,} of {self.num_shards:,}"
+            rows = f"{self.rows:,} rows" if self.rows else ""
+        if self.bar is not None:
+            self.bar.n = done
+            self.bar.set_postfix_str(", ".join(filter(None, (speed, wait))), refresh=False)
+            self.bar.refresh()
+        else:
+            left = (
+                f"{_Bar.format_interval(spent * (total - done) / done)} left" if done else "time left unknown"
+            )
+            facts = filter(None, (count, rows, speed, left, wait))
+            with suppress(OSError, ValueError):  # nobody reads any more, which ends no work
+                self.stream.write(f"{self.phase}: {', '.join(facts)}\n")
+                self.stream.flush()
+            self.has_told, Progress._told_at = True, time.monotonic()
+
+    def name_wait(self) -> str:
+        """Return the stage that holds the others up or, where nothing comes, what is waited for."""
+        with self.counts:
+            idle_s = time.monotonic() - self.news_at
+            busy = {stage: s / self.crew[stage].workers for stage, s in self.seconds.items()}
+            which = "next" if self.rows or self.shards else "first"
+        if idle_s < _IDLE_S and which == "next":
+            slowest = name_bottleneck(busy, self.crew)
+            return f"bottleneck {slowest}" if slowest else ""
+        what = _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}"
+        return f"waiting for {what} for {idle_s:,.0f} s"
 
     def finish(self) -> None:
-        """End the line."""
-        if self.last_shown:
-            self.show(after="\n")
+        """End the thread, close the bar, tell the end where lines were told; once."""
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        self.teller.join(_END_S)  # a cluster that is down may keep it
+        if self.bar is not None or self.has_told:
+            self.tell()
+        if self.bar is not None:
+            self.bar.close()
 
 
-def name_bottleneck(busy: Mapping[str, float]) -> str | None:
+def _name_lack(crew: Crew) -> str | None:
+    """Return what the cluster has too few of for a phase to go on; None where it is not for want of that."""
+    wanted = sum(place.workers for place in crew.values() if place.where == GPUS)
+    if not ray.is_initialized():
+        return None
+    with suppress(RayError, ConnectionError):  # a cluster that is down is told of where its work is awaited
+        there = ray.cluster_resources().get("GPU", 0)
+        if there < wanted:
+            return f"GPUs ({there:.0f} of {wanted} are there)"
+    return None
+
+
+def name_bottleneck(busy: Mapping[str, float], crew: Crew) -> str | None:
     """Return the stage that holds the others up; None before anything was measured.
 
     ``busy``: seconds per worker of every stage, or their share of the time. Stages that take turns on the
     same workers hold each other up, so the busiest workers count, and of their stages the longest.
     """
     pools = [
-        {stage: value for stage, value in busy.items() if (stage in ON_SCORERS) is on and stage != DEVICE}
-        for on in (True, False)
+        {stage: value for stage, value in busy.items() if crew[stage].where == where}
+        for where in (CPUS, SCORERS)
     ]
     busiest = max(pools, key=lambda pool: sum(pool.values()))
     return max(busiest, key=busiest.__getitem__, default=None)

@@ -16,8 +16,10 @@ from typing import Any, NoReturn, TypeVar
 import ray
 from ray.data import DataContext
 
+from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
-from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData
+from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.shards.folder import Folder
 from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS, TASK_RETRIES
 
 Item = TypeVar("Item")
@@ -42,7 +44,7 @@ class Session:
     """What the connected cluster offers."""
 
     num_scorers: int
-    scorer_resources: dict[str, float]
+    scorer_resources: dict[str, Any]
     num_threads: int | None
     """Torch threads of a scorer on CPUs; none on GPUs."""
     num_cpus: int
@@ -60,16 +62,21 @@ class Session:
 
 
 @contextmanager
-def connect(config: ClusterConfig) -> Iterator[Session]:
+def connect(
+    config: ClusterConfig, out: Folder | None = None, check: Callable[[], None] = lambda: None
+) -> Iterator[Session]:
     """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
 
-    A connection that the caller already has is used and left as it is.
+    A connection that the caller already has is used and left as it is. Ray's warnings reach a file in the
+    folder ``out``, unless ``check`` raises LeaseLost by then.
     """
+    Progress.forget()
     if ray.is_initialized():
-        _settle_data_context()
-        yield _describe(config)
+        with keep_log(out, check):
+            _settle_data_context()
+            yield _describe(config)
         return
-    with _hush_native_code():
+    with keep_log(out, check), _hush_native_code():
         _start(config)
         try:
             _settle_data_context()
@@ -109,7 +116,7 @@ def _hush_native_code() -> Iterator[None]:
 
 
 def _start(config: ClusterConfig) -> None:
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     address = config.address or os.environ.get("RAY_ADDRESS")
     if address:
         nobody = f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s"
@@ -196,7 +203,6 @@ def _keep_signals() -> Iterator[None]:
 
 def _settle_data_context() -> None:
     """Every dial of Ray Data that raycomp turns, each with its reason."""
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = DataContext.get_current()
     # Our own progress lines say more, and are silent when nobody looks.
     context.enable_progress_bars = False
@@ -230,7 +236,7 @@ def _describe(config: ClusterConfig) -> Session:
     # A cluster on this machine alone may count more CPUs than there are cores.
     cores = min(num_cpus, os.cpu_count() or 1) if len(nodes) == 1 else num_cpus
     threads = max(1, min(cores // num_scorers, *(cpus for cpus in nodes if cpus), cores))
-    scorer = {"num_cpus": _CPUS_PER_CPU_SCORER}
+    scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER}
     return Session(num_scorers, scorer, threads, num_cpus, len(nodes), config.block_rows)
 
 
@@ -239,16 +245,22 @@ def map_tasks(
 ) -> Iterator[Result]:
     """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
 
-    A bounded number of results waits, so the driver's memory does not grow with the number of items.
+    A bounded number of results waits, so the driver's memory does not grow with the number of items. Where
+    a task raises UserError, so does this, once no task runs any more.
     """
-    task = ray.remote(num_cpus=1, **TASK_RETRIES)(function)
+    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
+    task = ray.remote(**resources)(function)
     shared = [ray.put(arg) for arg in args]
-    progress = Progress(label, len(items), {})
     waiting = deque(task.remote(item, *shared) for item in items[:_MOST_WAITING])
-    for i in range(len(items)):
-        result = ray.get(waiting.popleft())
-        if i + _MOST_WAITING < len(items):
-            waiting.append(task.remote(items[i + _MOST_WAITING], *shared))
-        progress.finish_one()
-        yield result
-    progress.finish()
+    with Progress(label, len(items), unit="file") as progress:
+        for i in range(len(items)):
+            try:
+                result = ray.get(waiting.popleft())
+            except UserError as error:
+                if waiting:
+                    ray.wait(list(waiting), num_returns=len(waiting))
+                raise getattr(error, "cause", error) from error
+            if i + _MOST_WAITING < len(items):
+                waiting.append(task.remote(items[i + _MOST_WAITING], *shared))
+            progress.finish_one()
+            yield result

@@ -6,14 +6,14 @@ read that fails opens the item anew and skips the tables that it has already yie
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 from ray.data import Datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import ReadTask
 
-from raycomp.loops.tables import add_seconds
 from raycomp.shards.retries import READ_ATTEMPTS, READ_PAUSE_S
 
 Item = TypeVar("Item")
@@ -41,7 +41,7 @@ class ItemSource(Datasource):
         read = self._read
         unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
         return [
-            ReadTask(lambda item=item: read_again(read, item), unknown, per_task_row_limit=per_task_row_limit)
+            ReadTask(partial(read_again, read, item), unknown, per_task_row_limit=per_task_row_limit)
             for item in self._items
         ]
 
@@ -64,14 +64,3 @@ def read_again(
             if attempt == READ_ATTEMPTS - 1:
                 raise
             time.sleep(first_pause_s * 2**attempt)
-
-
-def read_timed(read: Callable[[Any], Iterator[pa.Table]], item: Any) -> Iterator[pa.Table]:
-    """Yield the tables of ``read(item)``, each with the seconds that reading it took."""
-    tables = read(item)
-    while True:
-        started = time.perf_counter()
-        table = next(tables, None)
-        if table is None:
-            return
-        yield add_seconds(table, "read", time.perf_counter() - started)

@@ -14,34 +14,22 @@ its busy seconds, so a busy share after a restart may be told too low, never too
 import json
 import re
 import time
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import ray
 from ray.data import Dataset
 from ray.exceptions import UserCodeException
 
-from raycomp.cluster.progress import Progress
-from raycomp.loops.tables import FAULTS, SECONDS, SHUFFLED_ALIGNMENT
+from raycomp.cluster.parts import Stats
+from raycomp.cluster.progress import Crew, Progress
+from raycomp.loops.stage import WRITE
 from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import read_columns, write_table
-from raycomp.shards.paths import join_uri
 from raycomp.shards.retries import TASK_RETRIES
-from raycomp.words import (
-    ALIGNMENT,
-    IS_LAST,
-    POSITION,
-    SHARD_ORDINAL,
-    STATUS,
-)
+from raycomp.words import SHARD_ORDINAL
 
-_SAMPLED_PER_PART = 32
-_SAMPLED_AT_MOST = 4096
 _MERGES_AT_ONCE = 64
 _STORAGE_FAILED = re.compile(
     r"^(?:OSError|PermissionError|TimeoutError|Connection\w*Error): (.+)\n\n"
@@ -49,116 +37,6 @@ _STORAGE_FAILED = re.compile(
     re.MULTILINE,
 )
 _USER_FAILED = re.compile(r"^raycomp\.config\.check\.UserError: (.+)$", re.MULTILINE)
-_COUNTERS = ("seconds", "offered", "statuses", "faults")
-_RECEIPT = pa.schema(
-    [
-        (SHARD_ORDINAL, pa.int32()),
-        ("file", pa.string()),
-        ("rows", pa.int32()),
-        ("total", pa.int32()),
-        ("stats", pa.string()),
-    ]
-)
-
-
-@dataclass
-class Stats:
-    """What a phase tells about itself: mergeable, bounded, in run.json and the report, in no result."""
-
-    seconds: Counter = field(default_factory=Counter)
-    """Stage -> how long its workers were busy, added up."""
-    offered: Counter = field(default_factory=Counter)
-    """Stage -> how long its workers were there: their number times the wall time, added up over restarts."""
-    wall_s: float = 0.0
-    commit_s: float = 0.0
-    """The part of the wall time that went into writing manifests."""
-    statuses: Counter = field(default_factory=Counter)
-    faults: Counter = field(default_factory=Counter)
-    """Why phrases got no nonce, or candidates for negatives were rejected."""
-    matched: list[float] = field(default_factory=list)
-    """Alignments of a bounded sample of pairs."""
-    shuffled: list[float] = field(default_factory=list)
-    """The same images, each with a caption of another image of its batch."""
-
-    def add(self, other: dict[str, Any]) -> None:
-        """Take in another's ``to_dict``."""
-        for name in _COUNTERS:
-            getattr(self, name).update(other[name])
-        self.wall_s += other["wall_s"]
-        self.commit_s += other["commit_s"]
-        for name in ("matched", "shuffled"):
-            values = getattr(self, name)
-            values += other[name][: _SAMPLED_AT_MOST - len(values)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold."""
-        return {**vars(self), **{name: dict(getattr(self, name)) for name in _COUNTERS}}
-
-    def busy_shares(self) -> dict[str, float]:
-        """Return how much of the time its workers had each stage was at work, 0 to 1.
-
-        Merging holds no slot of a CPU, so writing could come to more than its workers had: it is told as 1.
-        """
-        return {
-            stage: min(1.0, seconds / self.offered[stage]) if self.offered[stage] else 0.0
-            for stage, seconds in self.seconds.items()
-        }
-
-
-def stage_part(table: pa.Table, parts_uri: str, schema: pa.Schema) -> pa.Table:
-    """Write the columns of ``schema`` of each shard in ``table`` as a part; return a receipt per part."""
-    receipts = []
-    for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
-        started = time.perf_counter()
-        rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
-        positions = rows[POSITION].to_pylist()
-        # The same rows get the same name, so a task that runs again writes over its first try.
-        name = f"{ordinal:05d}-{zlib.crc32(repr(positions).encode()):08x}-{len(positions)}.parquet"
-        write_table(rows.select(schema.names), join_uri(parts_uri, name), schema)
-        stats = _measure(rows)
-        stats.seconds["write"] = time.perf_counter() - started
-        receipts.append((ordinal, name, len(rows), _total(rows), json.dumps(stats.to_dict())))
-    columns = list(zip(*receipts, strict=True)) or [()] * len(_RECEIPT)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _RECEIPT, strict=True)], schema=_RECEIPT)
-
-
-def _total(rows: pa.Table) -> int | None:
-    """Return the number of rows of the shard if its last row is here."""
-    if IS_LAST not in rows.column_names:
-        return None
-    last = rows[POSITION].filter(rows[IS_LAST])
-    return last[0].as_py() + 1 if len(last) else None
-
-
-def _measure(rows: pa.Table) -> Stats:
-    stats = Stats()
-    stats.statuses.update(rows[STATUS].to_pylist())
-    for name in rows.column_names:
-        if name.startswith(SECONDS):
-            stats.seconds[name.removeprefix(SECONDS)] += pc.sum(rows[name]).as_py() or 0.0
-    if FAULTS in rows.column_names:
-        stats.faults.update(fault for faults in rows[FAULTS].to_pylist() for fault in faults)
-    if SHUFFLED_ALIGNMENT in rows.column_names:
-        # A pair without a mismatched one beside it has no part in the comparison.
-        scored = rows.filter(rows[SHUFFLED_ALIGNMENT].is_valid()).slice(0, _SAMPLED_PER_PART)
-        stats.matched, stats.shuffled = scored[ALIGNMENT].to_pylist(), scored[SHUFFLED_ALIGNMENT].to_pylist()
-    return stats
-
-
-def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
-    """Return the rows of staged parts in the order of their positions; None where there is no part.
-
-    Raises RuntimeError if a position stands twice: a shard is never merged from overlapping parts.
-    """
-    tables = [read_columns(join_uri(parts_uri, name)) for name in names]
-    if not tables:
-        return None
-    table = pa.concat_tables(tables)
-    positions = table[POSITION].to_numpy()
-    order = positions.argsort(kind="stable")
-    if len(set(positions.tolist())) < len(positions):
-        raise RuntimeError(f"{parts_uri}: parts {sorted(names)} overlap")
-    return table.take(pa.array(order))
 
 
 def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
@@ -168,6 +46,7 @@ def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
     tells a stage's errors by their traceback alone.
     """
     try:
+        receipts: Any
         for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             yield receipts.to_pylist()
     except UserCodeException as error:
@@ -195,8 +74,8 @@ class Phase:
     merge: Callable[..., int]
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
     merge_args: tuple
-    workers: dict[str, int]
-    """How many workers each stage has."""
+    crew: Crew
+    """Who works on each stage."""
     check: Callable[[], None] = lambda: None
     """Asked before every commit; raises where this run may not commit."""
 
@@ -216,8 +95,11 @@ class Phase:
         parts_uri = self.work.at("parts", self.name)
         self.work.remove("parts", self.name)
         if todo:
-            run = _Run(self, parts_uri, [[o for o in wave if o not in done] for wave in waves], totals)
-            stats.add(run.consume(make, todo).to_dict())
+            left = [[ordinal for ordinal in wave if ordinal not in done] for wave in waves]
+            num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
+            with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress:
+                run = _Run(self, parts_uri, left, totals, progress)
+                stats.add(run.consume(make, todo).to_dict())
             self.work.remove("parts", self.name)
         return stats
 
@@ -234,7 +116,14 @@ class Phase:
 class _Run:
     """The driver's view of a running phase: what came of each shard, what is merged, what is committed."""
 
-    def __init__(self, phase: Phase, parts_uri: str, waves: list[list[int]], totals: dict[int, int] | None):
+    def __init__(
+        self,
+        phase: Phase,
+        parts_uri: str,
+        waves: list[list[int]],
+        totals: dict[int, int] | None,
+        progress: Progress,
+    ):
         self.phase = phase
         self.parts_uri = parts_uri
         self.waves = waves
@@ -248,10 +137,10 @@ class _Run:
         self.stats = Stats()
         self.commit_s = 0.0
         self.counted_until = time.monotonic()
-        self.progress = Progress(phase.name, len(self.wave_of), phase.workers)
+        self.progress = progress
         # Merging is light and must not wait for CPUs that the phase itself holds.
-        remote = {"num_cpus": 0, **TASK_RETRIES}
-        self.merge = ray.remote(scheduling_strategy="SPREAD", **remote)(_merge_timed)
+        remote: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0, **TASK_RETRIES}
+        self.merge = ray.remote(**remote)(_merge_timed)
 
     def consume(self, make: Callable[[list[int], str], Dataset], todo: list[int]) -> Stats:
         """Stream the dataset's receipts, merging and committing as shards complete."""
@@ -265,7 +154,6 @@ class _Run:
                 self._collect(wait=False)
         while self.merging:
             self._collect(wait=True)
-        self.progress.finish()
         if any(self.missing.values()):
             short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
             raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
@@ -302,8 +190,8 @@ class _Run:
             seconds = ray.get(ref)
             ordinal = self.merging.pop(ref)
             wave = self.wave_of[ordinal]
-            self.wave_stats[wave].seconds["write"] += seconds
-            self.progress.add(0, {"write": seconds})
+            self.wave_stats[wave].seconds[WRITE] += seconds
+            self.progress.add(0, {WRITE: seconds})
             self.missing[wave].remove(ordinal)
             self.progress.finish_one()
             if not self.missing[wave]:
@@ -314,7 +202,7 @@ class _Run:
         self.phase.check()
         shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
         stats.add(self._count_wall().to_dict())
-        manifest = {"shards": shards, "stats": stats.to_dict()}
+        manifest: dict[str, Any] = {"shards": shards, "stats": stats.to_dict()}
         started = time.monotonic()
         self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
         self.commit_s += time.monotonic() - started
@@ -325,5 +213,6 @@ class _Run:
         now = time.monotonic()
         wall_s, self.counted_until = now - self.counted_until, now
         commit_s, self.commit_s = self.commit_s, 0.0
-        offered = Counter({stage: number * wall_s for stage, number in self.phase.workers.items()})
-        return Stats(offered=offered, wall_s=wall_s, commit_s=commit_s)
+        crew = dict(self.phase.crew)
+        offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
+        return Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, crew=crew)

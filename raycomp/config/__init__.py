@@ -1,7 +1,9 @@
 """Every dial: frozen dataclasses, checked at birth, changed in one way (``override``)."""
 
 from raycomp.config.change import (
+    as_setting,
     changed_dials,
+    check_path,
     exact_share,
     flatten,
     from_dict,
@@ -12,32 +14,40 @@ from raycomp.config.change import (
 from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.curate import (
     AGGREGATES,
-    PRECISIONS,
     AlignConfig,
     AttributeConfig,
-    ClusterConfig,
     CurateConfig,
     NonceConfig,
-    ParserConfig,
     PrepareConfig,
-    ScorerConfig,
     SelectConfig,
+)
+from raycomp.config.describe import describe_dials
+from raycomp.config.dials import is_marked, list_dials
+from raycomp.config.jobs import load_job
+from raycomp.config.negatives import ENGINES, LlmConfig, NegativesConfig, WritingConfig
+from raycomp.config.probe import ProbeConfig
+from raycomp.config.rules import RULES, Rule, find_rule, name_draw, name_ranking
+from raycomp.config.shared import (
+    PRECISIONS,
+    ClusterConfig,
+    ModelConfig,
+    ParserConfig,
+    ScorerConfig,
     WavesConfig,
 )
-from raycomp.config.negatives import (
-    ENGINES,
-    OPERATIONS,
-    LlmConfig,
-    NegativesConfig,
-    ProbeConfig,
-    WritingConfig,
-)
-from raycomp.config.rules import RULES, Rule, find_rule, name_draw, name_ranking
+
+# The config that run.json of each kind of run holds; no dial of a kind that is not here is free.
+CONFIGS = {
+    "curate": CurateConfig,
+    "select": CurateConfig,
+    "negatives": NegativesConfig,
+    "probe": ProbeConfig,
+}
 
 __all__ = [
     "AGGREGATES",
+    "CONFIGS",
     "ENGINES",
-    "OPERATIONS",
     "PRECISIONS",
     "RULES",
     "AlignConfig",
@@ -46,6 +56,7 @@ __all__ = [
     "CurateConfig",
     "LeaseLost",
     "LlmConfig",
+    "ModelConfig",
     "NegativesConfig",
     "NonceConfig",
     "ParserConfig",
@@ -59,11 +70,17 @@ __all__ = [
     "UserError",
     "WavesConfig",
     "WritingConfig",
+    "as_setting",
     "changed_dials",
+    "check_path",
+    "describe_dials",
     "exact_share",
     "find_rule",
     "flatten",
     "from_dict",
+    "is_marked",
+    "list_dials",
+    "load_job",
     "name_draw",
     "name_ranking",
     "override",

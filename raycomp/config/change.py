@@ -5,7 +5,18 @@ import os
 import typing
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any
+
+from raycomp.config.dials import Seconds, find_group, list_dials, name_type, split_none
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_WANTED = {
+    str: "text in UTF-8",
+    Seconds: "seconds, as in 90, 30s, 10m or 2h",
+    bool: "true or false",
+    bool | None: "true, false or none",
+}
 
 
 def exact_share(share: float, count: int) -> int:
@@ -25,50 +36,72 @@ def override(config: Any, path: str, value: Any) -> Any:
 def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     """Return a copy of ``config`` with several fields set at once, checked together.
 
-    Two dials that bound each other can so be moved in any order. Raises ValueError as ``override`` does.
+    Two dials that bound each other can so be moved in any order. A group that is none begins as its defaults
+    where one of its dials is set. Raises ValueError as ``override`` does.
     """
-    hints = typing.get_type_hints(type(config))
+    hints = typing.get_type_hints(type(config), include_extras=True)
     groups: dict[str, dict[str, Any]] = {}
     changes: dict[str, Any] = {}
     for path, value in values.items():
+        check_path(type(config), path, prefix)
         name, _, below = path.partition(".")
-        if name not in hints:
-            raise ValueError(f"{prefix + path!r}: no such dial; here are {', '.join(hints)}")
-        is_group = dataclasses.is_dataclass(getattr(config, name))
-        if is_group and not below:
-            fields = ", ".join(f"{prefix}{name}.{f.name}" for f in dataclasses.fields(getattr(config, name)))
-            raise ValueError(f"{prefix + path!r}: names a group of dials; set one of {fields}")
-        if below and not is_group:
-            raise ValueError(f"{prefix + path!r}: {prefix}{name} is a value and has no dial {below!r}")
-        if is_group:
+        if below:
             groups.setdefault(name, {})[below] = value
         else:
             changes[name] = _read(prefix + path, hints[name], value)
     for name, inner in groups.items():
-        changes[name] = override_all(getattr(config, name), inner, f"{prefix}{name}.")
+        begun = changes.get(name, getattr(config, name)) or find_group(hints[name])()
+        changes[name] = override_all(begun, inner, f"{prefix}{name}.")
     return dataclasses.replace(config, **changes)
 
 
+def check_path(kind: Any, path: str, prefix: str = "") -> None:
+    """Raise ValueError, naming the closest, where ``path`` leads to no dial or group of a config class."""
+    hints = typing.get_type_hints(kind)
+    name, _, below = path.partition(".")
+    if name not in hints:
+        raise ValueError(f"{prefix + path!r}: no such dial{_name_closest(kind, path, prefix)}")
+    group = find_group(hints[name])
+    if below and not group:
+        raise ValueError(f"{prefix + path!r}: {prefix}{name} is a value and has no dial {below!r}")
+    if below:
+        check_path(group, below, f"{prefix}{name}.")
+
+
+def _name_closest(kind: Any, path: str, prefix: str) -> str:
+    """Return which dial may have been meant, and the dials and groups that there are."""
+    paths = [dial.path for dial in list_dials(kind)]
+    within = [known for known in paths if known.endswith(f".{path}")]
+    closest = [*get_close_matches(path, paths, 1), *within][:1]
+    hint = "".join(f", the closest is {prefix}{known}" for known in closest)
+    return f"{hint}; here are {', '.join(one.name for one in dataclasses.fields(kind))}"
+
+
 def _read(path: str, hint: Any, value: Any) -> Any:
-    """Read ``value`` as type ``hint``: bool, int, float, str, tuple[str, ...] or one of these | None."""
-    options = typing.get_args(hint) if type(None) in typing.get_args(hint) else (hint,)
-    if type(None) in options and (value is None or value in ("none", "None", "null")):
+    """Read ``value`` as type ``hint``: one that ``_convert`` knows, or that | None; a group only as None."""
+    kind, is_optional = split_none(hint)
+    if is_optional and (value is None or value in ("none", "None", "null")):
         return None
-    kind = next(option for option in options if option is not type(None))
+    if group := find_group(kind):
+        names = ", ".join(f"{path}.{one.name}" for one in dataclasses.fields(group))
+        raise ValueError(f"{path!r}: names a group of dials; set one of {names}")
     try:
         return _convert(kind, value)
     except (ValueError, LookupError) as error:
-        wanted = "text in UTF-8" if kind is str else f"of type {kind.__name__}"
+        wanted = _WANTED.get(hint) or _WANTED.get(kind, f"of type {name_type(kind)}")
         raise ValueError(f"{path}={value!r}: must be {wanted}") from error
 
 
 def _convert(kind: Any, value: Any) -> Any:
-    """Return ``value`` as bool, int, float, str or tuple of str. Raises ValueError or LookupError."""
+    """Return ``value`` as text, a number or a tuple of these. Raises ValueError or LookupError."""
     if typing.get_origin(kind) is tuple and isinstance(value, list | tuple | str):
         parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
-        return tuple(_convert(str, part) for part in parts)
+        return tuple(_convert(typing.get_args(kind)[0], part) for part in parts)
     if kind is bool:
         return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+    if kind == Seconds:
+        text = str(value)
+        return float(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else float(text)
     if kind in (int, float):
         return kind(str(value))
     if kind is str and isinstance(value, str | int | float | os.PathLike):
@@ -86,10 +119,30 @@ def from_dict(config: Any, values: Mapping[str, Any]) -> Any:
     return override_all(config, dict(flatten(values)))
 
 
-def changed_dials(config: Any) -> dict[str, Any]:
-    """Return the dials that differ from the defaults, by path: what a command line must say."""
-    default = dict(flatten(to_dict(type(config)())))
-    return {path: value for path, value in flatten(to_dict(config)) if value != default[path]}
+def changed_dials(config: Any, default: Any = None) -> dict[str, Any]:
+    """Return the dials that differ from the defaults, by path: what a command line must say.
+
+    Of a group that is none by default at least one, so that it is chosen and not inherited.
+    """
+    default = type(config)() if default is None else default
+    changed: dict[str, Any] = {}
+    for one in dataclasses.fields(config):
+        value, before = getattr(config, one.name), getattr(default, one.name)
+        if dataclasses.is_dataclass(value):
+            inner = changed_dials(value, before)
+            if before is None and not inner:
+                inner = dict(list(flatten(to_dict(value)))[:1])
+            changed |= {f"{one.name}.{path}": dial for path, dial in inner.items()}
+        elif value != before:
+            changed[one.name] = value
+    return changed
+
+
+def as_setting(value: Any) -> str:
+    """Return a dial's value as ``--set`` reads it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

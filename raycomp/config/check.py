@@ -1,5 +1,7 @@
 """What is wrong, in the user's words: a field, its value and its range."""
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from math import copysign
 from typing import Any
 
@@ -28,6 +30,15 @@ class LeaseLost(Exception):
 def check_share(name: str, value: float) -> None:
     """Raise ValueError unless a dial is a share, 0 to 1; -0.0 would be another run than 0.0 is."""
     check(0 <= value <= 1 and copysign(1, value) > 0, name, value, "between 0 and 1")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str], more: str = "") -> None:
+    """Raise ValueError, naming the closest, unless a dial has one of the values that it can have."""
+    if value not in choices:
+        by_lower = {choice.lower(): choice for choice in choices}
+        closest = get_close_matches(str(value).lower(), by_lower, 1)
+        hint = f"; the closest is {by_lower[closest[0]]}" if closest else ""
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}{more}{hint}")
 
 
 def check(condition: bool, name: str, value: Any, wanted: str) -> None:

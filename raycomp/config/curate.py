@@ -1,45 +1,13 @@
 """The dials of a curation."""
 
 from dataclasses import dataclass, field
-from math import inf
 
-from raycomp.config.check import check, check_share
-from raycomp.config.rules import DRAW, Rule, find_rule, name_draw
+from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.dials import FREE, INPUT, SELECT
+from raycomp.config.rules import DRAW, Rule, find_rule, name_draw, read_draw
+from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 
 AGGREGATES = ("mean", "min", "max", "fraction_supported")
-PRECISIONS = ("fp32", "bf16")
-
-
-@dataclass(frozen=True)
-class ScorerConfig:
-    """The CLIP model that scores. Defaults: Go et al. (arXiv 2605.22651), section 5.2."""
-
-    model: str = "ViT-B-16"
-    """An open_clip architecture name, or a path to an open_clip model config (json)."""
-    weights: str = "openai"
-    """An open_clip tag, a checkpoint path, or ``random:SEED`` for plumbing runs."""
-    precision: str = "fp32"
-    """fp32 or bf16; normalisation and the cosine are fp32 always."""
-    batch_size: int | None = None
-    """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. No score depends
-    on it: the shape of a forward pass is fixed."""
-    embedding_dtype: str = "float32"
-    """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
-
-    def __post_init__(self) -> None:
-        check(self.precision in PRECISIONS, "scorer.precision", self.precision, f"one of {PRECISIONS}")
-        size = self.batch_size
-        check(size is None or 1 <= size <= 65536, "scorer.batch_size", size, "between 1 and 65536")
-        check(
-            self.embedding_dtype in ("float32", "float16"),
-            "scorer.embedding_dtype",
-            self.embedding_dtype,
-            "float32 or float16",
-        )
-        if self.weights.startswith("random:"):
-            seed = self.weights[7:]
-            fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
-            check(fits, "scorer.weights", self.weights, "random:WHOLE_NUMBER, the number below 2^64")
 
 
 @dataclass(frozen=True)
@@ -69,7 +37,7 @@ class PrepareConfig:
 class AlignConfig:
     """Gate 1, rho_1 of the paper's Eq. 6."""
 
-    keep: float = 0.70
+    keep: float = field(default=0.70, metadata=SELECT)
     """Share of the corpus that stays: exactly floor(keep * N), read as a decimal, 0 to 1."""
 
     def __post_init__(self) -> None:
@@ -80,15 +48,15 @@ class AlignConfig:
 class AttributeConfig:
     """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
 
-    keep: float = 0.50
+    keep: float = field(default=0.50, metadata=SELECT)
     """Share of the corpus (not of the pool) that stays, 0 to 1."""
     pool: float | None = None
     """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
-    aggregate: str = "mean"
+    aggregate: str = field(default="mean", metadata=SELECT)
     """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
     nonces: int = 2
     """Counterfactuals per phrase, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
-    unseen: bool = False
+    unseen: bool = field(default=False, metadata=SELECT)
     """Whether phrases count whose target no picture can show ("background", "day", "view"). They have drops
     either way, so ``select`` may change it; the column mean_pas is always without them."""
 
@@ -96,7 +64,7 @@ class AttributeConfig:
         check_share("attribute.keep", self.keep)
         if self.pool is not None:
             check_share("attribute.pool", self.pool)
-        check(self.aggregate in AGGREGATES, "attribute.aggregate", self.aggregate, f"one of {AGGREGATES}")
+        check_choice("attribute.aggregate", self.aggregate, AGGREGATES)
         check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
 
 
@@ -110,7 +78,8 @@ class NonceConfig:
     """target: a target has the same nonces in every caption; sample: drawn anew in every sample."""
 
     def __post_init__(self) -> None:
-        check(self.key in ("target", "sample"), "nonce.key", self.key, "target or sample")
+        check(self.seed >= 0, "nonce.seed", self.seed, "at least 0")
+        check_choice("nonce.key", self.key, ("target", "sample"))
 
 
 @dataclass(frozen=True)
@@ -130,77 +99,40 @@ class SelectConfig:
         find_rule(self.rule)
 
 
-@dataclass(frozen=True)
-class ParserConfig:
-    """The English parser behind phrases."""
-
-    name: str = "raycomp"
-    """``raycomp`` for the one in the package, else a spaCy pipeline by name or path."""
-
-
-@dataclass(frozen=True)
-class WavesConfig:
-    """How work is cut into commits."""
-
-    shards_per_wave: int = 64
-    """Input shards committed together."""
-
-    def __post_init__(self) -> None:
-        check(self.shards_per_wave >= 1, "waves.shards_per_wave", self.shards_per_wave, "at least 1")
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """The size of the work on Ray; no result depends on it."""
-
-    address: str | None = None
-    """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
-    num_cpus: int | None = None
-    """Logical CPUs of a cluster started here; none = as many as the stages need."""
-    scorers: int | None = None
-    """Scoring actors; none = one per GPU, or one on a machine without."""
-    gpu: bool | None = None
-    """Whether a scorer asks for a GPU; none = if the cluster has one now, true waits for an autoscaler."""
-    block_rows: int = 64
-    """Rows of a block between stages."""
-    price_per_hour: float | None = None
-    """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
-
-    def __post_init__(self) -> None:
-        check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
-        check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
-        rows, price = self.block_rows, self.price_per_hour
-        check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")
-        is_price = price is None or 0 <= price < inf
-        check(is_price, "cluster.price_per_hour", price, "at least 0, and finite")
+def _say_shares(rule: str) -> str:
+    """Return which dials the name of a draw within the pool asks for, where it can have them."""
+    first, second = read_draw(rule)
+    fits = second <= first <= 1 and name_draw(first, second) == rule
+    return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
 
 
 @dataclass(frozen=True)
 class CurateConfig:
     """Raw shards in, a chosen and explained subset out (arXiv 2605.22651, section 5)."""
 
-    input: str = ""
+    input: str = field(default="", metadata=INPUT)
     """Paths, globs, brace lists, ``s3://``; several joined with ``::``, each optionally ``name=``."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     align: AlignConfig = field(default_factory=AlignConfig)
     attribute: AttributeConfig = field(default_factory=AttributeConfig)
     nonce: NonceConfig = field(default_factory=NonceConfig)
-    select: SelectConfig = field(default_factory=SelectConfig)
+    select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
     parser: ParserConfig = field(default_factory=ParserConfig)
-    waves: WavesConfig = field(default_factory=WavesConfig)
-    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)
     extra_columns: tuple[str, ...] = ()
     """Fields of the samples' json to carry into scores/, as text (json for what is not text)."""
-    materialize: bool | None = None
+    materialize: bool | None = field(default=None, metadata=SELECT)
     """Write the kept samples as shards; none = yes for local output, no for s3:// and stored embeddings."""
-    max_bad_fraction: float = 0.05
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
     """Above this share of rows without an alignment the run stops (exit 3); duplicates do not count."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=SELECT)
     """Draws the random rules and the samples shown in the report."""
 
     def __post_init__(self) -> None:
         check_share("max_bad_fraction", self.max_bad_fraction)
+        check(self.seed >= 0, "seed", self.seed, "at least 0")
         if self.prepare.stored_embeddings is not None:
             wanted = "false or none with prepare.stored_embeddings, which comes without images"
             check(not self.materialize, "materialize", self.materialize, wanted)
@@ -221,6 +153,7 @@ class CurateConfig:
         if rule.gate_2 == DRAW:
             name = name_draw(first, second)
             wanted = f"{name}, which says align.keep={first} and attribute.keep={second}"
+            wanted += _say_shares(self.select.rule)
             check(self.select.rule == name, "select.rule", self.select.rule, wanted)
 
     @property

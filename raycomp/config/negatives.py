@@ -1,14 +1,14 @@
-"""The dials of hard negatives and of probes."""
+"""The dials of hard negatives."""
 
 from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit
 
-from raycomp.config.check import check
-from raycomp.config.curate import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
+from raycomp.config.check import check, check_choice
+from raycomp.config.dials import FREE, INPUT, Seconds
+from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
+from raycomp.words import OPERATIONS
 
-# As in schema.py, which loads pyarrow; the command line must not.
-OPERATIONS = ("SWAP", "REPLACE", "ADD")
 ENGINES = ("rules", "vllm", "http")
 
 
@@ -41,10 +41,13 @@ class WritingConfig:
     """Changes what rules propose first."""
 
     def __post_init__(self) -> None:
-        check(self.engine in ENGINES, "negatives.engine", self.engine, f"one of {ENGINES}")
-        known = bool(self.operations) and set(self.operations) <= set(OPERATIONS)
-        known = known and len(set(self.operations)) == len(self.operations)
-        check(known, "negatives.operations", self.operations, f"some of {OPERATIONS}, each once")
+        check_choice("negatives.engine", self.engine, ENGINES)
+        for operation in self.operations:
+            check_choice("negatives.operations", operation, OPERATIONS)
+        fits = 0 < len(set(self.operations)) == len(self.operations)
+        wanted = f"some of {', '.join(OPERATIONS)}, each once"
+        check(fits, "negatives.operations", self.operations, wanted)
+        check(self.seed >= 0, "negatives.seed", self.seed, "at least 0")
         check(1 <= self.calls <= 8, "negatives.calls", self.calls, "between 1 and 8")
         check(self.per_caption >= 1, "negatives.per_caption", self.per_caption, "at least 1")
         check(self.candidates >= 1, "negatives.candidates", self.candidates, "at least 1")
@@ -62,25 +65,28 @@ class LlmConfig:
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
     """A hub name or folder for vllm; what the server calls it for http."""
-    url: str | None = None
+    url: str | None = field(default=None, metadata=FREE)
     """http: the server's base, as in ``http://host:8000/v1``. A key is read from OPENAI_API_KEY."""
     temperature: float = 0.7
+    """How freely replies are drawn; 0 = always the likeliest word."""
     max_tokens: int = 160
     """Of one reply."""
     seed: int = 0
-    tries: int = 3
+    """Draws the replies."""
+    tries: int = field(default=3, metadata=FREE)
     """How often, for each of the calls, what is not answered is asked again; then it counts as failed."""
-    engines: int = 1
+    engines: int = field(default=1, metadata=FREE)
     """vLLM engines side by side, or requests to a server at a time times 16."""
-    timeout_s: float = 120.0
+    timeout_s: Seconds = field(default=120.0, metadata=FREE)
     """http: how long one request may take."""
-    patience_s: float = 60.0
+    patience_s: Seconds = field(default=60.0, metadata=FREE)
     """http: how long a request is repeated, with growing pauses, while the server is busy or away."""
 
     def __post_init__(self) -> None:
         temperature, timeout_s, patience_s = self.temperature, self.timeout_s, self.patience_s
         check(0 <= temperature < inf, "llm.temperature", temperature, "at least 0, and finite")
         check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
+        check(self.seed >= 0, "llm.seed", self.seed, "at least 0")
         check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
         check(self.engines >= 1, "llm.engines", self.engines, "at least 1")
         check(0 < timeout_s < inf, "llm.timeout_s", timeout_s, "above 0, and finite")
@@ -105,53 +111,23 @@ class LlmConfig:
 class NegativesConfig:
     """Captions in, validated hard negatives out."""
 
-    input: str = ""
+    input: str = field(default="", metadata=INPUT)
     """A folder that ``raycomp curate`` or ``select`` wrote, or Parquet files with uid and caption (and, if
     they have it, image_sha256: what another caption of the image in the same file says is no negative)."""
     negatives: WritingConfig = field(default_factory=WritingConfig)
     llm: LlmConfig = field(default_factory=LlmConfig)
-    scorer: ScorerConfig = field(default_factory=ScorerConfig)
-    """Its text encoder ranks. Left alone, it is the one that the curation scored with."""
+    scorer: ScorerConfig | None = None
+    """Its text encoder ranks; none = the one that the curation scored with, of plain Parquet the default one.
+    Who sets one of its dials chooses all of it: the others are then those below."""
     parser: ParserConfig = field(default_factory=ParserConfig)
-    waves: WavesConfig = field(default_factory=WavesConfig)
-    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
         if self.negatives.engine == "http":
             check(bool(self.llm.url), "llm.url", self.llm.url, "set with negatives.engine=http")
 
-
-@dataclass(frozen=True)
-class ProbeConfig:
-    """What ``raycomp probe`` looks at."""
-
-    input: str = ""
-    """overlap: a folder with a folder for each benchmark; composition: what ``raycomp negatives`` wrote, or
-    such a folder with benchmarks=sugarcrepe_pp; pas: what ``raycomp curate`` or ``select`` wrote."""
-    benchmarks: tuple[str, ...] = ("sugarcrepe", "sugarcrepe_pp", "valse")
-    """overlap: folders of ``input``: these, vl_checklist or aro. composition: sugarcrepe_pp alone probes with
-    its captions, paraphrases and negatives, without images; anything else with the negatives in ``input``."""
-    sample: int | None = None
-    """Rows of each split, captions, or samples, at most; none = all."""
-    seeds: int = 5
-    """theory: worlds that are drawn."""
-    scorer: ScorerConfig = field(default_factory=ScorerConfig)
-    """composition: whose text encoder. Left alone, it is the one that scored ``images``, else the one that
-    ranked the negatives. pas: where the one that scored the curation lies, if it was moved."""
-    images: str | None = None
-    """composition: a curation of the same images and captions by ``scorer``, which its image embeddings are
-    taken from; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared
-    before and after training: same negatives, same seed, one probe each."""
-    pairs: int | None = None
-    """composition: N, the pairs that every A-distance of the table is of, one of each of N captions, no
-    caption and no edit twice; lines with fewer have none. none = as many as the smallest line of one call
-    that has at least 100, at most 2,000; with no such line the smallest of all counts."""
-    parser: ParserConfig = field(default_factory=ParserConfig)
-    seed: int = 0
-    """Draws samples, pairs, folds, resamples and, of pas, words, the same for every scorer."""
-
-    def __post_init__(self) -> None:
-        check(self.sample is None or self.sample >= 1, "sample", self.sample, "at least 1")
-        check(self.pairs is None or self.pairs >= 10, "pairs", self.pairs, "at least 10")
-        check(1 <= self.seeds <= 100, "seeds", self.seeds, "between 1 and 100")
-        check(self.seed >= 0, "seed", self.seed, "at least 0")
+    @property
+    def ranker(self) -> ScorerConfig:
+        """The scorer that ranks, once what it may inherit is known."""
+        return self.scorer or ScorerConfig()

@@ -4,10 +4,11 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-from raycomp.config.check import check
+from raycomp.config.check import check_choice
+from raycomp.words import ALIGNMENT
 
-# What a gate can rank by, the largest first. "pas" is the aggregated PAS.
-ALIGNMENT, DRAW, PAS, MINUS_PAS, RESIDUAL = "alignment", "draw", "pas", "minus_pas", "residual"
+# What a gate can rank by beside the alignment, the largest first. "pas" is the aggregated PAS.
+DRAW, PAS, MINUS_PAS, RESIDUAL = "draw", "pas", "minus_pas", "residual"
 NUM_WORDS, NUM_PHRASES, DISPLACEMENT = "num_words", "num_phrases", "displacement"
 
 
@@ -39,7 +40,7 @@ RULES = {
     "displacement": Rule(gate_2=DISPLACEMENT, columns=("phrases",)),
     "pas_residual": Rule(gate_2=RESIDUAL, columns=("caption", "phrases")),
 }
-_DRAWN_IN_POOL = re.compile(r"align[0-9.]+_random[0-9.]+")
+_DRAWN_IN_POOL = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
 
 def find_rule(name: str) -> Rule:
@@ -48,8 +49,18 @@ def find_rule(name: str) -> Rule:
     Only ``CurateConfig`` knows the shares that the name of a draw within the pool must say.
     """
     key = "align70_random50" if _DRAWN_IN_POOL.fullmatch(name) else name
-    check(key in RULES, "select.rule", name, f"one of {tuple(RULES)}, in align70_random50 your own shares")
+    if key not in RULES:
+        own = "; or alignA_randomB with your own shares, as in align70_random50"
+        check_choice("select.rule", name, tuple(RULES), own)
     return RULES[key]
+
+
+def read_draw(name: str) -> tuple[float, float]:
+    """Return the ``align.keep`` and ``attribute.keep`` that the name of a draw within the pool says."""
+    match = _DRAWN_IN_POOL.fullmatch(name)
+    assert match, name
+    align_keep, attribute_keep = (float(Decimal(percent) / 100) for percent in match.groups())
+    return align_keep, attribute_keep
 
 
 def name_draw(align_keep: float, attribute_keep: float) -> str:

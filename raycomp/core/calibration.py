@@ -82,8 +82,11 @@ def calibrate(
         if not in_P.any():
             continue
         picture_Q, word_Q = picture_P[in_P], word_P[in_P]
-        nonces_Q = [nonces_P[i] for i in np.flatnonzero(in_P)]
-        members = {WORDS: [[word] for word in word_Q.tolist()], NONCES: nonces_Q}
+        nonces_Q = [nonces_P[i] for i in np.flatnonzero(in_P).tolist()]
+        members: dict[str, Sequence[Sequence[Any]]] = {
+            WORDS: [[word] for word in word_Q.tolist()],
+            NONCES: nonces_Q,
+        }
         line: dict[str, Any] = {"kind": kind, "num_targets": int(in_P.sum())}
         line |= {"num_pictures": len(np.unique(picture_Q)), "num_words": len(np.unique(word_Q))}
         for name, value_P in values.items():
@@ -118,7 +121,7 @@ def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple
 
 def _mean(value_P: np.ndarray, group_P: np.ndarray, seed: int) -> Interval:
     rng = np.random.default_rng(seed)
-    return bootstrap_ratio(np.float64(value_P), np.ones(len(value_P)), group_P, rng, NUM_DRAWS)
+    return bootstrap_ratio(value_P.astype(np.float64), np.ones(len(value_P)), group_P, rng, NUM_DRAWS)
 
 
 def find_sign(line: Mapping[str, Any], name: str) -> int:

@@ -10,8 +10,9 @@ Letters: N pairs of a text and its edit, row i with row i, no text twice on one 
 R labellings, L ridges.
 """
 
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,13 +42,13 @@ class ADistance(NamedTuple):
     """At 1/8, 1/4 and 1/2 of the pairs: the mean over all disjoint parts of that size."""
 
 
-NO_DISTANCE = ADistance(*[_NAN] * 6, (_NAN,) * len(PARTS))
+NO_DISTANCE = ADistance(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, (_NAN,) * len(PARTS))
 
 
 class _Moments(NamedTuple):
     """Sums over both texts of pairs; ``lead_DR`` is of the texts times their labels."""
 
-    count: float
+    num: float
     total_D: np.ndarray
     scatter_DD: np.ndarray
     lead_DR: np.ndarray
@@ -99,7 +100,6 @@ def bound_a_distance(
     the copies of a pair stay in one fold, or the test would be of what was learned by heart. A resample has
     fewer different pairs, so its values lie lower: their spread counts, not their place. The interval is of
     what is expected at this N. Of the A-distance itself only its lower end says something.
-
     The null exchanges first and second of pairs by coins. With fewer than ``LEAST_PAIRS`` all is NaN.
     """
     if first_ND.shape != second_ND.shape:
@@ -119,8 +119,9 @@ def bound_a_distance(
         for _ in range(num_refits)
     ]
     reach = 1.96 * float(np.std(drawn, ddof=1)) if np.ptp(drawn) > 1e-9 else _NAN
-    ends = np.clip([value - reach, value + reach], -2, 2).tolist()
-    return ADistance(value, *ends, float(np.mean(null)), *np.percentile(null, [2.5, 97.5]).tolist(), curve)
+    low, high = np.clip([value - reach, value + reach], -2, 2).tolist()
+    null_low, null_high = np.percentile(null, [2.5, 97.5]).tolist()
+    return ADistance(value, low, high, float(np.mean(null)), null_low, null_high, curve)
 
 
 def _mean_of_parts(
@@ -150,14 +151,15 @@ def _bound(
     folds = []
     for fold in range(NUM_FOLDS):
         rows = seen[fold_S == fold]
-        folds.append(_Fold(first_ND[rows], second_ND[rows], np.float64(times_N[rows]), label_NR[rows]))
+        folds.append(_Fold(first_ND[rows], second_ND[rows], times_N[rows].astype(np.float64), label_NR[rows]))
     return 2 * (1 - 2 * _held_out_errors(folds))
 
 
 def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
     """Return the mean error of each labelling (R,), of each fold by classifiers that never saw it."""
     moments = [_gather(fold) for fold in folds]
-    whole = _Moments(*map(sum, zip(*moments, strict=True)))
+    sums: Iterable[Any] = zip(*moments, strict=True)
+    whole = _Moments(*(sum(parts) for parts in sums))
     wrong_FLR = _choose_errors(folds, moments, whole)
     wrong_R = np.zeros(folds[0].label_MR.shape[1])
     for fold, own, choice_LR in zip(folds, moments, wrong_FLR, strict=True):
@@ -167,7 +169,7 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
             one = rest._replace(lead_DR=rest.lead_DR[:, at_R])
             (weight_DR,) = _solve(one, RIDGES[place : place + 1])
             wrong_R[at_R] += _count_wrong(fold._replace(label_MR=fold.label_MR[:, at_R]), one, weight_DR)
-    return wrong_R / (whole.count / 2)
+    return wrong_R / (whole.num / 2)
 
 
 def _choose_errors(folds: list[_Fold], moments: list[_Moments], whole: _Moments) -> np.ndarray:
@@ -192,13 +194,14 @@ def _gather(fold: _Fold) -> _Moments:
 
 
 def _without(whole: _Moments, part: _Moments) -> _Moments:
-    return _Moments(*(a - b for a, b in zip(whole, part, strict=True)))
+    pairs: Iterable[Any] = zip(whole, part, strict=True)
+    return _Moments(*(a - b for a, b in pairs))
 
 
 def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
     """Return the weights for each ridge (L, D, R); centred, as many labels +1 as -1 need no intercept."""
-    mean_D = moments.total_D / max(moments.count, 1)
-    scatter_DD = moments.scatter_DD - moments.count * np.outer(mean_D, mean_D)
+    mean_D = moments.total_D / max(moments.num, 1)
+    scatter_DD = moments.scatter_DD - moments.num * np.outer(mean_D, mean_D)
     dims = len(mean_D)
     # Of a whole with variance 1: a part may have next to none, of rounding.
     scale = max(np.trace(scatter_DD) / dims, 1e-6)
@@ -210,7 +213,7 @@ def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
 
 def _count_wrong(fold: _Fold, fitted: _Moments, weight_DR: np.ndarray) -> np.ndarray:
     """Return how many pairs' texts are on the wrong side (R,), each text half of a pair."""
-    mean_D = fitted.total_D / max(fitted.count, 1)
+    mean_D = fitted.total_D / max(fitted.num, 1)
     of_first_MR = ((fold.first_MD - mean_D) @ weight_DR) * fold.label_MR
     of_second_MR = ((fold.second_MD - mean_D) @ weight_DR) * -fold.label_MR
     wrong_MR = sum((out < 0) + (out == 0) / 2 for out in (of_first_MR, of_second_MR)) / 2

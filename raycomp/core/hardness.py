@@ -95,8 +95,8 @@ def compare_calls(candidates: Sequence[Candidate]) -> Comparison | None:
         hardest = [next((c.text for c in ranked if c.op == first), "")]
         hardest += [c.text for c in ranked if c.op == second and c.text != hardest[0]][:1]
         if len(hardest) == 2:
-            independent = tuple(alone[part] for part in parts)
-            return Comparison(double.op, tuple(hardest), (double.text,), independent)
+            independent = alone[parts[0]], alone[parts[1]]
+            return Comparison(double.op, (hardest[0], hardest[1]), (double.text,), independent)
     return None
 
 

@@ -94,7 +94,8 @@ def pack(segments: Segments, num_positions: int) -> Iterator[Pass]:
 
 def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
     """Return a bin per part: the largest first, each into the first bin with room (little is left over)."""
-    bin_P, free = np.zeros(len(size_P), np.int64), []
+    bin_P = np.zeros(len(size_P), np.int64)
+    free: list[int] = []
     for part in np.argsort(-size_P, kind="stable").tolist():
         size = int(size_P[part])
         chosen = next((number for number, left in enumerate(free) if left >= size), len(free))
@@ -120,7 +121,8 @@ def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pa
     # A caption's segment is 0 as the start token is; other segments are numbered from 1.
     owner_M[1:used] = np.repeat(np.where(is_caption_S, 0, np.arange(1, len(size_S) + 1)), size_S)
     begin_P = begin_S[is_caption_S]
-    rows, source_M = [], np.zeros(num_positions, np.int64)
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
+    source_M = np.zeros(num_positions, np.int64)
     for index_RW in _cut_rows(begin_P, np.diff(begin_P, append=used)):
         inside_RW = index_RW > 0
         source_M[index_RW[inside_RW]] = sum(r.size for r, _ in rows) + np.flatnonzero(inside_RW)

@@ -4,6 +4,7 @@ Letters: N rows of a piece, C columns, the last of which is explained by the oth
 NaN is an error everywhere: rows without a value are the caller's to leave out.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -95,7 +96,7 @@ class LinearFit:
         on how the rows were cut into pieces.
         """
         terms = (at * np.asarray(column_N[name], np.float64) for name, at in self.coefficients.items())
-        rest_N = np.asarray(y_N, np.float64) - reduce(np.add, terms, self.intercept)
+        rest_N = np.asarray(y_N, np.float64) - reduce(operator.add, terms, self.intercept)
         is_exact = self.explained is not None and 1 - self.explained < _EXACT
         return np.where(is_exact & ~np.isnan(rest_N), 0.0, rest_N).astype(np.float32)
 

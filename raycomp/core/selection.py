@@ -40,7 +40,7 @@ def parse_uids(uids: Any) -> np.ndarray:
     return np.frombuffer(raw, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
-def _hex_text(uids: Any) -> bytes | np.ndarray:
+def _hex_text(uids: Any) -> bytes | memoryview:
     """Return the digits of all uids as one run of bytes; ValueError or TypeError where one is off."""
     if not len(uids):
         return b""
@@ -50,7 +50,7 @@ def _hex_text(uids: Any) -> bytes | np.ndarray:
         offsets = np.frombuffer(offset_buffer, offset_type)[uids.offset : uids.offset + len(uids) + 1]
         if uids.null_count or (np.diff(offsets) != 32).any():
             raise ValueError("a uid is null or of another length")
-        return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+        return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].data
     if set(map(len, uids)) != {32}:
         raise ValueError("a uid is of another length")
     return "".join(uids).encode("ascii")
@@ -180,9 +180,9 @@ class KthSearch:
     @property
     def threshold(self) -> Threshold:
         """The result of a search that is done."""
-        assert self.done, "the search is not done"
         if self.k == 0:
             return Threshold(0, None)
+        assert self.done and self.num_open is not None, "the search is not done"
         bits = 0xFFFF_FFFF ^ (self.digits[0] << 16 | self.digits[1])
         count = self.k - self.rank + self.num_open
         if len(self.digits) == NUM_SCORE_DIGITS:
@@ -213,6 +213,7 @@ def _digit(key_N: np.ndarray, uid_N2: np.ndarray | None, place: int) -> np.ndarr
     if place < NUM_SCORE_DIGITS:
         word_N, shift = key_N, 16 * (1 - place)
     else:
+        assert uid_N2 is not None, "rows of one score need uids"
         half, quarter = divmod(place - NUM_SCORE_DIGITS, 4)
         word_N, shift = uid_N2[:, half], 48 - 16 * quarter
     return (word_N >> word_N.dtype.type(shift)).astype(np.uint16)
@@ -230,6 +231,7 @@ def keep_mask(threshold: Threshold, score_N: np.ndarray, uid_N2: np.ndarray | No
         return np.zeros(len(bits_N), dtype=bool)
     keep_N = bits_N >= np.uint32(threshold.bits)
     if threshold.uid is not None:
+        assert uid_N2 is not None, "rows of one score need uids"
         tied_M = np.flatnonzero(bits_N == np.uint32(threshold.bits))
         first_M, last_M = uid_N2[tied_M].T
         first, last = (np.uint64(half) for half in threshold.uid)

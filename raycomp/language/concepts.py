@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, VERB, Entry, Lexicon
-from raycomp.language.phrases import NOUN_TAGS, Labels, find_labels, find_phrases
-from raycomp.language.spelled import Token, find_long_prepositions, find_longest, join_words
+from raycomp.language.phrases import Labels, find_labels, find_phrases
+from raycomp.language.spelled import find_long_prepositions, find_longest, join_words
+from raycomp.language.tokens import MODIFIER_TAGS, NOUN_TAGS, Token, find_children
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 # Words that stand before a noun and describe nothing one sees.
@@ -14,9 +15,8 @@ NO_ATTRIBUTES = frozenset(
     "certain single whole entire main similar additional general different able various unidentified".split()
 )
 SHADES = frozenset("dark light bright pale deep".split())
-MODIFIERS = ("JJ", "JJR", "JJS", "VBN", "VBG", "CD")
 # Between a preposition and the noun it leads to.
-LEADING = ("DT", "PDT", "PRP$", "POS", "RB", "CC", ",", "HYPH", "NN", "NNS", "NNP", "NNPS", *MODIFIERS)
+LEADING = ("DT", "PDT", "PRP$", "POS", "RB", "CC", ",", "HYPH", *NOUN_TAGS, *MODIFIER_TAGS)
 
 
 class Concept(NamedTuple):
@@ -94,10 +94,7 @@ class _Reader:
     def __init__(self, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels):
         self.tokens, self.lexicon, self.labels = tokens, lexicon, labels
         self.words = [token.text.lower() for token in tokens]
-        self.children: list[list[int]] = [[] for _ in tokens]
-        for place, token in enumerate(tokens):
-            if token.head != place:
-                self.children[token.head].append(place)
+        self.children = find_children(tokens)
         self.prepositions = self._find_prepositions()
         taken = {i for first, (last, _) in self.prepositions.items() for i in range(first, last + 1)}
         starts = {token.start: place for place, token in enumerate(tokens)}
@@ -171,7 +168,7 @@ class _Reader:
 
     def _is_counted_once(self, first: int) -> bool:
         """Tell whether "a" leads to a noun, over modifiers: "a blue fish"."""
-        while first and self.tokens[first - 1].tag in MODIFIERS[:-1]:
+        while first and self.tokens[first - 1].tag in MODIFIER_TAGS[:-1]:
             first -= 1
         return first > 0 and self.words[first - 1] in ("a", "an", "one")
 
@@ -229,7 +226,7 @@ class _Reader:
                 first -= 1
             return _Found(first, last, ATTRIBUTE, entry.word, entry.category, owner=owner)
         token = self.tokens[last]
-        if token.tag not in MODIFIERS or token.tag == "CD" or not self.words[last].isalpha():
+        if token.tag not in MODIFIER_TAGS or token.tag == "CD" or not self.words[last].isalpha():
             return None
         if token.dep not in self.labels.inside and token.dep != "conj":
             return None

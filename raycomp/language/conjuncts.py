@@ -7,11 +7,11 @@ shirt"). The rules refuse more than they must: a lost paraphrase costs less than
 
 from collections.abc import Sequence
 
-from raycomp.language.phrases import Token
+from raycomp.language.tokens import ADJECTIVE_TAGS, Token
 
 DETERMINERS = {"a", "an", "the", "some", "several", "many"}
 NOUNS = {"NN", "NNS"}
-INSIDE = {"JJ", "JJR", "JJS", "RB", "VBN", *NOUNS}
+INSIDE = {*ADJECTIVE_TAGS, "RB", "VBN", *NOUNS}
 PLURAL_VERBS = {"are", "were", "have"}
 NO_PRESENT = ("ed", "ing")
 # Pronouns that go back to what was said last, and words that say which of the two is meant by order alone.

@@ -15,9 +15,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from raycomp.language.inflection import choose_article
+from raycomp.language.inflection import choose_article, is_plural
 from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, RARE, Entry, Lexicon
-from raycomp.language.nonce import copy_case, find_article, find_fault, is_plural, make_counterfactual
+from raycomp.language.nonce import copy_case, find_article, find_fault, make_counterfactual
 from raycomp.words import OBJECT
 
 NO_CONTROLS = (ABSTRACT, CROWD, FIXED)
@@ -145,4 +145,5 @@ class ControlWords:
         if any(self.lexicon.is_kind_of(other, word) for other in others):
             return False
         texts = (caption, make_counterfactual(caption, start, end, word), caption[start:end], word)
-        return find_fault(*map(self.encode, texts), self.context_length) is None
+        before, after, target, new = map(self.encode, texts)
+        return find_fault(before, after, target, new, self.context_length) is None

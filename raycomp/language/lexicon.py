@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from raycomp.language.inflection import add_ing, add_s, drop_s, regular_past
-from raycomp.language.nonce import is_plural
+from raycomp.language.inflection import add_ing, add_s, drop_s, is_plural, regular_past
 from raycomp.words import ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION
 
 ABSTRACT = "abstract"
@@ -24,6 +23,7 @@ CROWD = "crowd"
 VERB = "verb"
 """Category of relations that inflect."""
 NUMBER = "number"
+AGREEING = {"an": "a", "are": "is", "were": "was", "have": "has", "do": "does"}
 RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST = "rare", "mass", "plural", "symmetric", "opposite", "guest"
 MARKS = (RARE, MASS, PLURAL, SYMMETRIC, OPPOSITE, GUEST)
 """rare: known, but never brought in; mass: no plural and no "a"; plural: no singular ("jeans"); symmetric:
@@ -78,6 +78,8 @@ class Lexicon:
         self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
         self._siblings: dict[Entry, tuple[str, ...]] = {}
         self._groups = lru_cache(1 << 16)(self._find_groups)
+        self.stem = lru_cache(1 << 16)(self._find_stem)
+        """A word without what agreement does to it: number, third person, a or an; tenses stay."""
         self._marked = {
             mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
         }
@@ -112,7 +114,7 @@ class Lexicon:
     def _bases(self) -> dict[str, dict[str, str]]:
         """Map every inflected form to its base, by kind."""
         nouns = {self.plural(word): word for word in self._entries[OBJECT] if not self._has(word, PLURAL)}
-        verbs = {}
+        verbs: dict[str, str] = {}
         for word, entry in self._entries[RELATION].items():
             if entry.category == VERB:
                 verbs |= {self.inflect(word, tag): word for tag in ("VBZ", "VBG", "VBD", "VBN")}
@@ -271,6 +273,13 @@ class Lexicon:
         if entry:
             return front + space + entry.word
         return front + space + drop_s(last)
+
+    def _find_stem(self, word: str) -> str:
+        word = word.lower()
+        if word in AGREEING:
+            return AGREEING[word]
+        verb = self.find(word, RELATION) if word.endswith("s") else None
+        return verb.word if verb and verb.category == VERB else self.singular(word)
 
     def is_plural(self, text: str) -> bool:
         """Tell whether a noun has the form of a plural; "sheep" has not."""

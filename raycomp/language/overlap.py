@@ -30,7 +30,9 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from raycomp.language.concepts import Edit
-from raycomp.language.phrases import Token
+from raycomp.language.inflection import find_base
+from raycomp.language.runs import Word, cut_ends, find_bases, measure_ends
+from raycomp.language.tokens import ARTICLES, Token
 from raycomp.language.word_classes import (
     ADVERB,
     DENIAL,
@@ -41,19 +43,10 @@ from raycomp.language.word_classes import (
     PRONOUNS,
     VERB,
     WORD,
-    Word,
-    find_base,
     name_concepts,
     read_words,
 )
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    OBJECT,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 SAME, POLARITY, DELETION, REWORDED = "same", "polarity", "deletion", "reworded"
 REASONS = {
@@ -97,12 +90,12 @@ def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation
     Between equally few, one run that differs goes before several, and both before a SWAP with a rest.
     """
     old, new = read_words(positive), read_words(negative)
-    if _bases(old) == _bases(new):
+    if find_bases(old) == find_bases(new):
         return Explanation((), SAME)
     nouns = [[word for word in words if word.base not in PRONOUNS] for words in (old, new)]
-    if _bases(nouns[0]) != _bases(nouns[1]):
+    if find_bases(nouns[0]) != find_bases(nouns[1]):
         old, new = nouns
-    hunk, hunks = find_span(old, new), find_hunks(old, new)
+    hunk, hunks = Hunk(*cut_ends(old, new)), find_hunks(old, new)
     if {word.letter for word in (*hunk.old, *hunk.new)} == {DENIAL}:
         return Explanation((), POLARITY)
     if kind := _find_swap(old, new):
@@ -115,30 +108,12 @@ def explain(positive: Sequence[Token], negative: Sequence[Token]) -> Explanation
     return Explanation((), DELETION if is_shorter else REWORDED)
 
 
-def _bases(words: Sequence[Word]) -> list[str]:
-    return [word.base for word in words]
-
-
-def find_span(old: Sequence[Word], new: Sequence[Word]) -> Hunk:
-    """Return what lies between the longest common beginning and, of the rest, the longest common end."""
-    first, behind = measure_ends(_bases(old), _bases(new))
-    return Hunk(old[first : len(old) - behind], new[first : len(new) - behind])
-
-
-def measure_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return how many words are common at the beginning, and of the rest how many at the end."""
-    most = min(len(old), len(new))
-    first = next((i for i in range(most) if old[i] != new[i]), most)
-    behind = next((i for i in range(most - first) if old[-1 - i] != new[-1 - i]), most - first)
-    return first, behind
-
-
 def find_hunks(old: Sequence[Word], new: Sequence[Word]) -> list[Hunk]:
     """Return what differs around the longest common run, then around the longest on either side, and so on.
 
     Of equally long runs the first one counts (Ratcliff and Obershelp's alignment).
     """
-    match = SequenceMatcher(None, _bases(old), _bases(new), autojunk=False)
+    match = SequenceMatcher(None, find_bases(old), find_bases(new), autojunk=False)
     return [Hunk(old[a:b], new[c:d]) for tag, a, b, c, d in match.get_opcodes() if tag != "equal"]
 
 
@@ -150,8 +125,9 @@ def _find_swap(old: Sequence[Word], new: Sequence[Word]) -> str:
     lost, gained = _count_apart(old, new), _count_apart(new, old)
     if (lost and gained) or any(word.letter != LINK for word in (*lost, *gained)):
         return ""
-    span = find_span([word for word in old if word not in lost], [word for word in new if word not in gained])
-    size, old_bases, new_bases = len(span.old), _bases(span.old), _bases(span.new)
+    kept, kept_new = [word for word in old if word not in lost], [word for word in new if word not in gained]
+    span = Hunk(*cut_ends(kept, kept_new))
+    size, old_bases, new_bases = len(span.old), find_bases(span.old), find_bases(span.new)
     for total in range(2, size + 1):  # the shortest blocks A, B: A x B before, B x A after
         for a in range(1, total):
             rest = size - total + a
@@ -245,7 +221,7 @@ def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -
 
 
 def _spell(text: str) -> list[str]:
-    return [word for word in WORD.findall(text.lower()) if word not in ("a", "an", "the")]
+    return [word for word in WORD.findall(text.lower()) if word not in ARTICLES]
 
 
 def _locate(positive: str, negative: str) -> tuple[int, int]:

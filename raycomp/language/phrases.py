@@ -31,32 +31,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from raycomp.language.lexicon import ABSTRACT, Lexicon
-from raycomp.language.spelled import Token, find_long_prepositions, find_longest
-from raycomp.words import (
-    HEAD,
-    OBJECT,
-    PREDICATE,
-    RELATION,
-    UNSEEN,
-)
+from raycomp.language.spelled import find_long_prepositions, find_longest
+from raycomp.language.tokens import NOUN_TAGS, Token, find_children
+from raycomp.words import HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
-NOUN_TAGS = ("NN", "NNS", "NNP", "NNPS")
 PRONOUNS = {
     *(quantity + kind for quantity in ("some", "any", "every", "no") for kind in ("one", "body", "thing")),
-    *(
-        "one",
-        "ones",
-        "other",
-        "none",
-        "oneself",
-        "myself",
-        "yourself",
-        "himself",
-        "herself",
-        "itself",
-        "ourselves",
-        "themselves",
-    ),
+    *"one ones other none oneself myself yourself himself herself itself ourselves themselves".split(),
 }
 WORD = re.compile(r"\w+(?:['\u2019&/-]\w+)*\.?|(?:\w\.)+\w?")
 MARKS = {":", ";", ".", "?", "!"}
@@ -150,10 +131,7 @@ class _Tree:
         self.lexicon = lexicon
         self.labels = labels
         self.words = [token.text.lower() for token in tokens]
-        self.children: list[list[int]] = [[] for _ in tokens]
-        for place, token in enumerate(tokens):
-            if token.head != place:
-                self.children[token.head].append(place)
+        self.children = find_children(tokens)
         spans = find_long_prepositions(self.words, lexicon)
         # By the last word, which is what the parser attaches.
         self.long_prepositions = {last: first for first, (last, _) in spans.items()}

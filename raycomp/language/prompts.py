@@ -12,15 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    CONCEPT_KINDS,
-    OBJECT,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION, REPLACE, SWAP
 
 MAX_NEGATIVE = 300
 MAX_CONCEPT = 60

@@ -1,23 +1,12 @@
 """Where the tokens of a caption spell an entry of the lexicon: the one reading for phrases and concepts."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from raycomp.language.lexicon import Entry, Lexicon
+from raycomp.language.tokens import Token
 
 LONGEST = 6
 """Tokens that a noun or an attribute of the lexicon may span; a hyphen is a token."""
-
-
-class Token(NamedTuple):
-    """One token: its text, characters [start, end) of the caption, PTB tag, label, position of its head."""
-
-    text: str
-    start: int
-    end: int
-    tag: str
-    dep: str
-    head: int
 
 
 def join_words(tokens: Sequence[Token], first: int, last: int) -> str:

@@ -7,9 +7,10 @@ Classes go by Penn tags and neighbours, so they need no tree and no lexicon.
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
-from raycomp.language.phrases import NOUN_TAGS, Token
+from raycomp.language.inflection import find_base
+from raycomp.language.runs import Word
+from raycomp.language.tokens import NOUN_TAGS, Token
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 WORD = re.compile(r"[^\W_]+")
@@ -33,45 +34,6 @@ LINKS = {
     *((word, "to") for word in ("next", "close", "due", "according", "opposite", "adjacent", "thanks")),
 }
 RECIPROCAL = (("side", "by", "side"), ("each", "other"), ("one", "another"))
-IRREGULAR = {
-    form: base
-    for base, forms in {
-        "man": "men",
-        "woman": "women",
-        "child": "children",
-        "person": "people persons",
-        "foot": "feet",
-        "tooth": "teeth",
-        "mouse": "mice",
-        "goose": "geese",
-        "leaf": "leaves",
-        "knife": "knives",
-        "wolf": "wolves",
-        "shelf": "shelves",
-        "half": "halves",
-        "loaf": "loaves",
-        "calf": "calves",
-        "wife": "wives",
-        "sit": "sat",
-        "stand": "stood",
-        "hold": "held",
-        "ride": "rode ridden",
-        "run": "ran",
-        "fly": "flew flown",
-        "eat": "ate eaten",
-        "take": "took taken",
-        "wear": "wore worn",
-        "drive": "drove driven",
-        "lie": "lying lay lain",
-        "throw": "threw thrown",
-        "catch": "caught",
-        "swim": "swam swum",
-        "fall": "fell fallen",
-        "break": "broke broken",
-    }.items()
-    for form in forms.split()
-}
-
 # The classes of words, and the concepts that a run of them is made of, tried in this order at each place.
 NOUN, MODIFIER, VERB, LINK, OF, ADVERB, OR, DENIAL = "NAVROBCD"
 CONCEPTS = (
@@ -80,15 +42,6 @@ CONCEPTS = (
     (RELATION, re.compile(r"B*[VRO](?:C?[VROB])*")),
     (ATTRIBUTE, re.compile(r"[ABD](?:C?[ABD])*")),
 )
-
-
-class Word(NamedTuple):
-    """A word that counts: its base form, its class, characters [start, end) of its caption."""
-
-    base: str
-    letter: str
-    start: int
-    end: int
 
 
 def read_words(tokens: Sequence[Token]) -> list[Word]:
@@ -102,25 +55,8 @@ def read_words(tokens: Sequence[Token]) -> list[Word]:
         for piece in WORD.finditer(tokens[i].text.lower()):
             if piece.group() not in GLUE:
                 start = tokens[i].start + piece.start()
-                words.append(Word(find_base(piece.group()), letters[i], start, start + len(piece.group())))
+                words.append(Word(find_base(piece.group()), start, start + len(piece.group()), letters[i]))
     return words
-
-
-def find_base(word: str) -> str:
-    """Return a lower-case word without inflection. One for all forms; not always a word: "rid" for "ride"."""
-    word = IRREGULAR.get(word, word)
-    if len(word) > 4 and word.endswith(("ies", "ied")):
-        word = word[:-3] + "y"
-    elif word.endswith(("sses", "shes", "ches", "xes", "zes", "uses")):
-        word = word[:-2]
-    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ing", "ed"):
-        stem = word.removesuffix(ending)
-        if stem != word and len(stem) > 2 and re.search("[aeiouy]", stem):
-            doubled = stem[-1] == stem[-2] and stem[-1] not in "lszeo"
-            word = stem[:-1] if doubled else stem
-    return word[:-1] if len(word) > 3 and word.endswith("e") else word
 
 
 def classify(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]:
@@ -186,8 +122,7 @@ def name_concepts(words: Sequence[Word]) -> list[str]:
     kinds, place = [], 0
     while place < len(letters):
         matches = ((kind, pattern.match(letters, place)) for kind, pattern in CONCEPTS)
-        kind, match = next(((kind, match) for kind, match in matches if match), (None, None))
-        if match:
-            kinds.append(kind)
-        place = match.end() if match else place + 1
+        kind, end = next(((kind, match.end()) for kind, match in matches if match), ("", place + 1))
+        kinds += [kind] if kind else []
+        place = end
     return kinds

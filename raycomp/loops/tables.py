@@ -40,17 +40,6 @@ def readable(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else " ".join(text.split())[:MAX_CHARACTERS]
 
 
-def add_seconds(table: pa.Table, stage: str, seconds: float | None) -> pa.Table:
-    """Add the seconds a stage took as a column, shared evenly by the rows, so that sums stay true.
-
-    None = not measured: the table stays as it is.
-    """
-    if seconds is None:
-        return table
-    share = np.full(len(table), seconds / max(1, len(table)))
-    return table.append_column(SECONDS + stage, pa.array(share))
-
-
 def to_matrix(column: pa.ChunkedArray | pa.FixedSizeListArray) -> np.ndarray:
     """Return a fixed-size-list column as [rows, size]; null rows hold whatever lies below them."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -23,24 +23,25 @@ _MOST_OF_OTHERS = 1_000_000
 _NEEDED = ("embed_dim", "vision_cfg", "text_cfg")
 
 
-def register_file(model: str) -> str:
+def register_file(model: str, said: str) -> str:
     """Register a model config given as a json file with open_clip; return its name there.
 
-    Raises ValueError where it is not one, or of a size that no model has.
+    ``said`` is the dial with its value, as messages name it. Raises ValueError where the file is none, or of
+    a size that no model has.
     """
     path = Path(model)
     if not path.is_file():
-        raise ValueError(f"scorer.model={model!r}: no such file")
+        raise ValueError(f"{said}: no such file")
     try:
         content = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"scorer.model={model!r}: not a json file ({error})") from error
-    check_config(model, content)
+        raise ValueError(f"{said}: not a json file ({error})") from error
+    check_config(said, content)
     open_clip.add_model_config(path)
     return path.stem
 
 
-def check_schema(model: str) -> None:
+def check_schema(model: str, said: str) -> None:
     """Check the config that a ``local-dir:`` or ``hf-hub:`` model brings along.
 
     Raises ValueError where there is none, or it is no model's.
@@ -48,26 +49,22 @@ def check_schema(model: str) -> None:
     try:
         content = get_model_config(model)
     except LIBRARIES_FAIL as error:
-        raise ValueError(
-            f"scorer.model={model!r}: has no config that can be read ({one_line(error)})"
-        ) from error
-    check_config(model, content)
+        raise ValueError(f"{said}: has no config that can be read ({one_line(error)})") from error
+    check_config(said, content)
 
 
-def check_config(model: str, content: Any) -> None:
+def check_config(said: str, content: Any) -> None:
     """Raise ValueError unless ``content`` describes a model that this machine can hold."""
     if not isinstance(content, dict) or not {*_NEEDED} <= {*content}:
-        raise ValueError(f"scorer.model={model!r}: must be a json object with {', '.join(_NEEDED)}")
+        raise ValueError(f"{said}: must be a json object with {', '.join(_NEEDED)}")
     for tower in _NEEDED[1:]:
         if not isinstance(content[tower], dict):
-            raise ValueError(f"scorer.model={model!r}: {tower} must be an object, is {content[tower]!r}")
+            raise ValueError(f"{said}: {tower} must be an object, is {content[tower]!r}")
     for name, value in _find_sizes(content):
         most = _MOST.get(name, _MOST_OF_OTHERS)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value <= most or (name != "mlp_ratio" and value != int(value)):
-            raise ValueError(
-                f"scorer.model={model!r}: {name} is {str(value)[:40]!r}, must be a number from 1 to {most:,}"
-            )
+            raise ValueError(f"{said}: {name} is {str(value)[:40]!r}, must be a number from 1 to {most:,}")
 
 
 def _find_sizes(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -80,7 +77,7 @@ def _find_sizes(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield name, one
 
 
-def check_memory(model: str, name: str) -> None:
+def check_memory(name: str, said: str) -> None:
     """Build the model of a config without memory; raise ValueError where it cannot be, or would not fit.
 
     ``name`` is what open_clip knows it by. Towers of timm and transformers name models of theirs: those are
@@ -93,13 +90,11 @@ def check_memory(model: str, name: str) -> None:
         with torch.device("meta"):
             built = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta")
     except LIBRARIES_FAIL as error:
-        raise ValueError(
-            f"scorer.model={model!r}: no model can be built of it ({one_line(error)})"
-        ) from error
+        raise ValueError(f"{said}: no model can be built of it ({one_line(error)})") from error
     needed = sum(value.nbytes for value in (*built.parameters(), *built.buffers()))
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise ValueError(
-            f"scorer.model={model!r}: needs {needed / 1e9:,.1f} GB for its weights, this machine has "
+            f"{said}: needs {needed / 1e9:,.1f} GB for its weights, this machine has "
             f"{there / 1e9:,.1f} GB of memory"
         )

@@ -19,7 +19,7 @@ from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
 
-from raycomp.config import ScorerConfig
+from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.models.architecture import check_memory, check_schema, register_file
 from raycomp.models.device import Device
@@ -28,6 +28,7 @@ from raycomp.models.images import ImageSpec
 from raycomp.models.parser import fingerprint_folder
 from raycomp.models.text import TextEncoder, find_tower
 
+ClipConfig = ModelConfig | ScorerConfig
 HUB_CONFIG = "open_clip_config.json"
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
@@ -44,12 +45,12 @@ class ScorerSpec:
     """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
 
 
-def describe_scorer(config: ScorerConfig) -> ScorerSpec:
+def describe_scorer(config: ClipConfig) -> ScorerSpec:
     """Check that the model and its weights can be had, and describe it.
 
     Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights.
     """
-    model = _create(config)
+    model: Any = _create(config)
     cfg = open_clip.get_model_preprocess_cfg(model)
     size = cfg["size"]
     height, width = (size, size) if isinstance(size, int) else size
@@ -60,8 +61,7 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
             dim = model.encode_text(tokens).shape[-1]
     except LIBRARIES_FAIL as error:
         raise ValueError(
-            f"scorer.model={config.model!r}: its text tower does not take what its tokenizer makes "
-            f"({one_line(error)})"
+            f"{config.said_model}: its text tower does not take what its tokenizer makes ({one_line(error)})"
         ) from error
     image = ImageSpec(
         height=height,
@@ -75,7 +75,7 @@ def describe_scorer(config: ScorerConfig) -> ScorerSpec:
     return ScorerSpec(image, text.context_length, dim, find_tower(model) is not None)
 
 
-def fingerprint_scorer(config: ScorerConfig) -> str:
+def fingerprint_scorer(config: ClipConfig) -> str:
     """Return what tells two scorers apart, without loading one.
 
     SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or seed's
@@ -111,18 +111,16 @@ def _seeded_and_quiet(seed: int) -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _model_name(config: ScorerConfig) -> str:
+def _model_name(config: ClipConfig) -> str:
     """Return the open_clip name, registering a model config given as a json file."""
     if Path(config.model).suffix == ".json" and ":" not in config.model:
-        return register_file(config.model)
+        return register_file(config.model, config.said_model)
     if ":" not in config.model and config.model.replace("/", "-") not in open_clip.list_models():
-        raise ValueError(
-            f"scorer.model={config.model!r}: not an open_clip model, see open_clip.list_models()"
-        )
+        raise ValueError(f"{config.said_model}: not an open_clip model, see open_clip.list_models()")
     return config.model
 
 
-def _create(config: ScorerConfig) -> torch.nn.Module:
+def _create(config: ClipConfig) -> torch.nn.Module:
     name = _model_name(config)
     is_random = config.weights.startswith("random:")
     has_schema = ":" in config.model
@@ -130,14 +128,14 @@ def _create(config: ScorerConfig) -> torch.nn.Module:
     if not is_random and not has_schema and not tag and not Path(config.weights).is_file():
         known = open_clip.list_pretrained_tags_by_model(name)
         raise ValueError(
-            f"scorer.weights={config.weights!r}: neither a file nor random:SEED nor a tag of {name}; "
+            f"{config.said_weights}: neither a file nor random:SEED nor a tag of {name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
     with _seeded_and_quiet(0):
         if has_schema:
-            check_schema(config.model)
+            check_schema(config.model, config.said_model)
         if has_schema or name != config.model:
-            check_memory(config.model, name)
+            check_memory(name, config.said_model)
     with _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
         try:
             model = open_clip.create_model(
@@ -152,9 +150,9 @@ def _create(config: ScorerConfig) -> torch.nn.Module:
             )
         except LIBRARIES_FAIL as error:
             is_model = is_random or has_schema
-            blamed = f"model={config.model!r}" if is_model else f"weights={config.weights!r} of {name}"
+            blamed = config.said_model if is_model else f"{config.said_weights} of {name}"
             raise ValueError(
-                f"scorer.{blamed}: cannot be loaded; give a checkpoint that fits the model, or reach the "
+                f"{blamed}: cannot be loaded; give a checkpoint that fits the model, or reach the "
                 f"model hub ({one_line(error)})"
             ) from error
     if not is_random:
@@ -162,12 +160,12 @@ def _create(config: ScorerConfig) -> torch.nn.Module:
     return model.eval()
 
 
-def _check_finite(model: torch.nn.Module, config: ScorerConfig) -> None:
+def _check_finite(model: torch.nn.Module, config: ClipConfig) -> None:
     """Raise ValueError where a weight is NaN or infinite: every score would be."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise ValueError(
-                f"scorer.weights={config.weights!r} of {config.model}: {name} must be finite numbers, "
+                f"{config.said_weights} of {config.model}: {name} must be finite numbers, "
                 "holds NaN or infinity"
             )
 
@@ -175,9 +173,9 @@ def _check_finite(model: torch.nn.Module, config: ScorerConfig) -> None:
 class Clip:
     """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
 
-    def __init__(self, config: ScorerConfig, device: str | None = None, num_threads: int | None = None):
+    def __init__(self, config: ClipConfig, device: str | None = None, num_threads: int | None = None):
         self.device = Device(device, num_threads)
-        self.model = _create(config).to(self.device.place)
+        self.model: Any = _create(config).to(self.device.place)
         self.images_per_pass = _IMAGES_PER_PASS[self.device.place.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         self.text = TextEncoder(self.model, self.device)
@@ -193,16 +191,16 @@ class Clip:
         return torch.cat(self.device.map(self._embed_pass, passes))[: len(pixels_BHWC)].cpu()
 
     def _embed_pass(self, pixels_BHWC: np.ndarray) -> Tensor:
-        pixels_BHWC = self.device.move(pixels_BHWC)
+        moved_BHWC = self.device.move(pixels_BHWC)
         with self.device.computing():
-            padding = self.images_per_pass - len(pixels_BHWC)
-            image_BHWC = F.pad(pixels_BHWC, (0, 0, 0, 0, 0, 0, 0, padding))
+            padding = self.images_per_pass - len(moved_BHWC)
+            image_BHWC = F.pad(moved_BHWC, (0, 0, 0, 0, 0, 0, 0, padding))
             image_BCHW = image_BHWC.permute(0, 3, 1, 2).float().div(255)
             image_BCHW = image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
             return normalise(self.model.encode_image(image_BCHW).float())
 
 
-def load_tokenizer(config: ScorerConfig) -> Any:
+def load_tokenizer(config: ClipConfig) -> Any:
     """Return the model's tokenizer: a callable list[str] -> int64 [B, N].
 
     Raises ValueError where it is a hub's and can be had neither from there nor from the disk.
@@ -213,6 +211,6 @@ def load_tokenizer(config: ScorerConfig) -> Any:
             return open_clip.get_tokenizer(name)
     except LIBRARIES_FAIL as error:
         raise ValueError(
-            f"scorer.model={config.model!r}: its tokenizer could not be fetched or read; reach the model hub "
+            f"{config.said_model}: its tokenizer could not be fetched or read; reach the model hub "
             f"once, or take a model with CLIP's own tokenizer ({one_line(error)})"
         ) from error

@@ -12,6 +12,11 @@ from torch import Tensor
 Result = TypeVar("Result")
 
 
+def name_device() -> str:
+    """Return what a model runs on here if nothing else is said, cpu or gpu."""
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
 class Device:
     """The CPU, or one GPU with a stream of its own for copies, so that they run beside computing.
 

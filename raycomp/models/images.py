@@ -97,7 +97,7 @@ def describe_image(data: bytes, max_pixels: int) -> tuple[str, bool]:
     """
     with _guard(max_pixels):
         image = _open(data)
-        return image.format.lower(), not _is_wide(image) and _read_orientation(image) == 1
+        return str(image.format).lower(), not _is_wide(image) and _read_orientation(image) == 1
 
 
 def encode_png(image: Image.Image) -> bytes:

@@ -86,8 +86,7 @@ class NonceMaker:
     def make(
         self, caption: str, targets: Sequence[tuple[int, int]], count: int, key: str = ""
     ) -> list[list[str] | str]:
-        """Return for every (start, end) of ``targets`` its nonces, or the reason (``core.nonce``) why it has
-        none.
+        """Return for every (start, end) of ``targets`` its nonces, or why it has none (``language.nonce``).
 
         Offsets count characters of ``caption``. There are ``count`` distinct nonces, fewer only where others
         are invalid. ``key`` is "" for the same nonces in every caption, or a sample's own key for others in

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raycomp.language.phrases import Phrase, Token, find_labels, find_phrases
+from raycomp.language.phrases import Phrase, find_labels, find_phrases
+from raycomp.language.tokens import Token
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.lexicon import load_lexicon
 

@@ -17,6 +17,7 @@ pairs of token and place, N tokens of context, D dims.
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +31,11 @@ from raycomp.models.device import Device
 _POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
 _TEXTS_PER_CHUNK = 128
 
+# A text tower, or one of its blocks, as open_clip builds it: its parts are not in nn.Module's type.
+Tower = Any
 
-def find_tower(model: nn.Module) -> nn.Module | None:
+
+def find_tower(model: nn.Module) -> Tower | None:
     """Return the text tower if prefixes are exact in it: causal, of plain blocks, pooled at the highest id.
 
     That is CLIP's end-of-text token, and with CLIP's tokens every text begins with one and the same.
@@ -54,12 +58,12 @@ class TextEncoder:
     text by itself.
     """
 
-    def __init__(self, model: nn.Module, device: Device):
+    def __init__(self, model: Tower, device: Device):
         self.model = model
         self.device = device
-        self.tower = find_tower(model)
-        context = getattr(model, "text", model).context_length
-        self.num_positions = max(_POSITIONS_PER_PASS[device.place.type], 2 * context)
+        self.tower: Tower = find_tower(model)
+        whole: Tower = getattr(model, "text", model)
+        self.num_positions: int = max(_POSITIONS_PER_PASS[device.place.type], 2 * whole.context_length)
 
     @torch.inference_mode()
     def embed(
@@ -71,7 +75,7 @@ class TextEncoder:
         order, belong to each caption and have its number of tokens (Go et al., arXiv 2605.22651, Eq. 4), else
         ValueError.
         """
-        if other_TN is None:
+        if other_TN is None or count_G is None:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
         token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
         if self.tower is None or not len(token_KN):
@@ -162,7 +166,7 @@ class TextEncoder:
         return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()
 
 
-def _project(block: nn.Module, x_MD: Tensor) -> Tensor:
+def _project(block: Tower, x_MD: Tensor) -> Tensor:
     """Return the block's queries, keys and values [M, 3 D]."""
     return F.linear(block.ln_1(x_MD), block.attn.in_proj_weight, block.attn.in_proj_bias)
 
@@ -178,7 +182,7 @@ def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[T
     return torch.cat(mixed)
 
 
-def _mix(block: nn.Module, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
+def _mix(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
     """Return the block's output from its input and what its attention gathered."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))

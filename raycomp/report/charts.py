@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raycomp.report.markup import Html, join, number, tag
+from raycomp.report.markup import Html, join, tag
+from raycomp.table import number
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
@@ -165,10 +166,10 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Htm
             _text(beside, zero + away, y + 16, anchor),
         ]
     axis = _x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
-    zero = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=top, y2=bottom, class_="axis")
+    middle = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=top, y2=bottom, class_="axis")
     said = "; ".join(f"{name} {number(value, 2)}, {beside}" for name, value, beside in rows)
     layers = (Layer("kept more often", "kept"), Layer("dropped more often", "dropped"))
-    return _figure(title, said, join([axis, *parts, zero]), layers, bottom + BOTTOM)
+    return _figure(title, said, join([axis, *parts, middle]), layers, bottom + BOTTOM)
 
 
 def _span(values: np.ndarray, start: float, end: float) -> Axis:

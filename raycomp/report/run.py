@@ -3,54 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raycomp.report.markup import Html, number, numeral, percent, table, tag
-from raycomp.report.pages.curate.sections import section
-from raycomp.report.pages.curate.summary import Summary
-from raycomp.words import OK, STATUSES
-
-MOST_CAPTION = 80
-STAGES = {
-    "read": "takes rows from storage",
-    "decode": "makes pixels and tokens",
-    "parse": "finds phrases and edits captions",
-    "image": "embeds images, on the scorers",
-    "text": "embeds captions, on the scorers",
-    "attribute": "embeds edited captions, on the scorers",
-    "write": "stores results, merged by shard",
-}
-
-
-def draw_statuses(summary: Summary) -> Html:
-    """Return every status with its count and meaning, and a few examples of each but ok."""
-    counts = sorted(summary.statuses.items(), key=lambda item: (-item[1], item[0]))
-    rows = [
-        (tag("td", tag("code", name)), STATUSES.get(name, ""), n, numeral(percent(n, summary.rows)))
-        for name, n in counts
-    ]
-    examples = [
-        (
-            tag("td", tag("code", name)),
-            sample.shard,
-            sample.position,
-            sample.key,
-            tag("td", _start(sample.caption), dir="auto"),
-            tag("td", tag("code", sample.uid)),
-        )
-        for name, _ in counts
-        if name != OK and name in summary.picks
-        for sample in summary.picks[name].samples
-    ]
-    columns = ("Example of", "shard", "position", "key", "caption", "uid")
-    return section(
-        "Rows by status",
-        table(("Status", "meaning", "rows", "of read"), rows),
-        tag("details", tag("summary", "Examples"), table(columns, examples)) if examples else None,
-    )
-
-
-def _start(caption: str | None) -> str:
-    text = caption or ""
-    return text if len(text) <= MOST_CAPTION else text[: MOST_CAPTION - 1] + "\u2026"
+from raycomp.config import as_setting, flatten
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import section
+from raycomp.report.table import table
+from raycomp.table import Numeral, number, percent
 
 
 def draw_run(run: Mapping[str, Any]) -> Iterator[Html]:
@@ -69,10 +26,10 @@ def draw_run(run: Mapping[str, Any]) -> Iterator[Html]:
             for what, line in run["commands"].items()
         ]
         yield section("Do it again", *parts)
-    versions = flatten(run.get("versions", {}))
+    versions = {**run.get("versions", {})}
     if run.get("fingerprint"):
         versions["fingerprint"] = str(run["fingerprint"])
-    facts = {"Config": flatten(run.get("config", {})), "Versions": versions}
+    facts = {"Config": run.get("config", {}), "Versions": versions}
     written = [
         tag("div", tag("h3", name), _draw_facts(values), class_="facts")
         for name, values in facts.items()
@@ -127,34 +84,18 @@ def _draw_stages(phase: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) 
             (
                 tag("td", tag("b", name) if name == phase["bottleneck"] else name),
                 tag("td", bar, class_="bar-cell"),
-                numeral(percent(share, 1)),
-                numeral(f"{number(stage['seconds'], 1)} s"),
+                Numeral(percent(share, 1)),
+                Numeral(f"{number(stage['seconds'], 1)} s"),
                 stage["workers"],
-                numeral(number(stage["rows_per_s"], 1)),
-                tag("td", STAGES.get(name, ""), class_="quiet"),
+                Numeral(number(stage["rows_per_s"], 1)),
+                tag("td", stage.get("says", ""), class_="quiet"),
             )
         )
     columns = ("Stage", "", "busy", "busy time", "workers", "rows/s of a busy worker", "what it does")
     return table(columns, rows, class_="speed")
 
 
-def flatten(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Return nested values under dotted names, as text."""
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{before}{key}.")
-        else:
-            flat[f"{before}{key}"] = _write(value)
-    return flat
-
-
-def _write(value: Any) -> str:
-    """Write a value as ``--set`` takes it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(_write, value))
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def _draw_facts(values: Mapping[str, str]) -> Html:
-    return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in values.items()))
+def _draw_facts(values: Mapping[str, Any]) -> Html:
+    """Return nested values under dotted names, each as ``--set`` takes it."""
+    facts = (tag("div", tag("dt", path), tag("dd", as_setting(value))) for path, value in flatten(values))
+    return tag("dl", *facts)

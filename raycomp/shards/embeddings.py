@@ -107,13 +107,14 @@ def add_embeddings(tables: Iterable[pa.Table], shard: ShardPath) -> Iterator[pa.
 @contextmanager
 def _open_array(shard: ShardPath, buffer_bytes: int) -> Iterator[_Array]:
     """Raises ValueError where there is no such array of floats."""
+    assert shard.embeddings, "a shard whose embeddings are stored"
     filesystem, path = resolve(shard.embeddings)
     with ExitStack() as stack:
         try:
             if filesystem.get_file_info(path).type != fs.FileType.File:
                 raise ValueError("no such file")
             source = stack.enter_context(filesystem.open_input_file(path))
-            file = stack.enter_context(io.BufferedReader(source, buffer_bytes))
+            file: IO[bytes] = stack.enter_context(io.BufferedReader(source, buffer_bytes))
             num_bytes = source.size()
             if shard.array is not None:
                 archive = stack.enter_context(zipfile.ZipFile(file))

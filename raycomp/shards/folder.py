@@ -39,6 +39,27 @@ class Folder:
         found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(info.base_name for info in found)
 
+    def list_folders(self) -> list[str]:
+        """Return the sorted names of the sub-folders; none where it is missing or a file."""
+        filesystem, path = resolve(self.uri)
+        if self._info().type != fs.FileType.Directory:
+            return []
+        found = filesystem.get_file_info(fs.FileSelector(path))
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
+    def count_files(self, *names: str) -> int:
+        """Return how many files a name stands for: one, or those in the sub-folder, but for hidden ones."""
+        if self._info(*names).is_file:
+            return 1
+        return sum(not name.startswith(".") for name in self.list_names(*names))
+
+    def find_names(self) -> list[str]:
+        """Return the names of all files below, relative to the folder, sorted; none where it is missing."""
+        filesystem, path = resolve(self.uri)
+        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+        names = [info.path[len(path) + 1 :] for info in found if info.is_file]
+        return sorted(names, key=lambda name: name.split("/"))
+
     def read_bytes(self, *names: str) -> bytes:
         """Return a whole file."""
         filesystem, path = resolve(self.at(*names))

@@ -72,11 +72,11 @@ def iter_members(stream: Any) -> Iterator[tuple[str, bytes | Link | None]]:
             name, size = long_name or name, size if long_size is None else long_size
         data, header = _read_data(stream, name, 0 if kind in _WITHOUT_DATA else size, kind)
         if kind == _LONG_NAME:
-            long_name = _decode(data)
+            long_name = _decode(data or b"")
         elif kind == _LONG_LINK:
-            long_link = _decode(data)
+            long_link = _decode(data or b"")
         elif kind in (_PAX, _PAX_SOLARIS):
-            long_name, long_link, long_size = _parse_pax(data, long_name, long_link)
+            long_name, long_link, long_size = _parse_pax(data or b"", long_name, long_link)
         elif kind not in _ABOUT_NEXT:
             if kind in _REGULAR:
                 yield name, data

@@ -65,7 +65,7 @@ def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardP
         except OSError as error:
             raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
     _refuse_twice(found)
-    shards = [ShardPath(i, uri, name, _format(uri)) for i, (name, uri) in enumerate(sorted(found))]
+    shards = [ShardPath(i, uri, name, str(_format(uri))) for i, (name, uri) in enumerate(sorted(found))]
     return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
 
 

@@ -1,9 +1,10 @@
 """Parquet tables on disk: equal tables give equal bytes, however they were put together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raycomp.config import UserError
@@ -40,15 +41,39 @@ def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
 
 
 def join_tables(uris: Sequence[str], uri: str, schema: pa.Schema) -> None:
-    """Join the columns of ``schema`` of many files into one, a row group for each that has rows.
+    """Join the columns of ``schema`` of many files into one, as ``write_groups`` does."""
+    write_groups((read_columns(part, schema.names) for part in uris), uri, schema)
 
-    One file's rows are in memory at a time. Equal files give equal bytes.
+
+def write_groups(tables: Iterable[pa.Table], uri: str, schema: pa.Schema) -> int:
+    """Write tables of ``schema`` into one file, a row group for each that has rows; return how many rows.
+
+    One table is in memory at a time. Equal tables give equal bytes.
     """
+    count = 0
     with new_file(uri) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for part in uris:
-            table = read_columns(part, schema.names)
+        for table in tables:
             if len(table):
                 writer.write_table(table.cast(schema).combine_chunks())
+                count += len(table)
+    return count
+
+
+def read_groups(uri: str) -> Iterator[pa.Table]:
+    """Yield the row groups of a Parquet file, one in memory at a time. Raises as ``read_columns``."""
+    with _open_parquet(uri) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group)
+
+
+def count_words(captions: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return how many words each caption has, apart by white space of Unicode; null where there is none."""
+    return pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(captions)))
+
+
+def find_rows(uri: str, column: str, value: str) -> list[int]:
+    """Return the places of the rows of a Parquet file whose ``column`` has the value."""
+    return pc.indices_nonzero(pc.equal(read_columns(uri, [column])[column], value)).to_pylist()
 
 
 def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -13,6 +13,7 @@ from raycomp.shards.retries import s3_patience
 
 # A run's record, in its folder.
 RUN = "run.json"
+REPORT = "report.html"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
 
 
 def _fingerprint(shard: ShardPath) -> dict[str, str | int]:
-    found = {"name": shard.name, **_stat(shard.uri)}
+    found: dict[str, str | int] = {"name": shard.name, **_stat(shard.uri)}
     if shard.embeddings is not None:
         found |= {f"embeddings_{name}": value for name, value in _stat(shard.embeddings).items()}
     return found

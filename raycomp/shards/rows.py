@@ -70,9 +70,11 @@ def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] |
     the last value; see to_json. Deeper than MAX_DEPTH, or with a whole number of more than 4,300 digits,
     it is none.
     """
+    if text is None:
+        return None, None
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        fields = json.loads(text) if text is not None else None
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         return None, None
     return (text, fields) if isinstance(fields, dict) and _is_shallow(text, fields) else (None, None)
@@ -158,7 +160,7 @@ def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterat
 
 
 def _to_table(rows: list[Row], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
-    columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    columns: dict[str, Any] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
     columns[words.SHARD] = [shard.name] * len(rows)
     columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
     columns[words.POSITION] = range(position, position + len(rows))

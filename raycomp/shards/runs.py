@@ -7,24 +7,17 @@ import re
 from types import NoneType
 from typing import Any
 
-from raycomp.config import flatten
+from raycomp.config import CONFIGS, flatten, is_marked
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import RUN, join_uri
 
-# No result depends on these dials.
-_FREE = (
-    "cluster.",
-    "waves.",
-    "scorer.batch_size",
-    "max_bad_fraction",
-    *(f"llm.{name}" for name in ("url", "tries", "engines", "timeout_s", "patience_s")),
-)
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
 _BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
 _FINISHED = {
     "funnel": {"read": int, "corpus": int, "kept": int, "dropped": dict},
     "warnings": list,
 }
+_PHASE = {"phase": str, "rows": int, "wall_s": (int, float), "bottleneck": (str, NoneType)}
 _CHOSEN = {
     "scores": str,
     "gates": {"num_corpus": int, "align": _CUT, "attribute": [_CUT], "num_scored": (int, NoneType)},
@@ -49,6 +42,9 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = _find_lack(run, _FINISHED)
         if not lacks and run["kind"] in ("curate", "select"):
             lacks = _find_lack(run, _CHOSEN)
+        phases = run.get("phases") or []
+        lacks = lacks or (_find_lack(phases, list) and "phases")
+        lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
     if lacks or run["status"] not in ("running", "finished"):
         raise ValueError(
             f"{folder.at(RUN)}: was not written by a run of raycomp: {lacks or 'status'} is amiss"
@@ -78,10 +74,18 @@ def read_finished(source: str) -> dict[str, Any]:
         raise ValueError("input: must name the folder of a finished run")
     run = read_run(Folder(source))
     if run is None:
-        raise ValueError(f"{source}: holds no finished run, there is no {RUN}")
+        raise ValueError(f"{source}: holds no finished run, there is no {_say_lack(Folder(source))}")
     if run["status"] != "finished":
         raise ValueError(f"{source}: the run has not finished; the same command goes on with it")
     return run
+
+
+def _say_lack(folder: Folder) -> str:
+    """Return what there is not where a run was looked for, and the runs that lie below."""
+    if not folder.exists():
+        return "such folder"
+    below = [name for name in folder.list_folders() if folder.exists(name, RUN)]
+    return f"{RUN}; runs below it: {', '.join(below)}" if below else RUN
 
 
 def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
@@ -136,12 +140,14 @@ def list_tables(folder: Folder) -> dict[int, str]:
 
 def identify(run: dict[str, Any]) -> str:
     """Return a digest of all that a run's results follow from: its inputs, its dials, its kind of device."""
-    return digest([run["kind"], run["fingerprint"], bound_dials(run["config"]), run.get("device")])
+    return digest([run["kind"], run["fingerprint"], bound_dials(run), run.get("device")])
 
 
-def bound_dials(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the dials by path that results depend on."""
-    return {path: value for path, value in flatten(config) if not path.startswith(_FREE)}
+def bound_dials(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the dials of a run by path that its results depend on."""
+    kind = CONFIGS.get(run["kind"].partition(" ")[0])
+    dials = flatten(run["config"])
+    return {path: value for path, value in dials if not (kind and is_marked(kind, path, "free"))}
 
 
 def digest(content: Any) -> str:

@@ -72,7 +72,7 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
                 info = tarfile.TarInfo(f"{key}.{extension}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-            tar.members.clear()
+            tar.getmembers().clear()  # what is written need not be remembered
             count += 1
     return count
 
@@ -98,10 +98,10 @@ def find_caption(members: Mapping[str, Any], own: Mapping[str, Any]) -> str | by
 
 def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
     extension = find_image(members)
-    image = members.get(extension)
-    if Link in map(type, (image, members.get("txt"), members.get("json"))):
+    image, about = members[extension] if extension else None, members.get("json")
+    if isinstance(image, Link) or isinstance(about, Link) or isinstance(members.get("txt"), Link):
         return Row(key, words.LINKED_MEMBER, sample_uid(shard.name, key))
-    text, fields = parse_object(members.get("json"))
+    text, fields = parse_object(about)
     own = fields or {}
     found = find_caption(members, own)
     caption = decode_text(found)

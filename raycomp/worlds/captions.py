@@ -54,7 +54,7 @@ def describe(scene: Scene, template: int) -> str:
 
 def primitives(scene: Scene) -> dict[str, tuple[str, ...]]:
     """Return the words the scene is made of, each once, in the caption's order, by kind."""
-    attributes = [word for thing in scene.things for word in (thing.size, thing.colour)]
+    attributes = [word for thing in scene.things for word in (thing.size, thing.colour) if word]
     return {
         "object": tuple(dict.fromkeys(thing.shape for thing in scene.things)),
         "attribute": tuple(dict.fromkeys(attributes)),

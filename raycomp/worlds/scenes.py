@@ -103,7 +103,7 @@ def draw_scene(rng: np.random.Generator) -> Scene:
         while kind in kinds:
             kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
         kinds.append(kind)
-    relations = (_pick(rng, RELATIONS),)
+    relations: tuple[str, ...] = (_pick(rng, RELATIONS),)
     if len(kinds) == 3:
         relations += (_pick(rng, perpendicular(relations[0])),)
     return Scene(
@@ -128,7 +128,7 @@ def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     for i, relation in enumerate(scene.relations):
         direction = np.array(DIRECTIONS[relation])
         centres.append(centres[-1] - direction * distances[i] + direction[::-1] * across[i])
-    radii = np.array([RADIUS[thing.size] + jitter[i] for i, thing in enumerate(scene.things)])
+    radii = np.array([RADIUS[str(thing.size)] + jitter[i] for i, thing in enumerate(scene.things)])
     low = (np.array(centres) - radii[:, None]).min(axis=0) - MARGIN
     high = (np.array(centres) + radii[:, None]).max(axis=0) + MARGIN
     return np.array(centres) - low + shift * (1 - (high - low)), radii

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, read_json
-from raycomp.benchmarks.read import read_benchmark
+from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, Choice, read_json
+from raycomp.benchmarks.read import READERS, read_benchmark
+from raycomp.shards.folder import Folder
 from raycomp.words import (
     ADD,
     ATTRIBUTE,
@@ -48,12 +49,16 @@ VL_CHECKLIST_EQUAL = {
 }
 
 
+def read_shared(shared: Path, name: str) -> list[Choice]:
+    return read_benchmark(name, Folder(str(shared / "data/benchmarks" / name)))
+
+
 def count(choices, defect=None):
     return Counter(choice.split for choice in choices if defect is None or defect in choice.defects)
 
 
 def test_sugarcrepe_is_whole_and_sound(shared):
-    choices = read_benchmark("sugarcrepe", shared / "data/benchmarks/sugarcrepe")
+    choices = read_shared(shared, "sugarcrepe")
     assert count(choices) == SUGARCREPE
     assert len({choice.image for choice in choices}) == 1560
     assert not any(choice.defects for choice in choices)
@@ -64,7 +69,7 @@ def test_sugarcrepe_is_whole_and_sound(shared):
 
 
 def test_sugarcrepe_pp_has_two_positives_and_three_bad_rows(shared):
-    choices = read_benchmark("sugarcrepe_pp", shared / "data/benchmarks/sugarcrepe_pp")
+    choices = read_shared(shared, "sugarcrepe_pp")
     assert count(choices) == {split: n for split, n in SUGARCREPE.items() if not split.startswith("add")}
     assert {len(choice.positives) for choice in choices} == {2}
     assert count(choices, EQUAL) == {"swap_obj": 2}
@@ -72,14 +77,14 @@ def test_sugarcrepe_pp_has_two_positives_and_three_bad_rows(shared):
 
 
 def test_valse_knows_which_rows_the_annotators_confirmed(shared):
-    choices = read_benchmark("valse", shared / "data/benchmarks/valse")
+    choices = read_shared(shared, "valse")
     unconfirmed = count(choices, UNCONFIRMED)
     assert {split: (n - unconfirmed[split], n) for split, n in count(choices).items()} == VALSE
     assert {choice.op for choice in choices if choice.split == "actant-swap"} == {SWAP}
 
 
 def test_vl_checklist_marks_negatives_that_are_the_positive(shared):
-    choices = read_benchmark("vl_checklist", shared / "data/benchmarks/vl_checklist")
+    choices = read_shared(shared, "vl_checklist")
     assert count(choices) == VL_CHECKLIST
     assert count(choices, EQUAL) == VL_CHECKLIST_EQUAL
     assert {(choice.op, choice.kind) for choice in choices if "attribute" in choice.split} == {
@@ -93,7 +98,7 @@ ARO_ROW |= dict(true_caption="the cat is on the mat", false_caption="the mat is 
 
 def test_aro_reads_the_file_that_is_there(tmp_path):
     (tmp_path / "visual_genome_relation.json").write_text(json.dumps([ARO_ROW, ARO_ROW]))
-    first, second = read_benchmark("aro", tmp_path)
+    first, second = read_benchmark("aro", Folder(str(tmp_path)))
     assert (first.split, first.op, first.kind, first.box) == ("relation", SWAP, OBJECT, (3, 4, 50, 60))
     assert first.positives == ("the cat is on the mat",) and first.defects == ()
     assert second.defects == (DUPLICATE,)
@@ -102,12 +107,13 @@ def test_aro_reads_the_file_that_is_there(tmp_path):
 def test_a_row_can_have_several_defects(tmp_path):
     row = dict(image_file="1.jpg", caption="one dog", foil="one dog", mturk=dict(caption=1))
     write_valse(tmp_path, {"a": row, "b": row})
-    marked = [choice.defects for choice in read_benchmark("valse", tmp_path)]
+    marked = [choice.defects for choice in read_benchmark("valse", Folder(str(tmp_path)))]
     assert marked == [(UNCONFIRMED, EQUAL), (UNCONFIRMED, EQUAL, DUPLICATE)]
     assert {defect for defects in marked for defect in defects} == set(DEFECTS)
 
 
 def write_valse(folder: Path, rows: dict) -> None:
+    folder.mkdir(exist_ok=True)
     for split in VALSE:
         (folder / f"{split}.json").write_text(json.dumps(rows if split == "foil-it" else {}))
 
@@ -115,7 +121,7 @@ def write_valse(folder: Path, rows: dict) -> None:
 def test_several_foils_are_several_negatives(tmp_path):
     row = dict(image_file="1.jpg", caption=" one dog ", foils=["two dogs", "no dog"], mturk=dict(caption=3))
     write_valse(tmp_path, {"a": row})
-    (choice,) = read_benchmark("valse", tmp_path)
+    (choice,) = read_benchmark("valse", Folder(str(tmp_path)))
     assert choice.positives == ("one dog",) and choice.negatives == ("two dogs", "no dog")
 
 
@@ -138,24 +144,36 @@ def test_several_foils_are_several_negatives(tmp_path):
         ("vl_checklist", {"a.json": [["a.jpg", {"POS": [], "NEG": ["x"]}]]}, "POS=[]"),
         ("vl_checklist", {"a.json": [["a.jpg"]]}, "row 0: must be [image, {POS, NEG}]"),
         ("vl_checklist", {"a.json": "nonsense"}, "must hold a JSON list, holds a str"),
-        ("winoground", {}, "must be one of sugarcrepe, sugarcrepe_pp, valse, vl_checklist, aro"),
+        ("winoground", {}, f"must be one of {', '.join(READERS)}"),
     ],
 )
 def test_what_is_missing_is_named_in_one_line(tmp_path, name, files, said):
     for file, rows in files.items():
         (tmp_path / file).write_text(json.dumps(rows))
     with pytest.raises(ValueError) as error:
-        read_benchmark(name, tmp_path)
+        read_benchmark(name, Folder(str(tmp_path)))
     assert said in str(error.value) and "\n" not in str(error.value)
     assert name == "winoground" or str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(("op", "kind"), [("swap", ""), ("", "noun"), ("SWAP", "OBJECT"), (None, "object")])
+def test_an_operation_or_kind_that_there_is_not_is_refused(op, kind, tmp_path, monkeypatch):
+    rows = [Choice("made", "a", str(i), "1.jpg", ("x",), ("y",)) for i in range(3)]
+    rows[1] = rows[1]._replace(op="SWAP", kind="object")
+    monkeypatch.setitem(READERS, "made", lambda folder: rows)
+    assert len(read_benchmark("made", Folder(str(tmp_path)))) == 3
+    rows[2] = rows[2]._replace(op=op, kind=kind)
+    said = r"made: a: row '2': (op|kind)=('swap'|'noun'|'OBJECT'|None): must be one of (SWAP|object), .*, or"
+    with pytest.raises(ValueError, match=said):
+        read_benchmark("made", Folder(str(tmp_path)))
 
 
 def test_a_cut_file_and_a_missing_folder(tmp_path):
     (tmp_path / "add_att.json").write_text('{"1": {"filen')
     with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON"):
-        read_benchmark("sugarcrepe", tmp_path)
+        read_benchmark("sugarcrepe", Folder(str(tmp_path)))
     with pytest.raises(ValueError, match="is not a folder"):
-        read_benchmark("sugarcrepe", tmp_path / "none")
+        read_benchmark("sugarcrepe", Folder(str(tmp_path / "none")))
 
 
 PLAIN_ROW = {"image_path": "a.jpg", "true_caption": "a b", "false_caption": "b a"} | {
@@ -175,7 +193,7 @@ PLAIN_ROW = {"image_path": "a.jpg", "true_caption": "a b", "false_caption": "b a
 def test_a_field_of_another_kind_is_one_line(tmp_path, name, value):
     (tmp_path / "visual_genome_relation.json").write_text(json.dumps([PLAIN_ROW, {**PLAIN_ROW, name: value}]))
     with pytest.raises(ValueError, match=f"row 1: {name}=") as error:
-        read_benchmark("aro", tmp_path)
+        read_benchmark("aro", Folder(str(tmp_path)))
     assert type(error.value) is ValueError and "\n" not in str(error.value)
 
 
@@ -183,10 +201,34 @@ def test_a_field_of_another_kind_is_one_line(tmp_path, name, value):
 def test_a_file_of_another_shape_is_one_line(tmp_path, text):
     (tmp_path / "visual_genome_relation.json").write_text(text)
     with pytest.raises(ValueError, match="visual_genome_relation") as error:
-        read_benchmark("aro", tmp_path)
+        read_benchmark("aro", Folder(str(tmp_path)))
     assert type(error.value) is ValueError and len(str(error.value)) < 500
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path):
     (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf[1]")
-    assert read_json(tmp_path / "a.json", list) == [1]
+    assert read_json(Folder(str(tmp_path)), "a.json", list) == [1]
+
+
+def test_benchmarks_in_a_store_give_the_rows_of_the_disk(bucket, tmp_path):
+    write_valse(tmp_path / "valse", {"a": dict(image_file="1.jpg", caption="a", foil="b", mturk=VOTES)})
+    for name in ("vl_checklist/b/z.json", "vl_checklist/b-c/y.json"):
+        write(tmp_path / name, [["1.jpg", {"POS": ["a"], "NEG": ["b"]}]])
+    write(tmp_path / "aro/visual_genome_attribution.json", [ARO_ROW])
+    for path in tmp_path.rglob("*.json"):
+        Folder(bucket).write_bytes(path.read_bytes(), path.relative_to(tmp_path).as_posix())
+    for name, count in (("valse", 1), ("vl_checklist", 2), ("aro", 1)):
+        here, there = (read_benchmark(name, Folder(f"{root}/{name}")) for root in (tmp_path, bucket))
+        assert here == there and len(there) == count
+    with pytest.raises(ValueError, match=f"{bucket}/sugarcrepe: is not a folder"):
+        read_benchmark("sugarcrepe", Folder(f"{bucket}/sugarcrepe"))
+    with pytest.raises(ValueError, match=f"{bucket}/aro: has no file add_att.json"):
+        read_benchmark("sugarcrepe", Folder(f"{bucket}/aro"))
+
+
+VOTES = dict(caption=3)
+
+
+def write(path: Path, rows: list) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rows))

@@ -10,6 +10,9 @@ from pathlib import Path
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.samples import world_shards
 
+# Of the world that many tests share.
+NUM, PER_SHARD = 90, 30
+
 
 def write_world_shards(folder: Path, count: int, per_shard: int, seed: int = 0) -> str:
     """Write clean scenes; return the input spec."""

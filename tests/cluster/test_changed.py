@@ -4,31 +4,25 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 import raycomp
 from raycomp.cli import main
-from raycomp.config import CurateConfig
-from tests.cluster.corpus import write_world_shards
+from raycomp.cluster.curate.materialize import write_folder
+from raycomp.config import UserError
+from raycomp.shards.folder import Folder
 
 pytestmark = pytest.mark.ray
-NUM, PER_SHARD = 24, 12
-
-
-@pytest.fixture(scope="module")
-def once(tiny_scorer, tmp_path_factory, ray_cluster) -> Path:
-    folder = tmp_path_factory.mktemp("changed")
-    config = CurateConfig(input=write_world_shards(folder / "in", NUM, PER_SHARD), scorer=tiny_scorer)
-    raycomp.curate(config, str(folder / "out"))
-    return folder
 
 
 @pytest.fixture
-def folder(once) -> Iterator[Path]:
+def folder(curated) -> Iterator[Path]:
     """A folder with an input and what was curated of it; every test finds both as they were."""
-    files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in once.rglob("*.tar")}
-    yield once
+    folder = curated[1].parent
+    files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*.tar")}
+    yield folder
     for path, (data, time) in files.items():
         path.write_bytes(data)
         os.utime(path, ns=(time, time))
@@ -67,7 +61,7 @@ def test_a_changed_input_is_not_written(folder, tmp_path, capsys, change):
     CHANGES[change](folder / "in/00001.tar")
     for _ in range(2):
         assert main(["select", str(folder / "out"), "--out", str(tmp_path / "again")]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        line = capsys.readouterr().err.splitlines()[-1]
         assert "00001.tar" in line and "changed after it was scored" in line
     assert not (tmp_path / "again/shards").exists() and not (tmp_path / "again/report.html").exists()
 
@@ -75,11 +69,28 @@ def test_a_changed_input_is_not_written(folder, tmp_path, capsys, change):
 @pytest.mark.parametrize("change", ["caption", "missing"])
 def test_changed_shards_get_no_negatives(folder, tmp_path, capsys, change):
     CHANGES[change](folder / "out/shards/00000000.tar")
-    sets = [f"--set=input={folder / 'out'}", "--set=negatives.materialize=true"]
+    sets = [f"--set=input={folder / 'out'}", "--set=negatives.materialize=true", "--set=negatives.rank=false"]
     assert main(["negatives", *sets, "--out", str(tmp_path / "negatives")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert "00000000.tar" in line and "changed after it was scored" in line
     assert not (tmp_path / "negatives/shards").exists()
+
+
+def write_slowly(job: int, out: Folder) -> int:
+    """Change is found by the first task, while the second writes."""
+    if job == 0:
+        raise UserError("input: changed")
+    sleep(1)
+    out.write_bytes(b"", "shards", str(job))
+    out.write_bytes(b"", "ended")
+    return 1
+
+
+def test_shards_are_removed_when_no_task_writes_them_any_more(tmp_path, ray_cluster):
+    out = Folder(str(tmp_path))
+    with pytest.raises(ValueError, match=r"^input: changed$"):
+        write_folder(write_slowly, [0, 1], [], 2, out)
+    assert out.list_names() == ["ended"]
 
 
 def test_the_report_shows_no_photo_that_was_not_scored(folder, tmp_path):

@@ -10,9 +10,10 @@ from raycomp.cluster.curate.choose import commit_once, kept_ranges
 from raycomp.cluster.curate.command import _choose_config, _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.publish import summarise_scores
-from raycomp.cluster.record import command_line
+from raycomp.cluster.run import command_line
 from raycomp.config import CurateConfig, LeaseLost, SelectConfig, find_rule, override_all, to_dict
 from raycomp.core.selection import Threshold
+from raycomp.loops.curate.arm import find_arm
 from raycomp.loops.curate.select import Gates, choose_tables
 from raycomp.report.pages.curate.summary import choose_shown
 from raycomp.shards.folder import Folder
@@ -99,8 +100,8 @@ def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
     table, config = make_table(captions), CurateConfig(select=SelectConfig(rule))
     uri = str(tmp_path / "0.parquet")
     write_table(table, uri, table.schema)
-    gates, _ = choose_tables([table], config)
-    summary = summarise_scores(uri, config, gates)
+    gates, _ = choose_tables([table], find_arm(config))
+    summary = summarise_scores(uri, find_arm(config), gates)
     shown = choose_shown(summary)
     assert summary.reasons[KEPT] == 195 and not shown.has_threshold
     assert {sample.reason == KEPT for sample in shown.around} == {True, False}

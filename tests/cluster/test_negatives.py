@@ -20,7 +20,6 @@ from raycomp.cluster.lease import Lease
 from raycomp.cluster.negatives import command as cluster_negatives
 from raycomp.config import (
     ClusterConfig,
-    CurateConfig,
     LlmConfig,
     NegativesConfig,
     ScorerConfig,
@@ -30,20 +29,15 @@ from raycomp.config import (
 from raycomp.loops.inspect import show
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.schema import NEGATIVES_SCHEMA
-from tests.cluster.corpus import write_world_shards
 from tests.cluster.llm import fake_server
 
 pytestmark = pytest.mark.ray
-NUM, PER_SHARD = 60, 20
 CALLS = {"calls": 2, "add_similarity": 0.93}
 
 
 @pytest.fixture(scope="module")
-def curated(tiny_scorer, tmp_path_factory, ray_cluster) -> Path:
-    folder = tmp_path_factory.mktemp("curated")
-    config = CurateConfig(input=write_world_shards(folder / "in", NUM, PER_SHARD), scorer=tiny_scorer)
-    raycomp.curate(config, str(folder / "out"))
-    return folder / "out"
+def curated(curated) -> Path:
+    return curated[1]
 
 
 @pytest.fixture(scope="module")
@@ -311,3 +305,12 @@ def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path, ray_cluster):
     with pytest.raises(OSError, match="answered none of 3 prompts") as error:
         raycomp.negatives(config, str(tmp_path / "out"))
     assert "\n" not in str(error.value)
+
+
+def test_files_without_captions_end_in_files_without_negatives(tmp_path, ray_cluster):
+    empty = pa.table({"uid": pa.array([], pa.string()), "caption": pa.array([], pa.string())})
+    pq.write_table(empty, tmp_path / "none.parquet")
+    config = NegativesConfig(input=str(tmp_path / "none.parquet"), negatives=WritingConfig(rank=False))
+    run = raycomp.negatives(config, str(tmp_path / "out"))
+    assert run["funnel"]["read"] == run["written"] == 0 and run["rejected"] == {}
+    assert read_negatives(tmp_path / "out") == []

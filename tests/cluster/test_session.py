@@ -1,5 +1,6 @@
 """What keeps Ray from starting is said in one line, and no wait for it is without end."""
 
+import logging
 import os
 import shutil
 import signal
@@ -13,8 +14,11 @@ from collections import namedtuple
 import pytest
 
 from raycomp.cluster import session
+from raycomp.cluster.log import LOG, keep_log
+from raycomp.cluster.progress import Progress
 from raycomp.cluster.session import check_temporary_folder, connect
-from raycomp.config import ClusterConfig, Terminated
+from raycomp.config import ClusterConfig, LeaseLost, Terminated
+from raycomp.shards.folder import Folder
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -48,7 +52,7 @@ def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
         check_temporary_folder()
     temporary(TMPDIR=str(long), RAY_TMPDIR="/tmp")
     assert check_temporary_folder() == "/tmp"
-    temporary(RAY_TMPDIR=str(tmp_path / "none")[:40])
+    temporary(RAY_TMPDIR="/no/such/folder")
     with pytest.raises(ValueError, match=r"RAY_TMPDIR='.*': cannot be used"):
         check_temporary_folder()
 
@@ -111,3 +115,64 @@ def test_rays_way_of_ending_becomes_ours(monkeypatch):
         assert arrived == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+WARNINGS = [("ray.data.some.stage", "the store is full"), ("ray.serve", "no worker left")]
+
+
+def warn(*, error: str | None = None) -> None:
+    for name, text in WARNINGS:
+        logging.getLogger(name).info("nothing of note")
+        logging.getLogger(name).warning(text)
+    if error:
+        raise RuntimeError(error)
+
+
+def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
+    out = Folder(str(tmp_path))
+    with keep_log(out):
+        pass
+    assert out.list_names() == []  # nothing said, nothing written
+    with pytest.raises(RuntimeError), keep_log(out):
+        warn(error="the run fails")
+    with keep_log(out):
+        warn()
+    warn()
+    lines = out.read_bytes(*LOG).decode().splitlines()
+    said = [f"WARNING {name}: {text}" for name, text in WARNINGS]
+    assert [line.split(" ", 2)[2] for line in lines] == 2 * said
+    assert capsys.readouterr().err == ""
+
+
+def test_in_a_bucket_the_log_appears_when_the_run_ends(bucket):
+    out = Folder(f"{bucket}/run")
+    for _ in range(2):
+        with pytest.raises(RuntimeError), keep_log(out):
+            warn(error="the run fails")
+    assert len(out.read_bytes(*LOG).splitlines()) == 4
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_a_log_that_cannot_be_written_hides_no_error(bucket, monkeypatch):
+    out = Folder(f"{bucket}/run")
+    monkeypatch.setattr(Folder, "write_bytes", lambda *_: fail(OSError("the bucket is gone")))
+    with pytest.raises(RuntimeError, match="the run fails"), keep_log(out):
+        warn(error="the run fails")
+
+
+def test_a_run_that_lost_its_folder_writes_no_log_there(bucket):
+    out = Folder(f"{bucket}/lost")
+    with keep_log(out, lambda: fail(LeaseLost("another run's"))):
+        warn()
+    assert out.list_names() == []
+
+
+def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
+    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 3600)  # by an earlier run in this process
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(session, "_describe", lambda config: None)
+    with connect(ClusterConfig()), Progress("choose", 1) as progress:
+        assert progress._name_pause() > 1

@@ -9,8 +9,10 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from raycomp.cluster import waves
-from raycomp.cluster.waves import Phase, stage_part
+from raycomp.cluster import parts
+from raycomp.cluster.parts import Part, stage_part
+from raycomp.cluster.progress import Place
+from raycomp.cluster.waves import Phase
 from raycomp.shards.folder import Folder
 from raycomp.words import (
     IS_LAST,
@@ -20,8 +22,8 @@ from raycomp.words import (
     STATUS,
 )
 
-SCHEMA = pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())])
-WORKERS = {"read": 3, "write": 2}
+PART = Part(pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())]))
+CREW = {"read": Place("reads", 3, "cpus"), "write": Place("writes", 2, "cpus")}
 ROWS = 5
 COMMIT_S, MERGE_S, PAUSE_S = 0.2, 0.1, 0.3
 
@@ -39,9 +41,9 @@ def make_rows(ordinal: int) -> pa.Table:
 
 
 def test_staging_counts_the_time_it_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(waves, "write_table", lambda *_: time.sleep(0.05))
+    monkeypatch.setattr(parts, "write_table", lambda *_: time.sleep(0.05))
     started = time.perf_counter()
-    receipts = stage_part(pa.concat_tables(map(make_rows, (0, 1))), str(tmp_path), SCHEMA).to_pylist()
+    receipts = stage_part(pa.concat_tables(map(make_rows, (0, 1))), str(tmp_path), PART).to_pylist()
     took = time.perf_counter() - started
     seconds = [json.loads(receipt["stats"])["seconds"] for receipt in receipts]
     assert [part["read"] for part in seconds] == pytest.approx([0.1, 0.1])
@@ -70,11 +72,11 @@ class Receipts:
     def iter_batches(self, **_: object) -> Iterator[pa.Table]:
         for ordinal in self.ordinals:
             time.sleep(PAUSE_S)
-            yield stage_part(make_rows(ordinal), self.parts_uri, SCHEMA)
+            yield stage_part(make_rows(ordinal), self.parts_uri, PART)
             if self.work:
                 while not self.work.list_names("waves"):
                     time.sleep(0.02)
-                    yield stage_part(make_rows(ordinal)[:0], self.parts_uri, SCHEMA)
+                    yield stage_part(make_rows(ordinal)[:0], self.parts_uri, PART)
                 time.sleep(PAUSE_S)
                 raise KeyboardInterrupt
 
@@ -87,7 +89,7 @@ def merge_slowly(ordinal: int, parts_uri: str, names: list[str]) -> int:
 @pytest.mark.ray
 def test_walls_add_up_over_a_restart_and_what_was_lost_counts_nowhere(tmp_path, ray_cluster):
     work = SlowFolder(str(tmp_path))
-    phase = Phase("align", work, 1, merge_slowly, (), WORKERS)
+    phase = Phase("align", work, 1, merge_slowly, (), CREW)
 
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -96,7 +98,7 @@ def test_walls_add_up_over_a_restart_and_what_was_lost_counts_nowhere(tmp_path, 
     (name,) = work.list_names("waves")
     kept = work.read_json("waves", name)["stats"]
     assert PAUSE_S + MERGE_S <= kept["wall_s"] <= first_s - COMMIT_S - PAUSE_S  # to the commit, not its end
-    assert kept["statuses"] == {OK: ROWS}
+    assert kept["counts"][STATUS] == {OK: ROWS}
 
     started = time.monotonic()
     stats = phase.run([0, 1, 2], Receipts, None)

@@ -22,6 +22,12 @@ def calm(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, dict
 
 
 @pytest.fixture
+def joined(ray_cluster) -> str:
+    """The dial by which a run joins the tests' own cluster, where a cluster of its own is not the point."""
+    return f"cluster.address={ray_cluster}"
+
+
+@pytest.fixture
 def out(tmp_path) -> Folder:
     """Where a disturbed run writes."""
     return Folder(str(tmp_path / "out"))

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from raycomp.shards.folder import Folder
 NUM_SHARDS, PER_SHARD, PER_WAVE = 8, 20, 2
 NUM_WAVES = NUM_SHARDS // PER_WAVE
 PATIENCE_S = 240.0
+# What a slow machine tells of itself: "align: shard 0 of 6, ...".
+PROGRESS = re.compile(r"[a-z]+: [a-z]+ [\d,]+ of [\d,]+")
 
 
 def digests(out: Folder) -> dict[str, str]:
@@ -73,9 +76,10 @@ class Run:
         return ""
 
     def wait(self) -> tuple[int, str]:
-        """Wait for the end; return the exit code and what was said on stderr."""
+        """Wait for the end; return the exit code and what was said on stderr but for lines of progress."""
         _, said = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, said
+        lines = [line for line in said.splitlines(keepends=True) if not PROGRESS.match(line)]
+        return self.process.returncode, "".join(lines)
 
     def wait_for(self, moment: Callable[[], object]) -> bool:
         """Return whether the moment came while it ran."""

@@ -1,5 +1,7 @@
 """Two starts of one run in the same folder."""
 
+import signal
+
 import pytest
 
 from tests.faults.harness import check_promise, start, tell
@@ -7,13 +9,14 @@ from tests.faults.harness import check_promise, start, tell
 pytestmark = pytest.mark.ray
 
 
-def test_a_second_start_is_refused_while_the_first_runs(calm, out):
+def test_a_second_start_is_refused_while_the_first_runs(calm, out, joined):
     config, expected = calm
-    with start(config, out.uri) as first:
+    with start(config, out.uri, joined) as first:
         assert first.wait_for(lambda: out.exists("run.json"))
-        with start(config, out.uri) as second:
+        first.process.send_signal(signal.SIGSTOP)  # else it may end before the second begins
+        with start(config, out.uri, joined) as second:
             code, said = second.wait()
-        assert first.process.poll() is None, "the first ended before the second was refused"
+        first.process.send_signal(signal.SIGCONT)
         assert code == 2 and said.startswith("raycomp: out=") and said.count("\n") == 1, said
         code, _ = first.wait()
     assert code == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.shards.folder import Folder
-from tests.faults.harness import check_promise, finish, start, tell, tell_progress
+from tests.faults.harness import finish, start, tell, tell_progress
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]
 
@@ -31,16 +31,15 @@ def disk(tmp_path) -> Iterator[Path]:
 
 # What the whole output takes is about 1 MB, its work as much again.
 @pytest.mark.parametrize("size_kb", [48, 160, 400])
-def test_a_full_disk_is_one_line_and_a_restart_goes_on(calm, disk, size_kb):
+def test_a_full_disk_is_one_line_and_a_restart_goes_on(calm, disk, joined, size_kb):
     config, expected = calm
     out = Folder(str(disk / "out"))
     mount(disk, f"remount,size={size_kb}k")
-    with start(config, out.uri) as run:
+    with start(config, out.uri, joined) as run:
         code, said = run.wait()
     reached = tell_progress(out)
     tell(f"disk of {size_kb} KB full", reached, f"exit {code}: {said.strip()[-300:]}")
     mount(disk, "remount,size=64m")
-    finish(config, out, expected)
-    check_promise(out, expected)
+    finish(config, out, expected, joined)
     assert code not in (0, -9), "there was room for everything"
     assert said.count("\n") == 1 and out.uri in said and "Traceback" not in said, said

@@ -3,6 +3,7 @@
 import signal
 import time
 from contextlib import ExitStack
+from itertools import cycle, product
 
 import pytest
 
@@ -39,14 +40,14 @@ MOMENTS = {
 }
 
 
-def kill_in_turn(calm, out: Folder, moments: list[str], seed: int) -> int:
+def kill_in_turn(calm, out: Folder, moments: list[str], seed: int, *more: str) -> int:
     """Kill the driver at one moment after the other, start it again at once; return the number of kills."""
     config, expected = calm
     random = seeded(seed)
     runs: list[Run] = []
     with ExitStack() as stack:  # what a killed driver leaves behind lives on while its successors run
         for name in moments:
-            run = stack.enter_context(start(config, out.uri))
+            run = stack.enter_context(start(config, out.uri, *more))
             delay_s = random.uniform(0, 0.3)
             reached = kill_at(run, lambda name=name: MOMENTS[name](out), delay_s)
             tell("driver killed", f"{name} + {delay_s:.2f} s", reached or "had ended before")
@@ -54,7 +55,7 @@ def kill_in_turn(calm, out: Folder, moments: list[str], seed: int) -> int:
                 assert run.wait()[0] == 0
                 break
             runs.append(run)
-        finish(config, out, expected)
+        finish(config, out, expected, *more)
         left = sum(len(processes(run.process.pid)) for run in runs)
     tell(f"{len(runs)} such kills", "the end", f"bytes as undisturbed; {left} processes of theirs left")
     return len(runs)
@@ -80,27 +81,13 @@ def plant_leftovers(out: Folder) -> None:
     )
 
 
-def test_two_kills_and_their_leftovers_change_no_byte(calm, out):
-    config, expected = calm
-    for name in ("a first wave is aligned", "a first wave is attributed"):
-        with start(config, out.uri) as run:
-            reached = kill_at(run, lambda name=name: MOMENTS[name](out), 0.0)
-        assert reached, f"it ended before {name}"
-        tell("driver killed", name, reached)
-        if name == "a first wave is aligned":
-            plant_leftovers(out)
-    finish(config, out, expected)
-    out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
-    finish(config, out, expected)
-
-
 ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
 
 
-def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: float) -> None:
+def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: float, *more: str) -> None:
     """End a run by a signal some time after a moment, and see that it says so."""
     expected, word = ENDS[number]
-    with start(calm[0], out.uri) as run:
+    with start(calm[0], out.uri, *more) as run:
         until = time.monotonic() + delay_s
         assert run.wait_for(lambda: MOMENTS[moment](out) and time.monotonic() >= until)
         reached = tell_progress(out)
@@ -110,54 +97,68 @@ def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: f
     assert not out.exists("lease.json")
 
 
-def test_an_interrupted_and_terminated_run_goes_on_to_the_same_bytes(calm, out):
-    end_after(calm, out, signal.SIGINT, "a first wave is aligned", 0.0)
-    end_after(calm, out, signal.SIGTERM, "a first wave is attributed", 0.0)
-    finish(calm[0], out, calm[1])
+def test_a_killed_an_interrupted_and_a_terminated_run_go_on_to_the_same_bytes(calm, out, joined):
+    """The killed driver had a cluster of its own, its successors have one that lives on."""
+    config, expected = calm
+    with start(config, out.uri) as run:
+        reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
+    assert reached, "it ended before its first wave"
+    tell("driver killed", "a first wave is aligned", reached)
+    plant_leftovers(out)
+    end_after(calm, out, signal.SIGINT, "all waves are aligned", 0.0, joined)
+    end_after(calm, out, signal.SIGTERM, "a first wave is attributed", 0.0, joined)
+    finish(config, out, expected, joined)
+    out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
+    finish(config, out, expected, joined)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
-def test_signals_at_any_time_change_no_byte(calm, out, number):
+def test_signals_at_any_time_change_no_byte(calm, out, joined):
+    """The two signals in turn, with a cluster of their own and without."""
     random = seeded(4)
-    for moment in list(MOMENTS)[:-3]:  # the last are too close to the end
-        end_after(calm, out, number, moment, random.uniform(0, 0.3))
-    finish(calm[0], out, calm[1])
+    moments = list(MOMENTS)[:-3]  # the last are too close to the end
+    for moment, (number, more) in zip(moments, cycle(product(ENDS, ((), (joined,)))), strict=False):
+        end_after(calm, out, number, moment, random.uniform(0, 0.3), *more)
+    finish(calm[0], out, calm[1], joined)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", [1, 2])
-def test_kills_in_every_phase_change_no_byte(calm, out, seed):
-    assert kill_in_turn(calm, out, list(MOMENTS), seed) >= len(MOMENTS) - 1
+def test_kills_in_every_phase_change_no_byte(calm, out):
+    assert kill_in_turn(calm, out, list(MOMENTS), 1) >= len(MOMENTS) - 1
 
 
 @pytest.mark.chaos
-def test_kills_at_any_time_change_no_byte(calm, out):
+def test_kills_in_every_phase_of_runs_in_one_cluster_change_no_byte(calm, out, joined):
+    assert kill_in_turn(calm, out, list(MOMENTS), 2, joined) >= len(MOMENTS) - 1
+
+
+@pytest.mark.chaos
+def test_kills_at_any_time_change_no_byte(calm, out, joined):
     config, expected = calm
     random = seeded(3)
     began = time.monotonic()
-    with start(config, f"{out.uri}-timed") as run:
+    with start(config, f"{out.uri}-timed", joined) as run:
         assert run.wait()[0] == 0
     whole_s = time.monotonic() - began
     for _ in range(6):
         after_s = random.uniform(0, whole_s)
-        with start(config, out.uri) as run:
+        with start(config, out.uri, joined) as run:
             reached = kill_at(run, lambda: True, after_s)
             if reached is None:
                 assert run.wait()[0] == 0
         tell("driver killed", f"after {after_s:.1f} of {whole_s:.1f} s", reached or "had ended before")
         if not out.exists("work") and out.exists("report.html"):
-            finish(config, out, expected)
+            finish(config, out, expected, joined)
             out.remove()
-    finish(config, out, expected)
+    finish(config, out, expected, joined)
 
 
 @pytest.mark.chaos
-def test_another_size_after_a_kill_changes_no_byte(calm, out):
+def test_another_size_after_a_kill_changes_no_byte(calm, out, joined):
     config, expected = calm
-    with start(config, out.uri) as run:
+    with start(config, out.uri, joined) as run:
         reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.1)
     assert reached, "it ended before its first wave"
     other = ("cluster.scorers=2", "cluster.block_rows=7", "waves.shards_per_wave=3", "scorer.batch_size=5")
-    finish(config, out, expected, *other)
+    finish(config, out, expected, joined, *other)
     tell(f"driver killed, restart with {', '.join(other)}", reached, "exit 0, bytes as undisturbed")

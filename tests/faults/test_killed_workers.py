@@ -15,14 +15,14 @@ from ray.cluster_utils import Cluster
 from tests.faults.harness import Run, check_promise, finish, processes, start, tell, tell_progress
 
 pytestmark = pytest.mark.ray
-ALIGN, ATTRIBUTE = "ray::MapWorker(MapBatches(Align))", "ray::MapWorker(MapBatches(Attribute))"
+ALIGN, ATTRIBUTE = "ray::MapWorker(MapBatches(align))", "ray::MapWorker(MapBatches(attribute))"
 # A scoring actor loads its model under its own name with a suffix.
 LOADING = ".__init__"
 WORKERS = [
     f"{ALIGN}{LOADING}",
-    "ray::ReadItemSource->MapBatches(prepare)",
+    "ray::MapBatches(decode)",
     "ray::_merge_timed",
-    "ray::ReadItemSource->MapBatches(parse)",
+    "ray::MapBatches(parse)",
     f"{ATTRIBUTE}{LOADING}",
     "ray::_write_kept",
     "ray::_write_output",

@@ -164,7 +164,7 @@ class _Bomb(BaseHTTPRequestHandler):
 
 
 def reply_that_unpacks_to_a_gigabyte():
-    from raycomp.cluster.negatives.chat import ChatServer
+    from raycomp.cluster.negatives.chat import Chat
 
     packer = zlib.compressobj(9, wbits=31)
     piece = b" " * (1 << 20)
@@ -173,14 +173,9 @@ def reply_that_unpacks_to_a_gigabyte():
     server = HTTPServer(("127.0.0.1", 0), _Bomb)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
-    async def ask() -> dict:
-        async with ChatServer(None, 1, 30.0, 0.0)() as session:
-            return await (
-                await session.post(f"http://127.0.0.1:{server.server_port}", {}, json.dumps("{}"))
-            ).json()
-
-    answer = asyncio.run(ask())
-    assert answer["reply"] is None and answer["error"] and len(answer["error"].splitlines()) == 1
+    chat = Chat(f"http://127.0.0.1:{server.server_port}", None, 1, 30.0, 0.0)
+    (answer,) = asyncio.run(chat.ask(["{}"]))
+    assert answer.reply is None and answer.error and len(answer.error.splitlines()) == 1
     # aiohttp calls a lack of memory a bad answer, so what was held is looked at.
     assert _most_kilobytes() - most < 100 << 10
     server.shutdown()

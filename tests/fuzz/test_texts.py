@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.cluster.negatives.chat import ChatServer, ChatSession, Secret, _read_seconds
+from raycomp.cluster.negatives.chat import Chat, Secret, _read_seconds
 from raycomp.language.prompts import MAX_REPLY, REPLY_REASONS, REPLY_SCHEMA, Reply, make_messages, read_reply
 from raycomp.models.parser import MAX_CHARACTERS, tidy
 from raycomp.words import CONCEPT_KINDS, OPERATIONS
@@ -53,9 +53,9 @@ def answers(body, edits, status, has_key, retry_after):
     data = damage(body.encode("utf-8", "surrogatepass"), edits[:1])
     if has_key:
         data = damage(data, [("insert", len(data) // 2, 1, KEY.encode())])
-    session = ChatSession(ChatServer(Secret(KEY), 16, 2.0, 2.0))
+    chat = Chat("http://nowhere", Secret(KEY), 16, 2.0, 2.0)
     assert 0 <= _read_seconds(retry_after) <= 86_400
-    answer = session._judge(status, 0.0, data)
+    answer = chat._judge(status, 0.0, data)
     assert (answer.reply is None) != (answer.error is None)
     said = answer.reply if answer.error is None else answer.error
     assert KEY not in said and said.encode() is not None

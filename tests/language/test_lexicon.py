@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.inflection import choose_article
+from raycomp.language.inflection import choose_article, drop_s, find_base
 from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, Row
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
@@ -94,6 +94,14 @@ def test_opposites_hold_for_synonyms():
 def test_plurals(word, plural):
     assert LEXICON.plural(word) == plural
     assert word == "fireman" or LEXICON.singular(plural) == word
+
+
+@pytest.mark.parametrize(
+    ("word", "noun", "base"),
+    [("parties", "party", "party"), ("lies", "ly", "lie"), ("boxes", "box", "box"), ("buses", "buse", "bus")],
+)
+def test_a_noun_drops_its_ending_by_rule_and_a_base_is_shorter_still(word, noun, base):
+    assert (drop_s(word), find_base(word)) == (noun, base)
 
 
 @pytest.mark.parametrize(

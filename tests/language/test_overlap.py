@@ -1,9 +1,9 @@
 import pytest
 
 from raycomp.language.concepts import Edit
+from raycomp.language.inflection import find_base
 from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
-from raycomp.language.phrases import Token
-from raycomp.language.word_classes import find_base
+from raycomp.language.tokens import Token
 from raycomp.words import (
     ADD,
     ATTRIBUTE,

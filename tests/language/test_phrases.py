@@ -2,7 +2,8 @@
 
 import pytest
 
-from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, Token, find_labels, find_phrases
+from raycomp.language.phrases import CLEAR_NLP, UD, Phrase, find_labels, find_phrases
+from raycomp.language.tokens import Token
 from raycomp.models.lexicon import load_lexicon
 from raycomp.words import (
     HEAD,

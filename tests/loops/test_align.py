@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raycomp.cluster.record import check_scorer
-from raycomp.cluster.waves import Stats, stage_part
 from raycomp.config import ScorerConfig
 from raycomp.loops.curate.align import Align, find_strangers
 from raycomp.loops.curate.prepare import prepare
@@ -95,16 +93,21 @@ def test_where_all_is_one_photo_or_one_caption_nothing_is_compared(table, tiny_s
 
 
 def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer, tmp_path):
+    from raycomp.cluster.curate.publish import check_scorer
+    from raycomp.cluster.parts import Part, Stats, stage_part
+
+    part = Part(pa.schema([(UID, pa.string())]), sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT))
     bad = table.slice(0, 3).set_column(
         table.schema.get_field_index(STATUS), STATUS, pa.array(["ok", "no_image", "ok"])
     )
     stats = Stats()
     for rows in (bad, table):
-        receipts = stage_part(align(rows, tiny_scorer), str(tmp_path), pa.schema([(UID, pa.string())]))
+        receipts = stage_part(align(rows, tiny_scorer), str(tmp_path), part)
         stats.add(json.loads(receipts["stats"][0].as_py()))
-    assert check_scorer(stats)["n"] == len(stats.matched) == len(stats.shuffled) == len(table)
-    assert None not in stats.shuffled
+    told = stats.samples
+    assert check_scorer(stats)["n"] == len(told[ALIGNMENT]) == len(told[SHUFFLED_ALIGNMENT]) == len(table)
+    assert None not in told[SHUFFLED_ALIGNMENT]
     alone = Stats()
-    receipts = stage_part(align(bad, tiny_scorer), str(tmp_path), pa.schema([(UID, pa.string())]))
+    receipts = stage_part(align(bad, tiny_scorer), str(tmp_path), part)
     alone.add(json.loads(receipts["stats"][0].as_py()))
     assert check_scorer(alone) is None

@@ -8,6 +8,7 @@ import pytest
 
 from raycomp.config import AttributeConfig, CurateConfig, NonceConfig, ParserConfig, ScorerConfig
 from raycomp.config.rules import PAS
+from raycomp.loops.curate.arm import find_arm
 from raycomp.loops.curate.attribute import Attribute, parse
 from raycomp.loops.curate.measures import read_corpus
 from raycomp.loops.tables import to_fixed_lists
@@ -79,9 +80,9 @@ def test_unseen_targets_have_drops_and_are_out_of_mean_pas(attributed):
 
 def test_the_dial_takes_unseen_targets_in(attributed):
     config = CurateConfig(attribute=AttributeConfig(unseen=True))
-    found = read_corpus(attributed.drop_columns([MEAN_PAS]), config).measures[PAS]
+    found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_arm(config)).measures[PAS]
     want = np.array([mean_drop(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
     assert np.array_equal(found, want, equal_nan=True)
-    default = read_corpus(attributed.drop_columns([PHRASES]), CurateConfig()).measures[PAS]
+    default = read_corpus(attributed.drop_columns([PHRASES]), find_arm(CurateConfig())).measures[PAS]
     differs = ~((found == default) | (np.isnan(found) & np.isnan(default)))
     assert differs.tolist() == [True, True, False, True, True, False]

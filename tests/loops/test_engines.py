@@ -1,11 +1,15 @@
 """Writing negatives in one process: by rules, and by a language model whose replies are made up here."""
 
 import json
+from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from raycomp.config import LlmConfig, NegativesConfig, WritingConfig
+from raycomp.language.concepts import Parsed
+from raycomp.language.judge import validity
 from raycomp.language.prompts import Reply
 from raycomp.loops.negatives.engines import Prompt, find_prompts, write_by_replies, write_by_rules
 from raycomp.loops.negatives.write import choose_negatives
@@ -141,6 +145,24 @@ def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
     assert {negative["op"] for negative in row[NEGATIVES]} == {"SWAP", "REPLACE"}
     assert all(negative["source"] == "http" for negative in row[NEGATIVES])
     assert sum(fault.endswith("no_reply") for fault in row[FAULTS]) == 6
+
+
+def test_each_edit_of_a_caption_is_judged_once(llm, monkeypatch):
+    """Also where a reply leads to a second call; the same caption in another row is judged by itself."""
+    table = make_table(CAPTIONS[:1] * 2)
+    replies: dict[str, str] = {}
+    for _ in range(2):
+        replies |= {prompt.key: answer(prompt) for prompt in find_prompts(table, llm, replies)}
+    judged: Counter[tuple[str, str]] = Counter()
+    begin = validity._find_same
+
+    def count(before: Parsed, after: Parsed, *rest: Any) -> str | None:
+        judged[before.text, after.text] += 1
+        return begin(before, after, *rest)
+
+    monkeypatch.setattr(validity, "_find_same", count)
+    write_by_replies(table, llm, replies)
+    assert len(judged) == 3 and set(judged.values()) == {2}
 
 
 def test_a_row_without_any_reply_says_so(llm):

@@ -1,4 +1,4 @@
-"""What explain says of a sample that has no score, out of hand-made scores."""
+"""What show and explain say of any run, out of hand-made files."""
 
 from pathlib import Path
 
@@ -6,13 +6,14 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cli import USER_ERROR, main
-from raycomp.config import AttributeConfig, CurateConfig, to_dict
+from raycomp.config import AttributeConfig, CurateConfig, NegativesConfig, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.loops.curate.select import Gates
-from raycomp.loops.inspect import explain
-from raycomp.schema import aligned_schema, scores_schema
+from raycomp.loops.inspect import explain, show
+from raycomp.schema import NEGATIVES_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
+from raycomp.shards.runs import identify
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -90,3 +91,121 @@ def test_a_scores_file_that_lacks_a_column_is_said_in_one_line(tmp_path: Path, c
     write_table(table, uri, table.schema)
     assert main(["explain", str(tmp_path), UIDS[0]]) == USER_ERROR
     assert capsys.readouterr().err == f"raycomp: {uri}: has no column {column}\n"
+
+
+def write_negatives(folder: Folder, source: str) -> None:
+    """Write finished negatives of the two captions in ``source``, of which one has any."""
+    made = {"text": "a cat", "op": "REPLACE", "kind": "object", "calls": 1, "source": "rules"}
+    made |= {"similarity": 0.75, "image_drop": -0.125, "concepts": ["dog", "cat"]}
+    rows = [
+        {"uid": UIDS[0], "caption": "a dog", "negatives": [made], "status": OK},
+        {"uid": UIDS[1], "caption": "a view", "negatives": [], "status": "no_concept"},
+    ]
+    table = pa.Table.from_pylist(rows, NEGATIVES_SCHEMA)
+    write_table(table, folder.at("negatives", "00000.parquet"), NEGATIVES_SCHEMA)
+    run = {"kind": "negatives", "status": "finished", "versions": {}, "warnings": ["one"]}
+    run |= {
+        "config": to_dict(NegativesConfig(input=source)),
+        "started": "2026-01-01",
+        "finished": "2026-01-02",
+    }
+    run["fingerprint"] = {"input": identify(Folder(source).read_json("run.json"))}
+    run["funnel"] = {"read": 2, "corpus": 2, "kept": 1, "dropped": {"no_concept": 1}}
+    run["phases"] = [{"phase": "negatives", "rows": 2, "wall_s": 0.5, "bottleneck": "edit"}]
+    folder.write_json(run, "run.json")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Folder:
+    write_run(Folder(str(tmp_path / "curated")), CurateConfig())
+    write_negatives(Folder(str(tmp_path / "written")), str(tmp_path / "curated"))
+    return Folder(str(tmp_path / "written"))
+
+
+def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
+    def lines() -> list[str]:
+        return [" ".join(line.split()) for line in show(written.uri).splitlines()]
+
+    head = [
+        "run negatives",
+        f"input {written.uri.replace('written', 'curated')}",
+        "begun 2026-01-01",
+        "finished 2026-01-02",
+    ]
+    body = ["", "2 read", "-1 no_concept", "1 kept (50.0 % of the corpus of 2)", ""]
+    body += ["phase rows time, s rate, rows/s bottleneck", "negatives 2 0.5 4.0 edit", "", "warning: one"]
+    assert lines() == head + body
+    written.write_bytes(b"<html>", "report.html")
+    assert lines() == [*head, f"report {written.at('report.html')}", *body]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "rule cpi, align.keep 0.7, attribute.keep 0.5"),
+        ({"select.rule": "align_only", "attribute.keep": 0.4}, "rule align_only, attribute.keep 0.4"),
+        ({"select.rule": "full"}, "rule full"),
+    ],
+)
+def test_a_choice_is_shown_with_its_rule_and_shares(settings, told, tmp_path):
+    write_run(Folder(str(tmp_path)), override_all(CurateConfig(), settings))
+    assert told in [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
+
+
+def test_where_no_run_lies_the_runs_below_are_named(written, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main(["show", str(tmp_path)]) == USER_ERROR
+    said = "holds no finished run, there is no run.json; runs below it: curated, written\n"
+    assert capsys.readouterr().err == f"raycomp: {tmp_path}: {said}"
+    assert main(["show", str(tmp_path / "gone")]) == USER_ERROR
+    assert capsys.readouterr().err.endswith("gone: holds no finished run, there is no such folder\n")
+    for name in ("empty", "curated/run.json"):
+        assert main(["show", str(tmp_path / name)]) == USER_ERROR
+        assert capsys.readouterr().err.endswith("holds no finished run, there is no run.json\n")
+
+
+def test_the_negatives_of_a_caption_are_explained_and_where_its_scores_lie(written):
+    curated = written.uri.replace("written", "curated")
+    dog, view = (explain(written.uri, uid.upper()) for uid in UIDS)
+    row = next(line for line in dog.splitlines() if line.startswith("REPLACE")).split()
+    assert row == ["REPLACE", "1", "0.7500", "-0.1250", "object", "dog", "->", "cat", "rules", "a", "cat"]
+    assert "no_concept (no operation has anything" in view and "REPLACE" not in view
+    for text, uid in ((dog, UIDS[0]), (view, UIDS[1])):
+        assert text.endswith(f"raycomp explain {curated} {uid}")
+    Path(curated, "run.json").rename(Path(curated, "moved.json"))
+    assert "raycomp explain" not in explain(written.uri, UIDS[0])
+
+
+@pytest.mark.parametrize("origin", ["curated", "http://127.0.0.1:1/curated"])
+def test_a_caption_is_explained_whatever_its_curation_became(written, origin, tmp_path):
+    """A run.json of something else, a place that no filesystem knows."""
+    Path(tmp_path, "curated/run.json").write_text("{}")
+    run = written.read_json("run.json")
+    run["config"]["input"] = origin if "://" in origin else str(tmp_path / origin)
+    written.write_json(run, "run.json")
+    told = explain(written.uri, UIDS[0])
+    assert "REPLACE" in told and "raycomp explain" not in told
+
+
+def test_a_uid_of_the_users_own_is_found_as_it_is_written(written, capsys):
+    uri = written.at("negatives", "00000.parquet")
+    table = read_columns(uri)
+    write_table(table.set_column(0, UID, pa.array(["COCO_1", "coco_2"])), uri, table.schema)
+    assert "a dog" in explain(written.uri, "COCO_1") and "a view" in explain(written.uri, "COCO_2")
+    assert main(["explain", written.uri, "coco_1"]) == USER_ERROR
+    assert capsys.readouterr().err == f"raycomp: coco_1: no such uid in {written.uri}\n"
+
+
+def test_a_run_that_says_nothing_of_samples_is_refused_in_one_line(written, capsys):
+    written.write_json(written.read_json("run.json") | {"kind": "probe theory"}, "run.json")
+    assert main(["explain", written.uri, UIDS[0]]) == USER_ERROR
+    said = f"raycomp: {written.uri}: holds probe theory, which says nothing of single samples\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("phases", [3, [3], [{"phase": "align"}], [{"phase": 1, "rows": 1, "wall_s": 1.0}]])
+def test_phases_that_no_run_wrote_are_refused_in_one_line(written, phases, capsys):
+    written.write_json(written.read_json("run.json") | {"phases": phases}, "run.json")
+    assert main(["show", written.uri]) == USER_ERROR
+    said = capsys.readouterr().err
+    assert "was not written by a run of raycomp: phases" in said and said.count("\n") == 1

@@ -1,20 +1,25 @@
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from raycomp.benchmarks.choice import EQUAL, Choice
 from raycomp.benchmarks.read import read_benchmark
+from raycomp.config import ProbeConfig
+from raycomp.loops.probes.commands import open_probe
 from raycomp.loops.probes.overlap import (
     NONE,
     TWO_CALLS,
     count_calls,
-    format_overlap,
     measure_overlap,
     sum_rows,
 )
 from raycomp.loops.probes.overlap_plot import WIDTH, draw_overlap
+from raycomp.loops.probes.overlap_table import tell_overlap
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
+from raycomp.shards.folder import Folder
+from raycomp.table import join_text
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE, SWAP
 
 
@@ -64,7 +69,7 @@ def test_second_true_captions_are_explained_like_negatives():
 def test_the_null_stands_beside_the_negatives_in_table_and_plot():
     """1 and 2 of 4 paraphrases, 4 of 4 negatives, each with its interval; "-" where there are none."""
     rows = measure_overlap([*PARAPHRASED, *CHOICES], load_parser(), None)
-    table = format_overlap(rows)
+    table = join_text(tell_overlap(rows))
     null = next(line for line in table.splitlines() if line.startswith("pp"))
     cells = [cell.strip() for cell in null.split("  ") if cell]
     assert cells[-3:] == ["4", "25.0 [4.6, 69.9]", "50.0 [15.0, 85.0]"]
@@ -79,7 +84,7 @@ def test_the_null_stands_beside_the_negatives_in_table_and_plot():
 def test_one_call_is_told_apart_from_two_and_every_share_has_its_denominator():
     (row,) = measure_overlap(CHOICES, load_parser(), None)
     assert count_calls(row.explained) == (2, 3)
-    table = format_overlap([row])
+    table = join_text(tell_overlap([row]))
     assert "50.0 [15.0, 85.0]" in table
     assert "2/2 100.0 [34.2, 100.0]" in table, "two of four rows name an operation"
 
@@ -91,7 +96,7 @@ def test_the_rules_write_a_plain_swap_again():
 
 def test_the_table_has_the_papers_range_beside_ours():
     rows = measure_overlap(CHOICES, load_parser(), None)
-    table = format_overlap(rows)
+    table = join_text(tell_overlap(rows))
     assert "75.0 [30.1, 95.4]" in table and "60%-80%" in table
     assert sum_rows(rows)[0].explained == rows[0].explained
 
@@ -104,9 +109,23 @@ def test_the_bar_of_a_split_is_whole():
     assert sum(float(rect.get("width")) for rect in shares) == pytest.approx(WIDTH)
 
 
+def test_a_benchmark_in_a_store_is_probed_as_on_a_disk(bucket, tmp_path):
+    row = {"bbox_x": 0, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "image_path": "1.jpg"}
+    row |= {"true_caption": "A dog chases a cat.", "false_caption": "A cat chases a dog."}
+    for root in (bucket, str(tmp_path)):
+        Folder(root).write_json([row, row], "aro", "visual_genome_relation.json")
+    config = ProbeConfig(input=bucket, benchmarks=("aro",))
+    there, here = (open_probe("overlap", replace(config, input=root)) for root in (bucket, str(tmp_path)))
+    assert there.fingerprint() == here.fingerprint()
+    found = there.measure()
+    assert join_text(found.blocks) == join_text(here.measure().blocks)
+    (row,) = found.rows
+    assert (row["count"], row["explained"], row["left_out"]) == (1, {SWAP: 1}, 1)
+
+
 def test_sugarcrepe_names_its_operation_and_so_do_we(shared):
     """The split's name is the oracle; where we disagree it is mostly with two calls or none."""
-    choices = read_benchmark("sugarcrepe", shared / "data/benchmarks/sugarcrepe")[::5]
+    choices = read_benchmark("sugarcrepe", Folder(str(shared / "data/benchmarks/sugarcrepe")))[::5]
     total = sum_rows(measure_overlap(choices, load_parser(), None))[0]
     assert total.count == total.named == 1503
     assert total.agreed / total.named > 0.85

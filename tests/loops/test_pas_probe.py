@@ -12,7 +12,8 @@ import torch
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
 from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_words
-from raycomp.language.nonce import find_article, is_plural, make_counterfactual
+from raycomp.language.inflection import is_plural
+from raycomp.language.nonce import find_article, make_counterfactual
 from raycomp.loops.curate.attribute import parse
 from raycomp.loops.probes.calibration import (
     COUNTS,
@@ -23,11 +24,12 @@ from raycomp.loops.probes.calibration import (
     Samples,
     probe_samples,
 )
-from raycomp.loops.probes.calibration_table import format_pas
+from raycomp.loops.probes.calibration_table import tell_pas
 from raycomp.loops.probes.pas import make_redraw
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import load_parser
+from raycomp.table import join_text
 from raycomp.words import HEAD, UNSEEN
 
 LEXICON = load_lexicon()
@@ -107,6 +109,11 @@ def probe(samples: Samples, encode=None, seed: int = 0) -> PasResult:
     return probe_samples(samples, encode, words_of(samples, seed), redraw, 0.5, seed)
 
 
+def tell_text(result: PasResult) -> str:
+    """Return what the probe says in one line."""
+    return " ".join(join_text(tell_pas(result, "planted")).split())
+
+
 def test_the_planted_order_comes_out():
     """A picture sees 0.8 of what a text lies along its axis; with another picture nothing changes at all."""
     result = probe(make_samples())
@@ -115,7 +122,7 @@ def test_the_planted_order_comes_out():
     for name, cost in COSTS.items():
         assert line[name] == pytest.approx(0.8 * cost, abs=1e-6)
     assert line[WRONG] == pytest.approx(0, abs=1e-6)
-    text = format_pas(result, "planted")
+    text = tell_text(result)
     assert (
         "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order" in text
     )
@@ -128,7 +135,7 @@ def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "of too few words (10) stands beside" in format_pas(result, "blind")
+    assert "of too few words (10) stands beside" in tell_text(result)
 
 
 def test_every_target_is_a_row_or_has_a_reason():
@@ -145,7 +152,7 @@ def test_every_target_is_a_row_or_has_a_reason():
     alone = make_samples(2)
     alone.image_ND[1] = alone.image_ND[0]
     assert probe(alone).left_out == {NO_PICTURE: 4}
-    assert "0 of 4 targets" in format_pas(probe(alone), "alone")
+    assert "0 of 4 targets" in tell_text(probe(alone))
 
 
 def test_what_no_picture_shows_is_not_measured_again():

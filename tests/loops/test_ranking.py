@@ -11,15 +11,9 @@ import torch
 from raycomp.config import LlmConfig, NegativesConfig, ScorerConfig, WritingConfig
 from raycomp.core.hardness import Candidate, list_additions
 from raycomp.language.prompts import Reply
-from raycomp.loops.negatives.engines import (
-    Reader,
-    find_prompts,
-    propose_by_rules,
-    write_by_replies,
-    write_by_rules,
-)
+from raycomp.loops.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.loops.negatives.ranking import ADD_SIMILARITY, ADDITIONS, Rank, rank
-from raycomp.loops.negatives.write import choose_negatives
+from raycomp.loops.negatives.write import Caption, Reader, choose_negatives
 from raycomp.loops.tables import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
@@ -142,11 +136,8 @@ def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer, calls):
     num_rejected = 0
     for caption, row, before in zip(CAPTIONS, found, everything, strict=True):
         reader.read([caption])
-        chains = (
-            propose_by_rules(reader, free.negatives)(row[UID], reader.parsed[caption], [])[0]
-            if caption
-            else []
-        )
+        read = Caption(row[UID], caption, [], reader)
+        chains = propose_by_rules(read, free.negatives)[0] if caption else []
         near = {
             (chain[-1].text, "+".join(edit.op for edit in chain))
             for chain in chains

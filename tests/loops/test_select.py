@@ -20,6 +20,7 @@ from raycomp.config import (
 )
 from raycomp.config.rules import PAS
 from raycomp.core.selection import format_uids, parse_uids, random_scores
+from raycomp.loops.curate.arm import find_arm
 from raycomp.loops.curate.measures import corpus_columns, read_corpus
 from raycomp.loops.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage
 from raycomp.schema import PHRASE_TYPE
@@ -54,12 +55,13 @@ def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
     pas = rng.integers(-20, 20, num).astype(np.float32) / 64
     statuses = np.where(scored, OK, np.where(usable, NO_PHRASE, "no_image")).tolist()
     names = [field.name for field in PHRASE_TYPE]
-    phrases = []
+    lengths, phrases = rng.integers(1, 9, num), []
     for mean, is_scored in zip(pas, scored, strict=True):
         drops = [float(mean) - 0.25, float(mean) + 0.25] * int(rng.integers(1, 3)) if is_scored else []
         moved = [{"drop": drop, "displacement": int(rng.integers(0, 9)) / 8} for drop in drops]
         phrases.append([*moved, {}] if rng.random() < 0.3 else moved)
-    captions = [" \t\u00a0".join(["word "] * n) for n in rng.integers(1, 9, num)]
+    spoken = ["a", "word", "rather longer,", "E,", "4x4!", "\u72d7", "caf\u00e9"]
+    captions = [" \t\u00a0".join(f"{spoken[i]} " for i in rng.integers(0, 7, n)) for n in lengths]
     return pa.table(
         {
             UID: uids,
@@ -80,12 +82,14 @@ def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
 
 def choose(table: pa.Table, config: CurateConfig) -> tuple[np.ndarray, np.ndarray]:
     """Reasons and scores, from the columns that the rule says it needs."""
-    _, [judged] = choose_tables([table.select(corpus_columns(config, True))], config)
+    arm = find_arm(config)
+    _, [judged] = choose_tables([table.select(corpus_columns(arm, True))], arm)
     return judged
 
 
 def cut(table: pa.Table, config: CurateConfig) -> Gates:
-    return choose_tables([table.select(corpus_columns(config, True))], config)[0]
+    arm = find_arm(config)
+    return choose_tables([table.select(corpus_columns(arm, True))], arm)[0]
 
 
 def best(rows: list[dict], name: str, k: int) -> list[dict]:
@@ -113,8 +117,8 @@ def test_cpi_keeps_what_two_plain_sorts_keep(num, seed):
 def test_other_aggregates_read_the_drops(how, shift):
     config = CurateConfig(attribute=AttributeConfig(aggregate=how))
     table = make_table(200, 0)
-    corpus = read_corpus(table.drop_columns([MEAN_PAS]), config)
-    mean = read_corpus(table.drop_columns([PHRASES]), CurateConfig())
+    corpus = read_corpus(table.drop_columns([MEAN_PAS]), find_arm(config))
+    mean = read_corpus(table.drop_columns([PHRASES]), find_arm(CurateConfig()))
     assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
 
 
@@ -146,7 +150,7 @@ def slow_mean(phrases: list[dict]) -> float | None:
 def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
     config = CurateConfig(attribute=AttributeConfig(aggregate=how, unseen=unseen))
     table = draw_classes(300, 4)
-    corpus = read_corpus(table.select(corpus_columns(config, with_second=True)), config)
+    corpus = read_corpus(table.select(corpus_columns(find_arm(config), with_second=True)), find_arm(config))
     loop = {
         "mean": lambda drops: math.fsum(drops) / len(drops),
         "min": min,
@@ -162,12 +166,12 @@ def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
 
 
 def test_the_default_mean_is_read_from_its_column_alone():
-    assert corpus_columns(CurateConfig(), with_second=True)[-1] == MEAN_PAS
+    assert corpus_columns(find_arm(CurateConfig()), with_second=True)[-1] == MEAN_PAS
     table = draw_classes(200, 5)
-    stored = read_corpus(table.drop_columns([PHRASES]), CurateConfig())
+    stored = read_corpus(table.drop_columns([PHRASES]), find_arm(CurateConfig()))
     assert np.array_equal(
         stored.measures[PAS],
-        read_corpus(table.drop_columns([MEAN_PAS]), CurateConfig()).measures[PAS],
+        read_corpus(table.drop_columns([MEAN_PAS]), find_arm(CurateConfig())).measures[PAS],
         equal_nan=True,
     )
 
@@ -187,8 +191,8 @@ def test_too_few_scored_rows_are_all_kept_and_it_is_said():
     table, config = make_table(100, 2, unscored=0.8), CurateConfig()
     gates = cut(table, config)
     assert (choose(table, config)[0] == KEPT).sum() == gates.num_scored
-    assert "all of them were kept" in describe_shortage(config, gates)[0]
-    assert describe_shortage(config, cut(make_table(100, 2), config)) == []
+    assert "all of them were kept" in describe_shortage(find_arm(config), gates)[0]
+    assert describe_shortage(find_arm(config), cut(make_table(100, 2), config)) == []
 
 
 CONTROLS = [name for name, rule in RULES.items() if rule.gate_2 and name != "cpi"]
@@ -215,6 +219,17 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
         rest = y - np.array(x) @ np.linalg.lstsq(np.array(x), y, rcond=None)[0] if rows else y
         return dict(zip(found, np.round(rest, 7), strict=True))  # equal rows tie
     return {uid: by[rule] for uid, by in found.items()}
+
+
+@pytest.mark.parametrize("rule", ["cpi", *CONTROLS])
+def test_the_large_tables_tell_every_rule_apart(rule):
+    for num, seed in ((500, 10), (700, 5), (1000, 3)):
+        table = make_table(num, seed)
+        score_N = choose(table, CurateConfig(select=SelectConfig(rule)))[1]
+        assert len(set(score_N[~np.isnan(score_N)].tolist())) >= 2
+        captions = [caption for caption in table[CAPTION].to_pylist() if caption]
+        for count in (lambda c: c.count(","), lambda c: len(set(c)), lambda c: len(c) / len(c.split())):
+            assert len(set(map(count, captions))) >= 4
 
 
 @pytest.mark.parametrize("rule", CONTROLS)
@@ -284,11 +299,11 @@ def test_what_cpi_keeps_least_its_reverse_keeps_first():
 @pytest.mark.parametrize("rule", CONTROLS)
 def test_files_and_their_order_of_rows_change_no_choice(rule):
     table, config = make_table(300, 7), CurateConfig(select=SelectConfig(rule))
-    table = table.select(corpus_columns(config, True))
+    table = table.select(corpus_columns(find_arm(config), True))
     whole = dict(zip(table[UID].to_pylist(), choose(table, config)[0], strict=True))
     mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
     pieces = [mixed.slice(0, 7), mixed.slice(7, 0), mixed.slice(7, 200), mixed.slice(207)]
-    gates, judged = choose_tables(pieces, config)
+    gates, judged = choose_tables(pieces, find_arm(config))
     reasons = np.concatenate([reason_N for reason_N, _ in judged])
     assert dict(zip(mixed[UID].to_pylist(), reasons, strict=True)) == whole
     assert gates.attribute.count == sum(reason == KEPT for reason in whole.values())
@@ -307,7 +322,7 @@ def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
     """PAS that is a sum of them: every residual is 0 but for rounding, and R^2 is 1."""
     config = CurateConfig(select=SelectConfig("pas_residual"))
     table = make_table(300, 9)
-    measures = read_corpus(table, config).measures
+    measures = read_corpus(table, find_arm(config)).measures
     exact = sum(np.float64(1 + i) / 64 * measures[name] for i, name in enumerate(EXPLAINING))
     rows, at = table.to_pylist(), 0
     for row in rows:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from raycomp.cluster.runs import with_absolute_paths
 from raycomp.config import CurateConfig, ScorerConfig
 from raycomp.models.clip import Clip, describe_scorer, fingerprint_scorer
+from raycomp.shards.whole import with_absolute_paths
 
 TINY = {
     "embed_dim": 32,
@@ -196,6 +196,7 @@ def test_a_folders_fingerprint_is_that_of_its_files(local_dir):
 
 
 def test_a_folder_is_named_so_that_every_worker_finds_it(local_dir, monkeypatch):
+
     monkeypatch.chdir(local_dir.parent)
     config = with_absolute_paths(CurateConfig(scorer=ScorerConfig(model="local-dir:model")))
     assert config.scorer.model == f"local-dir:{local_dir}"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from raycomp.config import ScorerConfig
+from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.clip import Clip, describe_scorer, fingerprint_scorer
 
 
@@ -20,6 +20,32 @@ def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():
     assert (spec.image.height, spec.image.width) == (224, 224)
     assert (spec.image.mean, spec.image.std) == (tuple(cfg["mean"]), tuple(cfg["std"]))
     assert (spec.context_length, spec.embedding_dim) == (77, 512)
+
+
+def test_a_model_is_the_same_however_its_dials_are_spelled(tiny_scorer):
+    model = ModelConfig(name=tiny_scorer.model, weights=tiny_scorer.weights, precision=tiny_scorer.precision)
+    assert fingerprint_scorer(model) == fingerprint_scorer(tiny_scorer)
+    assert describe_scorer(model) == describe_scorer(tiny_scorer)
+    one, other = (Clip(config).model.visual.conv1.weight for config in (model, tiny_scorer))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "spelled"),
+    [(ModelConfig, "name", r"model\.name"), (ScorerConfig, "model", r"scorer\.model")],
+)
+@pytest.mark.parametrize("model", ["ViT-Z-99", "nothing.json", "local-dir:/nowhere"])
+def test_a_model_that_cannot_be_had_is_named_by_its_dial(kind, name, spelled, model):
+    with pytest.raises(ValueError, match=f"^{spelled}='{model}': "):
+        describe_scorer(kind(**{name: model, "weights": "random:0"}))
+
+
+@pytest.mark.parametrize(("kind", "group"), [(ModelConfig, "model"), (ScorerConfig, "scorer")])
+def test_weights_that_cannot_be_had_are_named_by_their_dial(kind, group, tiny_scorer):
+    with pytest.raises(ValueError, match=rf"^{group}\.weights='random:x': must be"):
+        kind(weights="random:x")
+    with pytest.raises(ValueError, match=rf"^{group}\.weights='nothing': neither a file"):
+        describe_scorer(dataclasses.replace(kind("ViT-B-32"), weights="nothing"))
 
 
 def test_random_weights_follow_from_the_seed_and_leave_the_generator_alone(tiny_scorer):

@@ -15,8 +15,9 @@ from PIL import Image
 from test_page import HOSTILE, hostile_page, photo, run_json, summarise_captions
 
 from raycomp.report.markup import escape
+from raycomp.report.page import POLICY
 from raycomp.report.pages.curate.funnel import close_funnel
-from raycomp.report.pages.curate.page import POLICY, render
+from raycomp.report.pages.curate.page import render
 from raycomp.report.pages.curate.summary import choose_shown
 
 FLAGS = (
@@ -143,12 +144,15 @@ def test_it_fits_the_width_and_every_photo_decodes(browse, page, width):
         " function look(frame) {"
         " const page = frame.contentDocument, images = [...page.images];"
         " Promise.all(images.map(i => i.decode())).then(() => { document.title = JSON.stringify(["
-        " page.documentElement.scrollWidth, images.filter(i => i.naturalWidth === 240).length]); }); }"
+        " page.documentElement.scrollWidth, images.filter(i => i.naturalWidth === 240).length,"
+        " [...page.querySelectorAll('.caption')].filter(c => c.scrollWidth > c.clientWidth"
+        " && frame.contentWindow.getComputedStyle(c).overflowX !== 'hidden').length]); }); }"
         "</script>"
         f"<iframe width={width} height=900 style='border:0' onload='look(this)' srcdoc=\"{escape(page)}\">"
     )
     dom = browse(outer, "--dump-dom", "--window-size=1400,1000", "--virtual-time-budget=60000")
-    assert re.search(r"<title>(.*?)</title>", dom)[1] == f"[{width},24]"
+    title = re.search(r"<title>(.*?)</title>", dom)[1]
+    assert title == f"[{width},24,0]", "width, photos, captions that scroll sideways"
 
 
 @pytest.mark.parametrize("scheme", [("light", 1), ("dark", 0)])

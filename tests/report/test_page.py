@@ -15,12 +15,13 @@ from html_tree import Element, read_html
 from PIL import Image
 
 from raycomp.config import AttributeConfig, CurateConfig, ScorerConfig, SelectConfig, to_dict
-from raycomp.report.markup import Html, Interval, Table, tag
+from raycomp.report.markup import Html, tag
 from raycomp.report.pages.curate.cards import make_thumbnail, shade_caption
 from raycomp.report.pages.curate.funnel import FunnelRow, close_funnel
 from raycomp.report.pages.curate.page import find_warnings, render
 from raycomp.report.pages.curate.samples import Sample
 from raycomp.report.pages.curate.summary import Summary, choose_shown, summarise
+from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
 
 HOSTILE = [
@@ -267,8 +268,11 @@ def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
 
 def test_extra_tables_escape_and_draw_intervals(summary):
     nan = float("nan")
-    rows = [("<b>fault</b>", 12, Interval(0.9, 0.8, 0.95), 0.25), ("other", 3, Interval(nan, nan, nan), None)]
-    extra = Table("Planted <faults>", ("Fault", "n", "AUC", "x"), rows, note="<i>note</i>")
+    rows = [
+        ("<b>fault</b>", 12, Estimate(0.9, 0.8, 0.95, 0.5), 0.25),
+        ("other", 3, Estimate(nan, nan, nan, 0.5), None),
+    ]
+    extra = Table("Planted <faults>", ("Fault", "n", Column("AUC", digits=3), "x"), rows, note="<i>note</i>")
     part = section(render_tree(summary, run_json(), extra_sections=[extra]), "Planted <faults>")
     assert part.all("table")[0].rows() == [
         ["<b>fault</b>", "12", "0.900 [0.800, 0.950]", "0.2500"],

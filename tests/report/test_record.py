@@ -32,6 +32,7 @@ STAGES = [
         "workers": 2,
         "busy_share": 0.6,
         "rows_per_s": 50.0,
+        "says": "embeds images",
     },
     {"phase": "align", "stage": "text", "seconds": 4.0, "workers": 2, "busy_share": 0.2, "rows_per_s": 150.0},
     {
@@ -62,6 +63,7 @@ def test_each_phase_names_its_bottleneck_and_draws_its_shares():
     align, attribute = page.all("table")
     image = align.rows()[0]
     assert [text.replace("\xa0", " ") for text in image[2:6]] == ["60.0 %", "12.0 s", "2", "50.0"]
+    assert [row[6] for row in align.rows()] == ["embeds images", ""]  # the older run.json says nothing
     assert [bar.attributes["width"] for bar in align.all("rect")] == ["60.00%", "20.00%"]
     assert [name.text for name in align.all("b") + attribute.all("b")] == ["image", "write"]
 

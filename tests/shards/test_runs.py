@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import raycomp
+from raycomp.config import CONFIGS, CurateConfig, list_dials, to_dict
 from raycomp.loops.inspect import explain, show
 from raycomp.shards.folder import Folder
 from raycomp.shards.runs import check_classed, identify, list_scores, read_finished, read_run
@@ -75,6 +76,82 @@ def test_a_selection_follows_its_path_only_to_the_curation_that_it_chose_from(tm
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(ValueError, match="gone or another run's; select again"):
         list_scores(chosen, str(tmp_path / "moved"))
+
+
+def override_in(config: dict, path: str, value: str) -> dict:
+    name, _, below = path.partition(".")
+    return {**config, name: override_in(config.get(name, {}), below, value) if below else value}
+
+
+DIALS = [(kind, dial) for kind in CONFIGS for dial in list_dials(CONFIGS[kind])]
+
+
+@pytest.mark.parametrize(("kind", "dial"), DIALS, ids=lambda value: getattr(value, "path", value))
+def test_two_runs_are_one_where_they_differ_in_free_dials_alone(kind, dial):
+    config: dict = {}
+    for known in list_dials(CONFIGS[kind]):
+        config = override_in(config, known.path, "one")
+    one, other = (
+        {"kind": kind, "fingerprint": {}, "config": override_in(config, dial.path, value)}
+        for value in ("one", "another")
+    )
+    assert (identify(one) == identify(other)) == ("free" in dial.marks)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_free"),
+    [
+        ("cluster.scorers", True),
+        ("cluster.of_an_older_version", True),
+        ("waves.shards_per_wave", True),
+        ("scorer.batch_size", True),
+        ("scorer.weights", False),
+        ("max_bad_fraction", True),
+        ("of_an_older_version", False),
+        ("seed", False),
+        ("align.keep", False),
+        ("llm.patience_s", True),
+        ("llm.seed", False),
+    ],
+)
+def test_what_is_free_tells_no_two_runs_apart(path, is_free):
+    run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
+    a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
+    assert (identify(a) == identify(b)) == is_free
+
+
+@pytest.mark.parametrize("dial", list_dials(CurateConfig), ids=lambda dial: dial.path)
+def test_select_changes_what_no_score_depends_on(dial, tmp_path):
+    """Its input is gone, so that a dial that may be set is refused for that alone."""
+    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
+    write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
+    value = True if dial.path == "materialize" else dial.default
+    may = "select" in dial.marks
+    match = (
+        "is gone or was changed after scoring"
+        if may
+        else f"^{dial.path}: select cannot change it, its dials are align"
+    )
+    with pytest.raises(ValueError, match=match):
+        raycomp.select(str(tmp_path / "a"), {dial.path: value}, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("keep", "'keep': no such dial, the closest is align.keep"),
+        ("rule", "'rule': no such dial, the closest is select.rule"),
+        ("aligh.keep", "'aligh.keep': no such dial, the closest is align.keep"),
+        ("scorer.modl", "'scorer.modl': no such dial, the closest is scorer.model"),
+    ],
+)
+def test_a_dial_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
+    fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
+    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
+    with pytest.raises(ValueError, match=f"^{said};"):
+        raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))
 
 
 def test_scores_are_listed_in_the_order_of_shards_and_none_may_be_missing(tmp_path):

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.cluster.session import map_tasks
-from raycomp.config import CurateConfig, find_rule
 from raycomp.config.rules import PAS
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
+from raycomp.loops.curate.arm import Arm
 from raycomp.loops.curate.measures import Corpus, corpus_columns, read_corpus
-from raycomp.loops.curate.select import Gates, cut_gates, enters_second, judge, pool_config
+from raycomp.loops.curate.select import Gates, cut_gates, enters_second, judge
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.folder import Folder
@@ -38,7 +38,7 @@ _PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
 
 
 @dataclass(frozen=True)
-class Choice:
+class Chosen:
     """What was chosen: where the gates cut, how many rows of each shard stay, why the others do not."""
 
     gates: Gates
@@ -51,27 +51,25 @@ class Choice:
         return sum(self.kept_per_shard)
 
 
-def choose(
-    scores: list[str], config: CurateConfig, out: Folder, work: Folder, check: Callable[[], None]
-) -> Choice:
+def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callable[[], None]) -> Chosen:
     """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
 
     ``check`` is asked before the gates are committed; it raises where this run may not.
     """
-    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, config).to_dict()}, check)
+    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, arm).to_dict()}, check)
     gates = Gates.from_dict(committed["gates"])
     moments = None
-    if find_rule(config.select.rule).gate_2 == PAS:
-        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, config, gates))
+    if arm.rule.gate_2 == PAS:
+        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, arm, gates))
     jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
     reasons: Counter = Counter()
     kept_per_shard = []
-    for counted in map_tasks(_write_kept, jobs, config, gates, moments):
+    for counted in map_tasks(_write_kept, jobs, arm, gates, moments):
         reasons.update(counted)
         kept_per_shard.append(counted[KEPT])
     join_tables([part for _, part in jobs], out.at("subset", "kept.parquet"), KEPT_SCHEMA)
     write_subset(kept_uids(work, len(scores)), out.at("subset", "subset.npy"))
-    return Choice(gates, kept_per_shard, reasons)
+    return Chosen(gates, kept_per_shard, reasons)
 
 
 def commit_once(
@@ -86,45 +84,44 @@ def commit_once(
     return work.read_json(*names)
 
 
-def cut_pool(scores: list[str], config: CurateConfig) -> dict[str, Any]:
+def cut_pool(scores: list[str], pool: Arm) -> dict[str, Any]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
-    pool = pool_config(config)
     gates = _cut(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_tasks(_count_passing, scores, pool, gates))}
 
 
-def _cut(scores: list[str], config: CurateConfig) -> Gates:
-    """Cut the gates of the config's rule over all files, a task for each file in each pass."""
-    return cut_gates(config, lambda *measure: map_tasks(_measure, scores, config, *measure))
+def _cut(scores: list[str], arm: Arm) -> Gates:
+    """Cut the gates of an arm over all files, a task for each file in each pass."""
+    return cut_gates(arm, lambda *measure: map_tasks(_measure, scores, arm, *measure))
 
 
-def _measure(uri: str, config: CurateConfig, measure: Callable, with_second: bool, *args: Any) -> Any:
-    return measure(_load(uri, config, with_second), config, *args)
+def _measure(uri: str, arm: Arm, measure: Callable, with_second: bool, *args: Any) -> Any:
+    return measure(_load(uri, arm, with_second), arm, *args)
 
 
-def _load(uri: str, config: CurateConfig, with_second: bool) -> Corpus:
-    return read_corpus(read_columns(uri, corpus_columns(config, with_second)), config)
+def _load(uri: str, arm: Arm, with_second: bool) -> Corpus:
+    return read_corpus(read_columns(uri, corpus_columns(arm, with_second)), arm)
 
 
-def _count_passing(uri: str, config: CurateConfig, gates: Gates) -> int:
-    reason_N, _ = judge(read_columns(uri, corpus_columns(config, False)), config, gates)
+def _count_passing(uri: str, arm: Arm, gates: Gates) -> int:
+    reason_N, _ = judge(read_columns(uri, corpus_columns(arm, False)), arm, gates)
     return int((reason_N == KEPT).sum())
 
 
-def _pool_moments(uri: str, config: CurateConfig, gates: Gates) -> Moments:
-    corpus = _load(uri, config, True)
-    return Moments.of(corpus.measures[PAS][enters_second(corpus, config, gates)])
+def _pool_moments(uri: str, arm: Arm, gates: Gates) -> Moments:
+    corpus = _load(uri, arm, True)
+    return Moments.of(corpus.measures[PAS][enters_second(corpus, arm, gates)])
 
 
-def _write_kept(job: tuple[str, str], config: CurateConfig, gates: Gates, moments: Moments | None) -> Counter:
+def _write_kept(job: tuple[str, str], arm: Arm, gates: Gates, moments: Moments | None) -> Counter:
     """Write one file's kept rows; return how many rows there are by reason.
 
     ``moments``: under cpi those of the PAS that gate 2 ranks, which make ``score`` that of Eq. 5; else none.
     """
     uri, part = job
-    wanted = corpus_columns(config, True)
+    wanted = corpus_columns(arm, True)
     table = read_columns(uri, list(dict.fromkeys([*wanted, KEY, SHARD, POSITION, MEAN_PAS])))
-    reason_N, score_N = judge(table.select(wanted), config, gates)
+    reason_N, score_N = judge(table.select(wanted), arm, gates)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))

@@ -2,50 +2,44 @@
 
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from raycomp.cluster.curate.choose import choose, cut_pool
 from raycomp.cluster.curate.materialize import materialize
-from raycomp.cluster.curate.publish import publish_report
+from raycomp.cluster.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.cluster.curate.score import Job, score
-from raycomp.cluster.lease import Lease, hold_lease
-from raycomp.cluster.record import bind_device, close_run, command_line, describe_run
-from raycomp.cluster.runs import Say, check_unchanged, count_results, open_run, tidy, with_absolute_paths
+from raycomp.cluster.record import describe_phases, describe_stages
+from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import (
     CurateConfig,
-    changed_dials,
+    check_path,
     exact_share,
     find_rule,
     from_dict,
+    is_marked,
+    list_dials,
     name_draw,
-    override,
     override_all,
 )
 from raycomp.config.rules import DRAW
+from raycomp.loops.curate.arm import find_arm, find_pool_arm
+from raycomp.loops.curate.select import describe_shortage
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
 from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
-from raycomp.report.markup import Table
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
-from raycomp.shards.paths import RUN, ShardPath, absolute_uri, fingerprint_shards
+from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards
 from raycomp.shards.runs import check_classed, digest, identify, list_scores, read_finished
-
-# What ``select`` may change: nothing that a score depends on.
-SELECT_DIALS = (
-    "align.keep",
-    "attribute.keep",
-    "attribute.aggregate",
-    "attribute.unseen",
-    "select.",
-    "materialize",
-    "seed",
-    "cluster.",
-)
+from raycomp.shards.whole import with_absolute_paths
+from raycomp.table import Table
+from raycomp.words import KEPT, OK
 
 MakeTables = Callable[[list[str]], list[Table]]
 
@@ -59,66 +53,47 @@ def curate(
     same config is left as it is; an unfinished one goes on. Raises ValueError for what the user can mend (bad
     dials, no input, no model, another run in ``out``) and TooMuchBadData.
     """
-    folder = Folder(absolute_uri(str(out)))
-    config = with_absolute_paths(config)
-    check_output(config.input, folder.uri)
-    shards = expand_input(config.input, config.prepare.stored_embeddings)
-    check_extra_columns(config.extra_columns)
-    check_writable(folder.uri)
-    spec = describe_scorer(config.scorer)
-    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    shards, spec = _open_input(config, out)
     if not spec.shares_prefixes:
         say(
             f"{config.scorer.model}: its text tower is not causal with the result at end-of-text; "
             f"every counterfactual is encoded whole"
         )
-    commands = {
-        "Rerun": command_line("raycomp curate", changed_dials(config), folder.uri),
-        "Choose again": command_line(
-            f"raycomp select {shlex.quote(folder.uri)}", _fewer(config), f"{folder.uri}-2"
-        ),
-    }
-    run = describe_run("curate", config, _fingerprint(config, shards), commands)
-    with hold_lease(folder) as lease:
-        finished = open_run(folder, run, say)
-        return finished or _curate(run, config, spec, shards, folder, lease, say, extra_tables)
+    again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
+    fingerprint = partial(_fingerprint, config, shards)
+    with begin("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
+        if run.is_finished:
+            return run.record
+        with connect(config.cluster, run.folder, run.lease.check) as session:
+            if run.folder.is_local and session.num_nodes > 1:
+                say(f"{out} is a local folder: all {session.num_nodes} nodes must share it")
+            run.bind(session.device)
+            job = Job(config, spec, shards, run.folder, run.work, session, run.lease.check)
+            stats = score(job)
+            run.check_unchanged()  # here too: nothing is chosen from scores of neither
+            scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
+            sections = {
+                "phases": describe_phases(stats),
+                "stages": describe_stages(stats),
+                "coverage": describe_coverage(stats["attribute"]),
+                "scorer_check": check_scorer(stats["align"]),
+                "scores": run.folder.at("scores"),
+            }
+            tables = extra_tables(scores) if extra_tables else []
+            _choose(run, config, shards, scores, stats["align"].statuses, sections, tables)
+    return run.record
 
 
-def _fewer(config: CurateConfig) -> dict[str, Any]:
-    """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
-    keep = round(0.8 * config.attribute.keep, 4)
-    if find_rule(config.select.rule).gate_2 != DRAW:
-        return {"attribute.keep": keep}
-    return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
-
-
-def _curate(
-    run: dict[str, Any],
-    config: CurateConfig,
-    spec: ScorerSpec,
-    shards: list[ShardPath],
-    folder: Folder,
-    lease: Lease,
-    say: Say,
-    extra_tables: MakeTables | None,
-) -> dict[str, Any]:
-    with connect(config.cluster) as session:
-        if folder.is_local and session.num_nodes > 1:
-            say(f"{folder.uri} is a local folder: all {session.num_nodes} nodes must share it")
-        run = bind_device(folder, run, session.device)
-        work = Folder(folder.at("work"))
-        job = Job(config, spec, shards, folder, work, session, lease.check)
-        stats = score(job)
-        check_unchanged(run["fingerprint"], _fingerprint(config, shards))
-        scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
-        choice = choose(scores, config, folder, work, lease.check)
-        run = close_run({**run, "scores": folder.at("scores")}, config, choice, stats, job.stage_workers)
-        if wants_shards(config, folder):
-            materialize(choice, shards, scores, folder, work)
-        tables = extra_tables(scores) if extra_tables else []
-        publish_report(folder, run, config, choice, scores, shards, tables)
-    lease.check()
-    return _finish(folder, run, say)
+def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
+    """Return the shards, and what the scorer is that they fit."""
+    check_output(config.input, out)
+    shards = expand_input(config.input, config.prepare.stored_embeddings)
+    check_extra_columns(config.extra_columns)
+    check_writable(out)  # before a model is looked for
+    spec = describe_scorer(config.scorer)
+    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
+    return shards, spec
 
 
 def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print) -> dict[str, Any]:
@@ -128,39 +103,67 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     score, or asks for a larger pool than was attributed (it names the largest), and where the scores know
     no unseen targets.
     """
-    origin, folder = Folder(absolute_uri(str(source))), Folder(absolute_uri(str(out)))
+    origin, out = Folder(absolute_uri(str(source))), absolute_uri(str(out))
     curated = read_finished(origin.uri)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     check_classed(curated, origin.uri)
     config = _choose_config(curated["config"], settings)
-    check_output(config.input, folder.uri)
-    check_writable(folder.uri)
-    commands = {"Rerun": command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, folder.uri)}
-    fingerprint = _point_at(curated)
-    run = describe_run("select", config, fingerprint, commands)
+    check_output(config.input, out)
     shards = _same_shards(config, curated)
-    if not shards and wants_shards(config, folder):
+    if not shards and wants_shards(config, Folder(out)):
         raise ValueError(
             f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
         )
-    with hold_lease(folder) as lease:
-        finished = open_run(folder, run, say)
-        if finished:
-            return finished
-        with connect(config.cluster):
-            work = Folder(folder.at("work"))
+    # What the run begins with is the record that its dials were taken from; what it ends with is read again.
+    records = chain([curated], iter(partial(read_finished, origin.uri), None))
+    rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
+    with begin("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
+        if run.is_finished:
+            return run.record
+        with connect(config.cluster, run.folder, run.lease.check):
             scores = list_scores(curated, origin.uri)
             _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
-            choice = choose(scores, config, folder, work, lease.check)
-            known = {name: curated[name] for name in ("scorer_check", "coverage") if name in curated}
-            run = close_run({**run, **known, "scores": origin.at("scores")}, config, choice, {}, {})
-            if wants_shards(config, folder):
-                materialize(choice, shards, scores, folder, work)
-            publish_report(folder, run, config, choice, scores, shards, [])
-        check_unchanged(fingerprint, _point_at(read_finished(origin.uri)))
-        lease.check()
-        return _finish(folder, run, say)
+            known = [name for name in ("scorer_check", "coverage") if name in curated]
+            sections: dict[str, Any] = {name: curated[name] for name in known}
+            sections["scores"] = origin.at("scores")
+            _choose(run, config, shards, scores, {OK: curated["funnel"]["read"]}, sections, [])
+    return run.record
+
+
+def _choose(
+    run: Run,
+    config: CurateConfig,
+    shards: list[ShardPath],
+    scores: list[str],
+    read: Mapping[str, int],
+    sections: dict[str, Any],
+    tables: list[Table],
+) -> None:
+    """Do what curate and select share: cut the gates over ``scores``, write what passes, tell of it all."""
+    arm = find_arm(config)
+    choice = choose(scores, arm, run.folder, run.work, run.lease.check)
+    run.close(
+        read,
+        choice.reasons,
+        KEPT,
+        choice.gates.num_corpus,
+        gates=choice.gates.to_dict(),
+        warnings=describe_shortage(arm, choice.gates),
+        **sections,
+    )
+    if wants_shards(config, run.folder):
+        materialize(choice, shards, scores, run.folder, run.work)
+    page = draw_report(run.record, arm, choice, scores, shards, tables)
+    run.tell(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
+
+
+def _fewer(config: CurateConfig) -> dict[str, Any]:
+    """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
+    keep = round(0.8 * config.attribute.keep, 4)
+    if find_rule(config.select.rule).gate_2 != DRAW:
+        return {"attribute.keep": keep}
+    return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
 
 
 def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
@@ -178,8 +181,9 @@ def wants_shards(config: CurateConfig, folder: Folder) -> bool:
 def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
     """Return the curation's config with ``settings``, or say why its scores cannot serve them."""
     for path in settings:
-        if not path.startswith(SELECT_DIALS):
-            allowed = ", ".join(dial + "*" if dial.endswith(".") else dial for dial in SELECT_DIALS)
+        check_path(CurateConfig, path)
+        if not is_marked(CurateConfig, path, "select"):
+            allowed = ", ".join(dial.path for dial in list_dials(CurateConfig, "select"))
             raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
     scored = from_dict(CurateConfig(), curated)
     config = override_all(scored, {"attribute.pool": None, **settings})
@@ -196,7 +200,7 @@ def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -
     compat = config.select.datacomp_compat and find_rule(config.select.rule).gate_2
     if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
-    first = cut_pool(scores, override(config, "attribute.pool", None))
+    first = cut_pool(scores, find_pool_arm(config.align.keep, datacomp_compat=True))
     attributed = exact_share(scored.pool, first["gates"]["num_corpus"])
     if sum(first["sizes"]) > attributed:
         raise ValueError(
@@ -230,12 +234,3 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
     except ValueError:
         return []
     return shards if found == curated["fingerprint"]["input"] else []
-
-
-def _finish(folder: Folder, run: dict[str, Any], say: Say) -> dict[str, Any]:
-    run = {**run, "results": count_results(folder)}
-    folder.write_json(run, RUN)
-    tidy(folder)
-    funnel = run["funnel"]
-    say(f"kept {funnel['kept']:,} of {funnel['read']:,} rows; report: {folder.at('report.html')}")
-    return run

@@ -1,9 +1,13 @@
 """Write the kept samples as shards that open_clip reads: what was scored, json enriched, DataComp layout."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from raycomp.cluster.curate.choose import Choice, kept_ranges, kept_uids, read_kept
+import numpy as np
+
+from raycomp.cluster.curate.choose import Chosen, kept_ranges, kept_uids, read_kept
 from raycomp.cluster.session import map_tasks
+from raycomp.config import UserError
 from raycomp.loops.curate.rewrite import is_scored, rewrite
 from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
 from raycomp.shards.folder import Folder
@@ -23,62 +27,63 @@ from raycomp.words import (
 _FIELDS = (ALIGNMENT, MEAN_PAS, SCORE)
 
 
-class InputChanged(Exception):
-    """A sample is no longer what its scores are of."""
-
-    def __init__(self, shard: ShardPath, position: int):
-        super().__init__(
-            f"input={shard.uri!r}: changed after it was scored, sample {position} is not what the scores are "
-            f"of; curate it into a new folder"
-        )
-
-
 def materialize(
-    choice: Choice,
+    choice: Chosen,
     shards: list[ShardPath],
     scores: list[str],
     out: Folder,
     work: Folder,
     per_shard: int = SAMPLES_PER_SHARD,
-) -> int:
-    """Write ``shards/``: the kept samples in the order of the input; return how many.
+) -> None:
+    """Write ``shards/``: the kept samples in the order of the input.
 
-    Only shards that hold a kept sample are read again, each output by one task. Raises ValueError, and leaves
+    Only shards that hold a kept sample are read again, each output by one task. Raises UserError, and leaves
     no ``shards/``, where an image or a caption is not the one that was scored.
     """
-    out.remove("shards")
     ranges = kept_ranges(choice.kept_per_shard, per_shard)
     outputs = [(o, [(shards[s], scores[s], s, a, b) for s, a, b in parts]) for o, parts in enumerate(ranges)]
-    written = add_up(map_tasks(_write_output, outputs, out, work, label="materialize"), out)
-    if written != choice.num_kept:
-        raise RuntimeError(f"materialize: wrote {written} of {choice.num_kept} kept samples")
-    write_index(out.at("shards"), written, kept_uids(work, len(shards)))
-    return written
+    write_folder(_write_output, outputs, kept_uids(work, len(shards)), choice.num_kept, out, work)
 
 
-def add_up(written: Iterable[int | str], out: Folder) -> int:
-    """Return the sum of what tasks wrote; where one tells a change instead, remove ``shards/`` and raise it.
+def write_folder(
+    write: Callable[..., int],
+    jobs: Sequence[Any],
+    uids: Iterable[np.ndarray],
+    count: int,
+    out: Folder,
+    *args: Any,
+) -> None:
+    """Write ``shards/`` anew with a task ``write(job, out, *args)`` per shard, and the index of its samples.
 
-    All tasks have ended by then, so nothing is written after the removal.
+    Raises UserError where a task does, RuntimeError where they write another number than ``count``. All tasks
+    have ended by then, so nothing is written after ``shards/`` is removed again.
     """
-    results = list(written)
-    changes = [result for result in results if isinstance(result, str)]
-    if changes:
+    out.remove("shards")
+    try:
+        written = sum(map_tasks(write, jobs, out, *args, label="materialize"))
+    except UserError:
         out.remove("shards")
-        raise ValueError(changes[0])
-    return sum(results)
+        raise
+    if written != count:
+        raise RuntimeError(f"materialize: wrote {written} of {count} samples")
+    write_index(out.at("shards"), written, uids)
+
+
+def tell_change(shard: ShardPath, position: int) -> UserError:
+    """Return the error for a sample that is no longer what its scores are of."""
+    return UserError(
+        f"input={shard.uri!r}: changed after it was scored, sample {position} is not what the scores are "
+        f"of; curate it into a new folder"
+    )
 
 
 def _write_output(
     output: tuple[int, list[tuple[ShardPath, str, int, int, int]]], out: Folder, work: Folder
-) -> int | str:
-    """Return how many samples were written, or what has changed."""
+) -> int:
+    """Return how many samples were written."""
     index, parts = output
     samples = (sample for part in parts for sample in _read_samples(work, *part))
-    try:
-        return write_shard(out.at("shards"), index, samples)
-    except InputChanged as changed:
-        return str(changed)
+    return write_shard(out.at("shards"), index, samples)
 
 
 def _read_samples(
@@ -91,10 +96,10 @@ def _read_samples(
     for position, members in extract(shard, rows):
         row, caption = rows[position], scored[CAPTION][position].as_py()
         if not is_scored(members, scored[IMAGE_SHA256][position].as_py(), caption):
-            raise InputChanged(shard, position)
+            raise tell_change(shard, position)
         left.remove(position)
         fields = {name: row[name] for name in _FIELDS if row[name] is not None}
         rewritten, said = rewrite(members)
         yield row[UID], enrich(rewritten, row[UID], caption, {**said, **fields})
     if left:
-        raise InputChanged(shard, min(left))
+        raise tell_change(shard, min(left))

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.cluster.waves import read_parts
+from raycomp.cluster.parts import read_parts
 from raycomp.loops.tables import add_columns
 from raycomp.schema import ATTRIBUTED_SCHEMA
 from raycomp.shards.parquet import read_columns, write_table
@@ -18,6 +18,7 @@ from raycomp.words import POSITION, STATUS
 def merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
     """Write the shard's rows after alignment, in the order of their positions; return their number."""
     table = read_parts(parts_uri, names)
+    assert table is not None, "every shard has a part"
     write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
     return len(table)
 

@@ -1,31 +1,41 @@
-"""Make the report of a run: summaries mapped over scores files, a few photos fetched, one page written."""
+"""What a curation or selection says of itself: sections of run.json, and the report.
+
+The report: summaries mapped over scores files, a few photos fetched, one page drawn.
+"""
 
 import hashlib
 from collections import defaultdict
 from functools import reduce
 from typing import Any
 
-from raycomp.cluster.curate.choose import Choice
+import numpy as np
+
+from raycomp.cluster.curate.choose import Chosen
+from raycomp.cluster.parts import Stats
 from raycomp.cluster.session import map_tasks
-from raycomp.config import CurateConfig
+from raycomp.core.metrics import auc
 from raycomp.language.nonce import REASONS
+from raycomp.loops.curate.arm import Arm
 from raycomp.loops.curate.measures import corpus_columns
 from raycomp.loops.curate.select import Gates, judge
-from raycomp.report.markup import Table
+from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.report.pages.curate.funnel import close_funnel
 from raycomp.report.pages.curate.page import render
 from raycomp.report.pages.curate.summary import Summary, choose_shown, merge, summarise
-from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import extract
 from raycomp.shards.tar import find_image
+from raycomp.table import Table
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     IMAGE_SHA256,
     KEY,
     MEAN_PAS,
+    NO_PHRASE,
+    NO_SEEN_PHRASE,
+    OK,
     PHRASES,
     POSITION,
     SHARD,
@@ -34,29 +44,26 @@ from raycomp.words import (
     URL,
 )
 
-REPORT = "report.html"
 _COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES)
 
 
-def publish_report(
-    folder: Folder,
+def draw_report(
     run: dict[str, Any],
-    config: CurateConfig,
-    choice: Choice,
+    arm: Arm,
+    choice: Chosen,
     scores: list[str],
     shards: list[ShardPath],
     extra_tables: list[Table],
-) -> None:
-    """Write report.html. Without ``shards`` the photos stay grey."""
-    parts = map_tasks(summarise_scores, scores, config, choice.gates, label="report")
+) -> str:
+    """Return the page of the run whose record is ``run``. Without ``shards`` the photos stay grey."""
+    parts = map_tasks(summarise_scores, scores, arm, choice.gates, label="report")
     summary = reduce(merge, parts, Summary())
     photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # The page finds its own warnings out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": []}
     tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
-    page = render(summary, photos, shown, close_funnel(summary.reasons), tables)
-    folder.write_bytes(page.encode(), REPORT)
+    return render(summary, photos, shown, close_funnel(summary.reasons), tables)
 
 
 def _tell_coverage(coverage: dict[str, Any]) -> Table:
@@ -77,11 +84,41 @@ def _tell_coverage(coverage: dict[str, Any]) -> Table:
     return Table("Counterfactual coverage", ("What", "number", "share"), rows, note)
 
 
-def summarise_scores(uri: str, config: CurateConfig, gates: Gates) -> Summary:
+def describe_coverage(stats: Stats) -> dict[str, Any]:
+    """Return how many captions of the pool got a valid counterfactual, and why phrases did not.
+
+    ``of_captions`` compares with the paper's 99.79 %.
+    """
+    captions, covered = stats.statuses.total(), stats.statuses[OK] + stats.statuses[NO_SEEN_PHRASE]
+    with_phrase = captions - stats.statuses[NO_PHRASE]
+    return {
+        "captions": captions,
+        "with_phrase": with_phrase,
+        "with_nonce": covered,
+        "of_captions": covered / captions if captions else None,
+        "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
+        "phrases_without_nonce": dict(stats.counts.get(FAULTS, {})),
+    }
+
+
+def check_scorer(stats: Stats) -> dict[str, Any] | None:
+    """Return how well alignments tell a sample of pairs from the same images with other captions."""
+    matched, shuffled = (np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, SHUFFLED_ALIGNMENT))
+    if not len(matched):
+        return None
+    return {
+        "n": len(matched),
+        "matched_mean": float(matched.mean()),
+        "shuffled_mean": float(shuffled.mean()),
+        "auc": float(auc(matched, shuffled)),
+    }
+
+
+def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
     """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
     table = read_columns(uri, _COLUMNS)
-    reason_N, score_N = judge(table.select(corpus_columns(config, with_second=True)), config, gates)
-    return summarise(table, reason_N, score_N, ~config.seed)
+    reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
+    return summarise(table, reason_N, score_N, ~arm.seed)
 
 
 def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:
@@ -100,7 +137,8 @@ def _read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, 
     hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
     found = []
     for position, members in extract(shard, uids):
-        image = members.get(find_image(members))
+        name = find_image(members)
+        image = members[name] if name else None
         if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():
             found.append((uids[position], image))
     return found

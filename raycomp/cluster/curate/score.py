@@ -10,23 +10,20 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import ray
-from ray.data import ActorPoolStrategy, Dataset
 
 from raycomp.cluster.curate.choose import commit_once, cut_pool
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.merge import merge_aligned, merge_scores
-from raycomp.cluster.progress import DEVICE, ON_SCORERS
+from raycomp.cluster.parts import Part, Stats
+from raycomp.cluster.passes import Pass
 from raycomp.cluster.session import Session
-from raycomp.cluster.source import ItemSource, read_timed
-from raycomp.cluster.waves import Phase, Stats, stage_part
+from raycomp.cluster.waves import Phase
 from raycomp.config import CurateConfig, TooMuchBadData
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.arm import Arm, find_pool_arm
 from raycomp.loops.curate.measures import corpus_columns
-from raycomp.loops.curate.prepare import prepare
-from raycomp.loops.curate.select import Gates, judge, pool_config
-from raycomp.loops.tables import add_columns
+from raycomp.loops.curate.select import Gates, judge
+from raycomp.loops.curate.stages import align_stages, attribute_stages
+from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT, add_columns
 from raycomp.models.clip import ScorerSpec
 from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.folder import Folder
@@ -73,6 +70,11 @@ class Job:
         return [shard.ordinal for shard in self.shards]
 
     @property
+    def pool(self) -> Arm:
+        """What keeps the rows to be attributed."""
+        return find_pool_arm(self.config.pool, self.config.select.datacomp_compat)
+
+    @property
     def aligned_schema(self) -> pa.Schema:
         """Columns of a shard's rows after alignment."""
         scorer = self.config.scorer
@@ -85,29 +87,6 @@ class Job:
     def scores_uri(self, ordinal: int) -> str:
         """Where a shard's final scores lie."""
         return self.out.at("scores", f"{ordinal:05d}.parquet")
-
-    @property
-    def stage_workers(self) -> dict[str, int]:
-        """How many workers each stage has at most: scorers, or slots of the CPUs that scorers leave.
-
-        One task takes a shard from reading to its scorer, so no more of them work than there are shards.
-        """
-        taken = self.session.num_scorers * self.session.scorer_resources.get("num_cpus", 1)
-        free = max(1, int(self.session.num_cpus - taken))
-        on_scorers = dict.fromkeys((*ON_SCORERS, DEVICE), self.session.num_scorers)
-        by_shard = dict.fromkeys(("read", "decode", "parse"), min(free, len(self.shards)))
-        return {**by_shard, **on_scorers, "write": free}
-
-    def scorers(self) -> dict:
-        """Return how Ray Data runs a scoring stage: a fixed pool from the start.
-
-        While one call computes, the next one's blocks are put together.
-        """
-        return {
-            "compute": ActorPoolStrategy(size=self.session.num_scorers, max_concurrent_calls_per_actor=2),
-            "batch_format": "pyarrow",
-            **self.session.scorer_resources,
-        }
 
 
 def score(job: Job) -> dict[str, Stats]:
@@ -124,7 +103,7 @@ def score(job: Job) -> dict[str, Stats]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()))[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows({**statuses, **unlike}, job.config.max_bad_fraction)
-        return cut_pool(aligned, job.config)
+        return cut_pool(aligned, job.pool)
 
     pool = commit_once(job.work, "pool", cut, job.check_lease)
     stats["attribute"] = attribute_pool(job, Gates.from_dict(pool["gates"]), pool["sizes"])
@@ -149,102 +128,58 @@ def check_bad_rows(statuses: dict[str, int], most: float) -> None:
 
 def align_all(job: Job) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if it can, an alignment."""
+    config, session = job.config, job.session
+    steps = Pass(
+        session,
+        items={shard.ordinal: shard for shard in job.shards},
+        read=partial(read_shard, block_rows=session.block_rows),
+        stages=align_stages(config, job.spec),
+        part=Part(job.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
+        rows=session.block_rows,
+        scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
+    )
     phase = Phase(
         "align",
         job.work,
-        job.config.waves.shards_per_wave,
+        config.waves.shards_per_wave,
         merge_aligned,
         (job.work.at("aligned"), job.aligned_schema),
-        job.stage_workers,
+        steps.crew,
         job.check_lease,
     )
-    return phase.run(job.ordinals, partial(_align_dataset, job), None)
-
-
-def _align_dataset(job: Job, ordinals: list[int], parts_uri: str) -> Dataset:
-    config, rows = job.config, job.session.block_rows
-    read = partial(read_timed, partial(read_shard, block_rows=rows))
-    prepare_block = partial(
-        prepare,
-        scorer=config.scorer,
-        spec=job.spec,
-        max_pixels=config.prepare.max_pixels,
-        extra_columns=config.extra_columns,
-        fast_decode=config.prepare.fast_decode,
-    )
-    return (
-        ray.data.read_datasource(
-            ItemSource([job.shards[o] for o in ordinals], read), override_num_blocks=len(ordinals), num_cpus=1
-        )
-        .map_batches(prepare_block, batch_size=None, batch_format="pyarrow", num_cpus=1)
-        .map_batches(
-            Align,
-            fn_constructor_args=(config.scorer, job.spec, job.session.num_threads),
-            batch_size=config.scorer.batch_size or job.session.rows_per_call(_PAIRS_PER_CALL),
-            **job.scorers(),
-        )
-        .map_batches(
-            partial(stage_part, parts_uri=parts_uri, schema=job.aligned_schema),
-            batch_size=None,
-            batch_format="pyarrow",
-            num_cpus=1,
-        )
-    )
+    return phase.run(job.ordinals, steps.lay, None)
 
 
 def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
+    config, session = job.config, job.session
+    steps = Pass(
+        session,
+        items={ordinal: (ordinal, job.aligned_uri(ordinal)) for ordinal in job.ordinals},
+        read=partial(_load_pool, arm=job.pool, gates=pool, block_rows=session.block_rows),
+        stages=attribute_stages(config),
+        part=Part(ATTRIBUTED_SCHEMA, counted=(FAULTS,)),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
+    )
     phase = Phase(
         "attribute",
         job.work,
-        job.config.waves.shards_per_wave,
+        config.waves.shards_per_wave,
         merge_scores,
         (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
-        job.stage_workers,
+        steps.crew,
         job.check_lease,
     )
-    totals = dict(zip(job.ordinals, pool_sizes, strict=True))
-    return phase.run(job.ordinals, partial(_attribute_dataset, job, pool), totals)
+    return phase.run(job.ordinals, steps.lay, dict(zip(job.ordinals, pool_sizes, strict=True)))
 
 
-def _attribute_dataset(job: Job, pool: Gates, ordinals: list[int], parts_uri: str) -> Dataset:
-    config = job.config
-    items = [(ordinal, job.aligned_uri(ordinal)) for ordinal in ordinals]
-    load = partial(_load_pool, config=pool_config(config), gates=pool, block_rows=job.session.block_rows)
-    source = ItemSource(items, partial(read_timed, load))
-    parse_block = partial(
-        parse,
-        parser=config.parser,
-        nonce=config.nonce,
-        attribute=config.attribute,
-        scorer=config.scorer,
-    )
-    return (
-        ray.data.read_datasource(source, override_num_blocks=len(items), num_cpus=1)
-        .map_batches(parse_block, batch_size=None, batch_format="pyarrow", num_cpus=1)
-        .map_batches(
-            Attribute,
-            fn_constructor_args=(config.scorer, job.session.num_threads),
-            batch_size=job.session.rows_per_call(_CAPTIONS_PER_CALL),
-            **job.scorers(),
-        )
-        .map_batches(
-            partial(stage_part, parts_uri=parts_uri, schema=ATTRIBUTED_SCHEMA),
-            batch_size=None,
-            batch_format="pyarrow",
-            num_cpus=1,
-        )
-    )
-
-
-def _load_pool(
-    item: tuple[int, str], config: CurateConfig, gates: Gates, block_rows: int
-) -> Iterator[pa.Table]:
+def _load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one aligned file that are in the pool."""
     ordinal, uri = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
     table = read_columns(uri, columns)
-    reason_N, _ = judge(table.select(corpus_columns(config, with_second=False)), config, gates)
+    reason_N, _ = judge(table.select(corpus_columns(arm, with_second=False)), arm, gates)
     table = table.filter(pa.array(reason_N == KEPT))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):

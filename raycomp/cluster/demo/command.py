@@ -48,10 +48,8 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
 
 def _train(world: World, out: str, seed: int) -> TrainedScorer:
     config = TrainConfig()
-    progress = Progress("train", config.steps, {}, unit="step")
-    trained = train_scorer(world, f"{out}/scorer", seed, config, lambda step, loss: progress.finish_one())
-    progress.finish()
-    return trained
+    with Progress("train", config.steps, unit="step") as progress:
+        return train_scorer(world, f"{out}/scorer", seed, config, lambda step, loss: progress.finish_one())
 
 
 def _read_made(path: Path) -> tuple[World, TrainedScorer]:

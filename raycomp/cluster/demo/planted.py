@@ -1,19 +1,20 @@
 """The demo's tables: what the scores, and the rules that choose by them, make of planted faults."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import CurateConfig
+from raycomp.config import CurateConfig, override
 from raycomp.config.rules import DISPLACEMENT, NUM_PHRASES
 from raycomp.core.metrics import correlation_interval, spearman
+from raycomp.loops.curate.arm import find_arm
 from raycomp.loops.curate.measures import corpus_columns, read_corpus
 from raycomp.loops.curate.select import choose_tables
-from raycomp.report.markup import Interval, Table, number, numeral
 from raycomp.shards.parquet import read_columns
+from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -77,7 +78,7 @@ def make_tables(scores: list[str], config: CurateConfig) -> list[Table]:
 def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
     """Choose by both rules in one memory; ``fault`` is null where a row has none, as it is for no sample."""
     reasons = {rule: _choose(table, config, rule) for rule in (CPI, ALIGN_ONLY)}
-    corpus = read_corpus(table, config)
+    corpus = read_corpus(table, find_arm(config))
     measures = {name: np.full(len(table), np.nan) for name in (NUM_PHRASES, DISPLACEMENT)}
     for name, value_N in measures.items():
         value_N[corpus.row_M] = corpus.measures[name]
@@ -101,8 +102,8 @@ def _read_targets(phrases: pa.StructArray) -> list[str]:
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
-    config = replace(config, select=replace(config.select, rule=rule))
-    _, judged = choose_tables([table.select(corpus_columns(config, with_second=True))], config)
+    arm = find_arm(override(config, "select.rule", rule))
+    _, judged = choose_tables([table.select(corpus_columns(arm, with_second=True))], arm)
     return judged[0][0]
 
 
@@ -122,7 +123,8 @@ def tell_separation(planted: Planted) -> Table:
         for same_fault in zip(*found.values(), strict=True)
         for over, row in zip(found, same_fault, strict=True)
     ]
-    columns = ("Planted fault", "planted", "over", "of these", "AUC by alignment", "AUC by mean PAS")
+    aucs = Column("AUC by alignment", digits=3), Column("AUC by mean PAS", digits=3)
+    columns = ("Planted fault", "planted", "over", "of these", *aucs)
     note = (
         "Faults were planted in known pairs. AUC is the chance that a pair without a fault scores above one "
         "with this fault (0.5 finds nothing), on the same rows for both scores; 95 % intervals after DeLong. "
@@ -133,9 +135,9 @@ def tell_separation(planted: Planted) -> Table:
     return Table("How well each score finds the planted faults", columns, rows, note)
 
 
-def _tell_aucs(row: FaultRow) -> list[Interval | None]:
+def _tell_aucs(row: FaultRow) -> list[Estimate | None]:
     found = (row.alignment, row.mean_pas)
-    return [None if np.isnan(one.auc) else Interval(one.auc, *one.interval) for one in found]
+    return [None if np.isnan(one.auc) else Estimate(one.auc, *one.interval, chance=0.5) for one in found]
 
 
 def _tell_targets(targets: Sequence[str]) -> str:
@@ -168,8 +170,9 @@ def tell_budget(planted: Planted) -> Table:
     faulty_N = faults[ALL_FAULTS]
     cpi_N = planted.kept[CPI][faulty_N]
     others = (planted.kept[ALIGN_ONLY], planted.pool_N * planted.chance)
-    differences = (_tell_difference(*compare_kept(cpi_N, other_N[faulty_N])) for other_N in others)
-    rows.append(("all faults, cpi minus these", numeral(""), numeral(""), numeral(""), *differences))
+    differences = (Estimate(*compare_kept(cpi_N, other_N[faulty_N])) for other_N in others)
+    told = (Numeral(write_cell(one, 1)) for one in differences)
+    rows.append(("all faults, cpi minus these", *(Numeral(""),) * 3, *told))
     columns = ("Planted fault", "planted", "in the pool", *planted.kept, "random in the pool")
     note = (
         f"Faulty pairs kept, fewer being better. {_tell_budgets(planted)} In brackets the share of planted, "
@@ -185,20 +188,11 @@ def _tell_budgets(planted: Planted) -> str:
     return f"Of {number(int(np.isfinite(planted.alignment_N).sum()))} pairs {', '.join(kept)}."
 
 
-def _tell_share(share: Share) -> object:
-    part = number(share.part, 1) if share.part % 1 else number(int(share.part))
+def _tell_share(share: Share) -> Numeral | None:
     if not share.whole:
-        return numeral("\u2013")
-    return numeral(f"{part} ({_bounded(share.value, share.low, share.high, 3)})")
-
-
-def _tell_difference(more: float, low: float, high: float) -> object:
-    return numeral(_bounded(more, low, high, 1))
-
-
-def _bounded(value: float, low: float, high: float, digits: int) -> str:
-    bounds = f" [{number(low, digits)}, {number(high, digits)}]" if low <= high else ""
-    return number(value, digits) + bounds
+        return None
+    part = number(share.part, 1) if share.part % 1 else number(int(share.part))
+    return Numeral(f"{part} ({write_cell(Estimate(share.value, share.low, share.high), 3)})")
 
 
 def tell_traits(planted: Planted) -> Table:
@@ -207,7 +201,7 @@ def tell_traits(planted: Planted) -> Table:
     groups = group_traits(planted.caption_N, planted.num_phrases_N)
     clean = {what: at_N & group_N for what, group_N in groups.items()}
     found = count_kept(clean, planted.kept, planted.pool_N, planted.budget)
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             row.what,
             row.num_rows,
@@ -217,8 +211,8 @@ def tell_traits(planted: Planted) -> Table:
         for row in found
         if row.num_rows
     ]
-    kept = (f"kept by {rule}" for rule in planted.kept)
-    columns = ("Clean pairs in the pool with", "pairs", "mean displacement", *kept)
+    kept = (Column(f"kept by {rule}", digits=3) for rule in planted.kept)
+    columns: Columns = ("Clean pairs in the pool with", "pairs", "mean displacement", *kept)
     note = (
         "None of these pairs has a fault, so a rule that looked for faults alone would keep all kinds alike. "
         f"The mark is what a draw from the pool keeps of any kind, {number(planted.chance, 3)}; 95 % "
@@ -228,8 +222,8 @@ def tell_traits(planted: Planted) -> Table:
     return Table("What the scores favour among pairs without a fault", columns, rows, note)
 
 
-def _tell_rate(share: Share, chance: float) -> Interval:
-    return Interval(share.value, share.low, share.high, chance)
+def _tell_rate(share: Share, chance: float) -> Estimate:
+    return Estimate(share.value, share.low, share.high, chance)
 
 
 def _tell_rhos(planted: Planted) -> str:
@@ -243,7 +237,7 @@ def _tell_rhos(planted: Planted) -> str:
         ):
             rho = spearman(score_N[at_N], trait_N[at_N])
             bounds = correlation_interval(rho, int(at_N.sum()), ranks=True)
-            rhos.append(f"{_bounded(rho, *bounds, 3)} with {what}")
+            rhos.append(f"{write_cell(Estimate(rho, *bounds), 3)} with {what}")
         told.append(f"{name} has Spearman's rho {' and '.join(rhos)}")
     return ", ".join(told)
 

@@ -1,4 +1,4 @@
-"""Ask a language model for many replies through ``ray.data.llm``; each block of replies is kept as it comes.
+"""Ask a language model for many replies: vLLM through ``ray.data.llm``, or a server; each block is kept.
 
 Only key, uid, file and chat of a prompt ride through the stages. A prompt that cannot be answered (too long,
 refused by the server) is a row with an error. An engine that dies is started again by Ray; where that does
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from ray.data import Dataset
+from ray.data import ActorPoolStrategy, Dataset
 from ray.exceptions import RayActorError, RayError, RaySystemError, UserCodeException
 
-from raycomp.cluster.negatives.chat import AT_ONCE_PER_ENGINE, ChatServer, Secret
+from raycomp.cluster.negatives.chat import AT_ONCE_PER_ENGINE, Chat, Secret
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.session import Session
 from raycomp.cluster.waves import read_receipts
@@ -82,8 +82,9 @@ def ask(
         kept = processor(prompts).map_batches(
             partial(_keep, uri=replies_uri), batch_size=None, batch_format="pyarrow", num_cpus=1
         )
-        tally = _Tally(Progress(f"ask {engine}", count, {}, "prompt"))
-        died = _run(kept, tally, config)
+        with Progress(f"ask {engine}", count, unit="prompt") as progress:
+            tally = _Tally(progress)
+            died = _run(kept, tally, config)
         if died is None:
             if not tally.answered and tally.is_nobody_there(replies_uri):
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
@@ -94,6 +95,7 @@ def ask(
         if isinstance(died, RayActorError) and died.actor_init_failed:
             raise OSError(f"{name} does not start: {_last_line(died)}") from died
         was_disturbed = True
+    assert died is not None, "config.tries is at least 1"
     raise OSError(f"{name} kept dying; what it answered is kept: {_last_line(died)}") from died
 
 
@@ -136,12 +138,10 @@ def _run(dataset: Dataset, tally: _Tally, config: LlmConfig) -> RayError | None:
         raise ValueError(
             f"llm.model={config.model!r}: its chat template does not take the prompts: {said}"
         ) from error
-    finally:
-        tally.progress.finish()
     return None
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: Exception | None) -> str:
     """Return what a traceback inside an error says at its end."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
@@ -212,24 +212,38 @@ def _from_engine(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build_http(config: LlmConfig, session: Session) -> Callable[[Dataset], Dataset]:
-    from ray.data.llm import HttpRequestProcessorConfig, build_processor
-
-    at_once = AT_ONCE_PER_ENGINE * config.engines
-    server = ChatServer(read_key(), at_once, config.timeout_s, config.patience_s)
-    processor = build_processor(
-        HttpRequestProcessorConfig(
-            url=f"{(config.url or '').rstrip('/')}/chat/completions",
-            batch_size=_ROWS_PER_BLOCK,
-            concurrency=1,
-            # Ray would await one request after the other, and fail the job with the first that fails.
-            session_factory=server,
+    return partial(
+        Dataset.map_batches,
+        fn=AskServer,
+        fn_constructor_args=(config, read_key()),
+        batch_size=_ROWS_PER_BLOCK,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(
+            size=1, max_concurrent_calls_per_actor=_SERVER_BLOCKS_AT_ONCE * config.engines
         ),
-        preprocess=partial(_to_server, config=config),
-        postprocess=_from_server,
     )
-    stage = processor.get_stage_by_name("HttpRequestStage")
-    stage.map_batches_kwargs["max_concurrency"] = _SERVER_BLOCKS_AT_ONCE * config.engines
-    return processor
+
+
+class AskServer:
+    """The one actor that talks to a server: adds reply, error and away to every prompt of a block."""
+
+    def __init__(self, config: LlmConfig, key: Secret | None):
+        self.config = config
+        self.chat = Chat(
+            url=f"{(config.url or '').rstrip('/')}/chat/completions",
+            key=key,
+            at_once=AT_ONCE_PER_ENGINE * config.engines,
+            timeout_s=config.timeout_s,
+            patience_s=config.patience_s,
+        )
+
+    async def __call__(self, table: pa.Table) -> pa.Table:
+        """Ask all prompts of a block."""
+        answers = await self.chat.ask([_to_body(row, self.config) for row in table.to_pylist()])
+        for name in (REPLY, ERROR, AWAY):
+            values = [getattr(answer, name) for answer in answers]
+            table = table.append_column(name, pa.array(values, ASKED_SCHEMA.field(name).type))
+        return table
 
 
 def read_key() -> Secret | None:
@@ -240,7 +254,7 @@ def read_key() -> Secret | None:
     return Secret(key) if key else None
 
 
-def _to_server(row: dict[str, Any], config: LlmConfig) -> dict[str, Any]:
+def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
     schema = {"name": "negative", "schema": REPLY_SCHEMA, "strict": True}
     body = {
         "model": config.model,
@@ -248,12 +262,7 @@ def _to_server(row: dict[str, Any], config: LlmConfig) -> dict[str, Any]:
         **sampling(config, row[KEY]),
         "response_format": {"type": "json_schema", "json_schema": schema},
     }
-    # A text, as a nested row would come back from Arrow with every field of every row.
-    return {"payload": json.dumps(body)}
-
-
-def _from_server(row: dict[str, Any]) -> dict[str, Any]:
-    return {KEY: row[KEY], SHARD_ORDINAL: row[SHARD_ORDINAL], **row["http_response"]}
+    return json.dumps(body)
 
 
 def _keep(table: pa.Table, uri: str) -> pa.Table:

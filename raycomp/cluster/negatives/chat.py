@@ -1,8 +1,7 @@
-"""Talk to an OpenAI-compatible server from within Ray's HTTP stage.
+"""Talk to an OpenAI-compatible server: many requests at a time, repeated while that may help.
 
-The stage hands a batch of requests to ``session.post`` and awaits them one after the other; here each becomes
-a task at once, and a fault becomes a row's error, never an exception. The key is sent to the server and shown
-nowhere: it is cut out of everything that comes back.
+A fault becomes the error of a row, never an exception. The key is sent to the server and shown nowhere: it is
+cut out of everything that comes back.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import json
 import re
 import time
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -54,7 +53,7 @@ class Secret:
 
 
 class Answer(NamedTuple):
-    """What became of one request, in the form that Ray's stage awaits: a response that is always well."""
+    """What became of one request: a reply or an error."""
 
     reply: str | None = None
     error: str | None = None
@@ -66,17 +65,6 @@ class Answer(NamedTuple):
     """What came is no answer of such a server."""
     wait_s: float = 0.0
     """What the server asked for with Retry-After."""
-    status: int = 200
-
-    async def __aenter__(self) -> "Answer":
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        return None
-
-    async def json(self) -> dict[str, Any]:
-        """Return the columns that go on."""
-        return {"reply": self.reply, "error": self.error, "away": self.away}
 
     @property
     def blames_server(self) -> bool:
@@ -84,37 +72,94 @@ class Answer(NamedTuple):
         return self.away or self.may_pass or self.is_garbage
 
 
-@dataclass
-class ChatServer:
-    """Makes the sessions of one actor; what is learnt about the server outlives a session.
+class Chat:
+    """One server, ``url`` being where chats are posted; what is learnt about it outlives a call of ``ask``.
 
-    Ray pickles it to the actor and calls it for each batch.
+    ``at_once`` requests are open at a time. Each takes ``timeout_s`` seconds at most, and is not repeated
+    once ``patience_s`` have passed.
     """
 
-    key: Secret | None
-    at_once: int
-    timeout_s: float
-    patience_s: float
-    gate: asyncio.Semaphore | None = None
-    faults_in_row: int = 0
-    last_fault: str = ""
+    def __init__(self, url: str, key: Secret | None, at_once: int, timeout_s: float, patience_s: float):
+        self.url, self.key = url, key
+        self.at_once, self.timeout_s, self.patience_s = at_once, timeout_s, patience_s
+        self.gate = asyncio.Semaphore(at_once)
+        self.faults_in_row = 0
+        self.last_fault = ""
 
-    def __call__(self) -> "ChatSession":
-        if self.gate is None:
-            self.gate = asyncio.Semaphore(self.at_once)
-        return ChatSession(self)
+    async def ask(self, bodies: Sequence[str]) -> list[Answer]:
+        """Send requests, JSON texts, and return what became of each."""
+        async with self._open() as http:
+            return await asyncio.gather(*(self._ask(http, body) for body in bodies))
 
-    @property
-    def is_given_up(self) -> bool:
-        """Whether as many as are open at a time failed in a row: the rest of this pass is not tried."""
-        return self.faults_in_row >= self.at_once
+    def _open(self) -> aiohttp.ClientSession:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key.text}"
+        return aiohttp.ClientSession(
+            headers=headers,
+            # The gate bounds the number of connections.
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=_CONNECT_S),
+            # A megabyte can unpack to a thousand: ``_unpack`` does it within bounds.
+            auto_decompress=False,
+        )
 
-    def learn(self, answer: Answer) -> None:
-        """Count what a request came to in the end."""
-        self.faults_in_row = self.faults_in_row + 1 if answer.blames_server else 0
-        self.last_fault = answer.error or ""
+    async def _ask(self, http: aiohttp.ClientSession, body: str) -> Answer:
+        """Repeat a request until it is answered, or patience or the server's own wish to wait runs out.
 
-    def clean(self, text: str, length: int) -> str:
+        Where as many as are open at a time failed in a row, nothing more is asked.
+        """
+        async with self.gate:
+            deadline = time.monotonic() + self.patience_s
+            pause_s = _FIRST_PAUSE_S
+            while self.faults_in_row < self.at_once:
+                answer = await self._post(http, body)
+                left_s = deadline - time.monotonic()
+                if not answer.may_pass or left_s <= 0 or answer.wait_s > left_s:
+                    self.faults_in_row = self.faults_in_row + 1 if answer.blames_server else 0
+                    self.last_fault = answer.error or ""
+                    return answer
+                await asyncio.sleep(max(answer.wait_s, min(pause_s, left_s)))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        text = f"not asked: {self.faults_in_row} requests failed in a row; {self.last_fault}"
+        return self._fault(text, away=True)
+
+    async def _post(self, http: aiohttp.ClientSession, body: str) -> Answer:
+        """Send a request once."""
+        try:
+            async with http.post(self.url, data=body.encode(), allow_redirects=False) as response:
+                data = await _read_bounded(response.content)
+                wait_s = _read_seconds(response.headers.get("Retry-After", ""))
+                packed_as = response.headers.get("Content-Encoding", "")
+                return self._judge(response.status, wait_s, _unpack(data, packed_as))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return self._fault(f"{type(error).__name__}: {error}", away=True, may_pass=True)
+        except TimeoutError:
+            return self._fault(f"no answer within {self.timeout_s:g} s", may_pass=True)
+        except (aiohttp.ClientError, OSError) as error:
+            return self._fault(f"{type(error).__name__}: {error}", may_pass=True)
+
+    def _judge(self, status: int, wait_s: float, data: bytes) -> Answer:
+        if status != 200:
+            return self._fault(
+                f"status {status}: {_show(data)}",
+                away=status in _BUSY or status in _REFUSED,
+                may_pass=status in _BUSY or status >= 500,
+                wait_s=wait_s,
+            )
+        if len(data) > _MAX_BODY:
+            begin = self._clean(_show(data), 80)
+            return self._fault(f"the answer is longer than {_MAX_BODY:,} bytes: {begin}")
+        try:
+            reply = json.loads(data)["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return self._fault(f"no chat completion: {_show(data)}", is_garbage=True)
+        if reply is not None and not isinstance(reply, str):
+            return self._fault(f"no chat completion: {_show(data)}", is_garbage=True)
+        # One letter more than a right reply can have is as wrong as all the others.
+        return Answer(reply=self._clean(reply or "", MAX_REPLY + 1))
+
+    def _clean(self, text: str, length: int) -> str:
         """Return a text as it may be stored: without the key, of bounded length, without half surrogates.
 
         The key goes before the rest is cut, as half a key is a part of it.
@@ -123,96 +168,9 @@ class ChatServer:
             text = self.key.cut_from(text)
         return text[:length].encode("utf-8", "replace").decode("utf-8")
 
-    def fault(self, text: str, **flags: Any) -> Answer:
+    def _fault(self, text: str, **flags: Any) -> Answer:
         """Return an answer that is an error of one line."""
-        return Answer(error=self.clean(" ".join(text.split()), _MAX_ERROR), **flags)
-
-
-class ChatSession:
-    """Stands where Ray's stage expects an ``aiohttp.ClientSession``."""
-
-    def __init__(self, server: ChatServer):
-        self.server = server
-        self.tasks: list[asyncio.Task[Answer]] = []
-
-    async def __aenter__(self) -> "ChatSession":
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if self.server.key is not None:
-            headers["Authorization"] = f"Bearer {self.server.key.text}"
-        # The gate bounds the number of connections.
-        self.http = aiohttp.ClientSession(
-            headers=headers,
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=self.server.timeout_s, sock_connect=_CONNECT_S),
-            # A megabyte can unpack to a thousand: ``_unpack`` does it within bounds.
-            auto_decompress=False,
-        )
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await self.http.close()
-
-    def post(self, url: str, headers: Any, data: str) -> "asyncio.Task[Answer]":
-        """Begin a request. ``data`` is the body's JSON text, which Ray has written as JSON once more."""
-        task = asyncio.create_task(self._ask(url, json.loads(data)))
-        self.tasks.append(task)
-        return task
-
-    async def _ask(self, url: str, body: str) -> Answer:
-        """Repeat a request until it is answered, or patience or the server's own wish to wait runs out."""
-        server = self.server
-        assert server.gate is not None
-        async with server.gate:
-            deadline = time.monotonic() + server.patience_s
-            pause_s = _FIRST_PAUSE_S
-            while not server.is_given_up:
-                answer = await self._post(url, body)
-                left_s = deadline - time.monotonic()
-                if not answer.may_pass or left_s <= 0 or answer.wait_s > left_s:
-                    server.learn(answer)
-                    return answer
-                await asyncio.sleep(max(answer.wait_s, min(pause_s, left_s)))
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        text = f"not asked: {server.faults_in_row} requests failed in a row; {server.last_fault}"
-        return server.fault(text, away=True)
-
-    async def _post(self, url: str, body: str) -> Answer:
-        """Send a request once."""
-        try:
-            async with self.http.post(url, data=body.encode(), allow_redirects=False) as response:
-                data = await _read_bounded(response.content)
-                wait_s = _read_seconds(response.headers.get("Retry-After", ""))
-                packed_as = response.headers.get("Content-Encoding", "")
-                return self._judge(response.status, wait_s, _unpack(data, packed_as))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return self.server.fault(f"{type(error).__name__}: {error}", away=True, may_pass=True)
-        except TimeoutError:
-            return self.server.fault(f"no answer within {self.server.timeout_s:g} s", may_pass=True)
-        except (aiohttp.ClientError, OSError) as error:
-            return self.server.fault(f"{type(error).__name__}: {error}", may_pass=True)
-
-    def _judge(self, status: int, wait_s: float, data: bytes) -> Answer:
-        server = self.server
-        if status != 200:
-            return server.fault(
-                f"status {status}: {_show(data)}",
-                away=status in _BUSY or status in _REFUSED,
-                may_pass=status in _BUSY or status >= 500,
-                wait_s=wait_s,
-            )
-        if len(data) > _MAX_BODY:
-            begin = server.clean(_show(data), 80)
-            return server.fault(f"the answer is longer than {_MAX_BODY:,} bytes: {begin}")
-        try:
-            reply = json.loads(data)["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            return server.fault(f"no chat completion: {_show(data)}", is_garbage=True)
-        if reply is not None and not isinstance(reply, str):
-            return server.fault(f"no chat completion: {_show(data)}", is_garbage=True)
-        # One letter more than a right reply can have is as wrong as all the others.
-        return Answer(reply=server.clean(reply or "", MAX_REPLY + 1))
+        return Answer(error=self._clean(" ".join(text.split()), _MAX_ERROR), **flags)
 
 
 def _show(data: bytes) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from raycomp.cluster.curate.choose import kept_ranges
-from raycomp.cluster.curate.materialize import InputChanged, add_up
+from raycomp.cluster.curate.materialize import tell_change, write_folder
 from raycomp.cluster.session import map_tasks
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.loops.curate.rewrite import read_caption
 from raycomp.loops.negatives.captions import Source, read_aligned
 from raycomp.loops.tables import to_matrix
-from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
+from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_shard
 from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
@@ -36,13 +36,12 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FORMULA = (*"=+-@#", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> int:
-    """Write a curation's shards once more, each sample's json with its negatives; return how many samples.
+def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> None:
+    """Write a curation's shards once more, each sample's json with its negatives.
 
     The samples of a curation's shards stand in the order of its scores, and so do negatives. Raises
-    ValueError, and leaves no ``shards/``, where a sample is not the one that its negatives are of.
+    UserError, and leaves no ``shards/``, where a sample is not the one that its negatives are of.
     """
-    out.remove("shards")
     counts = list(map_tasks(_count, negatives, label="count"))
     ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
     if len(ranges) != len(shards):
@@ -51,25 +50,19 @@ def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Fol
         (shard, [(negatives[o], a, b) for o, a, b in parts])
         for shard, parts in zip(shards, ranges, strict=True)
     ]
-    written = add_up(map_tasks(_write_shard, jobs, out, label="materialize"), out)
-    if written != sum(counts):
-        raise RuntimeError(f"materialize: wrote {written} of {sum(counts)} samples")
-    write_index(out.at("shards"), written, (parse_uids(read_columns(uri, [UID])[UID]) for uri in negatives))
-    return written
+    uids = (parse_uids(read_columns(uri, [UID])[UID]) for uri in negatives)
+    write_folder(_write_shard, jobs, uids, sum(counts), out)
 
 
 def _count(uri: str) -> int:
     return len(read_columns(uri, [UID]))
 
 
-def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int | str:
-    """Return how many samples were written, or what has changed."""
+def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int:
+    """Return how many samples were written."""
     shard, parts = job
     rows = [row for part in parts for row in _read_rows(*part)]
-    try:
-        return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows))
-    except InputChanged as changed:
-        return str(changed)
+    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows))
 
 
 def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
@@ -81,11 +74,11 @@ def _enrich(shard: ShardPath, rows: list[dict[str, Any]]) -> Iterator[tuple[str,
     for position, members in extract(shard, set(left)):
         row, (_, own) = rows[position], parse_object(members.get("json"))
         if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
-            raise InputChanged(shard, position)
+            raise tell_change(shard, position)
         left.remove(position)
         yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
     if left:
-        raise InputChanged(shard, min(left))
+        raise tell_change(shard, min(left))
 
 
 def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_uri: str, out: Folder) -> int:

@@ -4,7 +4,7 @@ What is added has many alternatives, so that it is rarely true by chance: never 
 every second would be.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from raycomp.language.edits.changes import CHOICES, Case, Change, State
@@ -22,8 +22,8 @@ AFTER = {
 }
 CATEGORIES = tuple(AFTER)
 PHRASES = ("next to", "in front of", "behind")
-CARRIED = ("umbrella", "basket", "balloon", "bucket", "suitcase", "skateboard", "ladder", "guitar", "flag")
-HAD_BY_ANIMALS = ("tennis ball", "stick", "frisbee", "ribbon", "balloon", "shoe", "glove")
+CARRIED = tuple("umbrella,basket,balloon,bucket,suitcase,skateboard,ladder,guitar,flag".split(","))
+HAD_BY_ANIMALS = tuple("tennis ball,stick,frisbee,ribbon,balloon,shoe,glove".split(","))
 
 
 def add_attributes(case: Case, state: State) -> Iterator[Change]:
@@ -56,11 +56,13 @@ def add_objects(case: Case, state: State) -> Iterator[Change]:
     """Put "and a ..." behind a noun, or "with a ..." where a verb behind it would no longer agree."""
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
-        if not case.words.can_follow(place) or _is_listed(case, place):
+        if not case.words.can_follow(place) or case.is_listed(place):
             continue
         entry = case.lexicon.find(noun.word, OBJECT)
+        words: Sequence[str]
         if case.words.agrees(place):
-            joint, words = "with", HAD_BY_ANIMALS if case.lexicon.is_kind_of(noun.word, "animal") else CARRIED
+            is_animal = case.lexicon.is_kind_of(noun.word, "animal")
+            joint, words = "with", HAD_BY_ANIMALS if is_animal else CARRIED
         elif entry and case.realm(noun):
             joint, words = "and", case.lexicon.siblings(entry)
         else:
@@ -75,7 +77,7 @@ def add_relations(case: Case, state: State) -> Iterator[Change]:
     guests = case.lexicon.marked(GUEST)
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
-        if not noun.category or not case.words.can_follow(place) or _is_listed(case, place):
+        if not noun.category or not case.words.can_follow(place) or case.is_listed(place):
             continue
         for number, word in enumerate(_pick_new(case, guests, state, RELATION, place)):
             relation = next(case.draw(PHRASES, RELATION, place, number))
@@ -100,9 +102,3 @@ def _pick_new(case: Case, words: Iterable[str], state: State, *parts: object) ->
 
 def _is_single(case: Case, word: str) -> bool:
     return not case.lexicon.is_mass(word) and not case.lexicon.is_plural(word)
-
-
-def _is_listed(case: Case, place: int) -> bool:
-    mine = case.words.coordination(place)
-    others = (i for i, one in enumerate(case.concepts) if one.kind == OBJECT and i != place)
-    return any(case.words.coordination(i) == mine for i in others)

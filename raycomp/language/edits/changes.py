@@ -126,6 +126,12 @@ class Case:
 
         return is_now(first, second) and is_now(second, first)
 
+    def is_listed(self, place: int) -> bool:
+        """Tell whether another object stands in one list with the object ``place``."""
+        mine = self.words.coordination(place)
+        others = (i for i, one in enumerate(self.concepts) if one.kind == OBJECT and i != place)
+        return any(self.words.coordination(i) == mine for i in others)
+
     def is_person(self, noun: Concept) -> bool:
         """Tell whether an object is a person: colours of persons are left alone."""
         return self.lexicon.is_kind_of(noun.word, "person")

@@ -12,13 +12,7 @@ from raycomp.language.edits.changes import Case, Change, State
 from raycomp.language.edits.replacements import replace_attributes, replace_objects, replace_relations
 from raycomp.language.edits.swaps import swap_attributes, swap_objects, swap_sides
 from raycomp.language.lexicon import Lexicon
-from raycomp.words import (
-    ADD,
-    CONCEPT_KINDS,
-    OPERATIONS,
-    REPLACE,
-    SWAP,
-)
+from raycomp.words import ADD, CONCEPT_KINDS, OPERATIONS, REPLACE, SWAP
 
 RULES: dict[str, tuple[Callable[[Case, State], Iterator[Change]], ...]] = {
     SWAP: (swap_objects, swap_attributes, swap_sides),

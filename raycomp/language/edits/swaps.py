@@ -12,11 +12,12 @@ from raycomp.language.edits.changes import Case, Change, State
 from raycomp.language.edits.wording import Piece
 from raycomp.language.judge.paraphrase import CONVERSE
 from raycomp.language.lexicon import NUMBER
+from raycomp.language.tokens import OWNERS
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 MIXED = frozenset(["colour", "material", "pattern", "size", "age"])
 """Categories whose attributes also change places with those of another one."""
-POSSESSIVES = frozenset("his her its their my your our 's".split())
+POSSESSIVES = OWNERS | {"her", "'s"}
 
 
 def _is_symmetric(case: Case, first: int, second: int) -> bool:
@@ -169,7 +170,7 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
             continue
         if finite and case.concepts[i].is_plural != case.concepts[j].is_plural:
             continue
-        if any(_in_list(case, side) or case.words.determiner(side) in POSSESSIVES for side in (i, j)):
+        if any(case.is_listed(side) or case.words.determiner(side) in POSSESSIVES for side in (i, j)):
             continue
         if any(not case.words.stands_alone(side) for side in (i, j)):
             continue
@@ -180,12 +181,6 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         pieces = (Piece(*spans[0], texts[1]), Piece(*spans[1], texts[0]))
         words = case.concepts[i].word, case.concepts[j].word
         yield Change(RELATION, words, frozenset(inside), pieces, _distance(case, i, j))
-
-
-def _in_list(case: Case, place: int) -> bool:
-    mine = case.words.coordination(place)
-    others = (i for i, one in enumerate(case.concepts) if one.kind == OBJECT and i != place)
-    return any(case.words.coordination(i) == mine for i in others)
 
 
 def _phrase(case: Case, place: int) -> tuple[int, int]:

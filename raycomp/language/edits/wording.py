@@ -7,25 +7,13 @@ from typing import NamedTuple
 from raycomp.language.concepts import Parsed
 from raycomp.language.inflection import choose_article
 from raycomp.language.lexicon import Lexicon
+from raycomp.language.tokens import MODIFIER_TAGS, ONE, STOPS, find_children
 from raycomp.words import ATTRIBUTE, OBJECT
 
-SINGULAR_DETERMINERS = frozenset("a an another each every one this that".split())
+SINGULAR_DETERMINERS = ONE | {"this", "that"}
 DETERMINERS = ("DT", "PDT", "PRP$", "POS", "WP$")
-INSIDE = ("JJ", "JJR", "JJS", "VBN", "VBG", "CD", "RB", "HYPH", "NN", "NNP")
-BEFORE_PHRASES = (
-    "IN",
-    "TO",
-    "RP",
-    "RB",
-    "CC",
-    "WDT",
-    ",",
-    ".",
-    ":",
-    "MD",
-    *(f"VB{x}" for x in ("", *"DGNPZ")),
-)
-STOPS = (".", "!", "?")
+INSIDE = (*MODIFIER_TAGS, "RB", "HYPH", "NN", "NNP")
+BEFORE_PHRASES = (*"IN TO RP RB CC WDT , . : MD".split(), *(f"VB{x}" for x in ("", *"DGNPZ")))
 
 
 class Piece(NamedTuple):
@@ -44,10 +32,7 @@ class Wording:
         self.lexicon = lexicon
         self._at = {token.start: place for place, token in enumerate(self.tokens)}
         self._ends = {token.end: place for place, token in enumerate(self.tokens)}
-        self.children: list[list[int]] = [[] for _ in self.tokens]
-        for place, token in enumerate(self.tokens):
-            if token.head != place:
-                self.children[token.head].append(place)
+        self.children = find_children(self.tokens)
         self._attributes: list[list[int]] = [[] for _ in self.concepts]
         for place, concept in enumerate(self.concepts):
             if concept.kind == ATTRIBUTE and concept.owner is not None:
@@ -209,7 +194,9 @@ class Wording:
         ordered = sorted(pieces, key=lambda piece: (piece.start, piece.end))
         articles = self._articles(ordered)
         starts = {piece.start for piece in ordered if piece.start < piece.end}
-        out, spans, done, length = [], [], 0, 0
+        out: list[str] = []
+        spans: list[tuple[int, int]] = []
+        done = length = 0
         for piece in sorted([*ordered, *articles], key=lambda piece: (piece.start, piece.end)):
             is_first = not out or piece.start > done
             new = self._capital(piece) if is_first else piece.text

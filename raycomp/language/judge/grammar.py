@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from raycomp.language.inflection import choose_article
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.phrases import Token
+from raycomp.language.tokens import ADJECTIVE_TAGS, ARTICLES, ONE, OWNERS, STOPS, SUBJECTS, Token
 from raycomp.words import OBJECT, RELATION
 
 CUT_OFF, DOUBLED_WORD, WRONG_ARTICLE = "cut_off", "doubled_word", "wrong_article"
@@ -25,12 +25,8 @@ FAULTS = {
     NO_SENTENCE: "it has no noun, or falls into several sentences",
 }
 
-LAST_NEVER = {
-    *("a an the every and or but nor is are was were be being to very than while whose".split()),
-    *("my your his its our their".split()),
-}
-NEED_NOUN = {*"a an the every my your his its our their".split()}
-SINGULAR = {*"a an one each every another".split()}
+NEED_NOUN = {*ARTICLES, "every", *OWNERS}
+LAST_NEVER = NEED_NOUN | {*"and or but nor is are was were be being to very than while whose".split()}
 PLURAL = {
     *"two three four five six seven eight nine ten eleven twelve several many both few various".split(),
     *"these those numerous".split(),
@@ -45,10 +41,9 @@ PREPOSITIONS = {
 # A small parser takes "a boy [hands] out" and "a dog [chases] the ball" for nouns.
 BEHIND_VERB = NEED_NOUN | {*"out up down off away him her them it".split()}
 FINITE = {"VBZ", "VBP", "VBD", "MD"}
-STOPS = {"IN", "TO", "VBZ", "VBP", "MD", "DT", "PRP", "PRP$", "WDT", "WP", "EX", "."}
-INSIDE = {"JJ", "JJR", "JJS", "RB", "RBR", "RBS", "CD", "VBG", "VBN", "VBD", "HYPH", "FW"}
-NOMINAL = {"ROOT", "nsubj", "nsubj:pass", "nsubjpass", "obj", "dobj", "pobj", "obl", "nmod", "conj"}
-SUBJECTS = {"nsubj", "nsubj:pass", "nsubjpass"}
+ENDING = {"IN", "TO", "VBZ", "VBP", "MD", "DT", "PRP", "PRP$", "WDT", "WP", "EX", "."}
+INSIDE = {*ADJECTIVE_TAGS, "RB", "RBR", "RBS", "CD", "VBG", "VBN", "VBD", "HYPH", "FW"}
+NOMINAL = {"ROOT", *SUBJECTS, "obj", "dobj", "pobj", "obl", "nmod", "conj"}
 
 
 @lru_cache(maxsize=64)
@@ -67,7 +62,7 @@ def count_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter[str]:
             faults[NO_NOUN] += 1
         if word in PREPOSITIONS and _ends_phrase(behind):
             faults[NO_OBJECT] += 1
-        if word in SINGULAR | PLURAL and _disagrees(tokens, words, place, lexicon):
+        if word in ONE | PLURAL and _disagrees(tokens, words, place, lexicon):
             faults[DISAGREEMENT] += 1
     return faults
 
@@ -75,7 +70,7 @@ def count_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter[str]:
 def _count_breaks(tokens: Sequence[Token]) -> int:
     """Count what is too much for one sentence with a noun: its stops inside, and the lack of a noun."""
     is_nominal = [token.tag.startswith(("NN", "PRP")) or token.dep in SUBJECTS for token in tokens]
-    stops = sum(token.text in (".", "!", "?", ";") for token in tokens[:-1])
+    stops = sum(token.text in (*STOPS, ";") for token in tokens[:-1])
     return stops + (not any(is_nominal))
 
 
@@ -98,7 +93,7 @@ def _reaches_noun(tokens: Sequence[Token], place: int, lexicon: Lexicon) -> bool
             return True
         if step + 1 < len(tokens) and tokens[step + 1].text == "-":
             continue
-        if token.tag in STOPS or (step == place + 1 and not token.text[0].isalnum()):
+        if token.tag in ENDING or (step == place + 1 and not token.text[0].isalnum()):
             return False
         if token.tag.startswith("NN") or token.tag == "FW" or lexicon.find(token.text, OBJECT):
             return True
@@ -110,7 +105,7 @@ def _reaches_noun(tokens: Sequence[Token], place: int, lexicon: Lexicon) -> bool
 
 
 def _ends_phrase(behind: Token | None) -> bool:
-    return behind is None or behind.text in (".", ",", "!", "?", ";") or behind.tag in FINITE | {"CC"}
+    return behind is None or behind.text in (*STOPS, ",", ";") or behind.tag in FINITE | {"CC"}
 
 
 def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexicon: Lexicon) -> bool:
@@ -126,7 +121,7 @@ def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexico
             return False
     if not nouns:
         return False
-    if words[place] in SINGULAR:
+    if words[place] in ONE:
         head = next((step for step in nouns if tokens[step].dep in SUBJECTS), nouns[-1])
         is_verb = len(nouns) > 1 and lexicon.find(words[head], RELATION) is not None
         is_verb = is_verb or (len(nouns) > 1 and tokens[head].dep == "ROOT")

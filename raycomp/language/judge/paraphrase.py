@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from raycomp.language.lexicon import Lexicon
-from raycomp.language.phrases import Token
+from raycomp.language.lexicon import VERB, Lexicon
+from raycomp.language.tokens import ARTICLES, MODIFIER_TAGS, NOUN_TAGS, Token
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 # A relation and those that say the same from the other side, by the lexicon's first words.
@@ -32,11 +32,9 @@ POSES = {
     *"lay lays laying rest rests resting parked placed positioned located walk walks walking".split(),
     *"pose poses posing".split(),
 }
-ARTICLES = {"a", "an", "the", "some"}
+LOOSE = {*ARTICLES, "some"}
 AND = {"and", "or", ",", "&"}
-MODIFIERS = {"JJ", "JJR", "JJS", "CD", "VBN", "VBG", "PRP$"}
-NOUNS = {"NN", "NNS", "NNP", "NNPS"}
-AGREEING = {"an": "a", "are": "is", "were": "was", "have": "has", "do": "does"}
+MODIFIERS = {*MODIFIER_TAGS, "PRP$"}
 MAX_WORDS = 5
 """The longest relation, in words."""
 
@@ -49,16 +47,6 @@ class Part(NamedTuple):
     sort: str
     value: Value
     clothes: bool = False
-
-
-@lru_cache(maxsize=1 << 16)
-def stem(word: str, lexicon: Lexicon) -> str:
-    """Return a word without what agreement does to it: number, third person, a or an."""
-    word = word.lower()
-    if word in AGREEING:
-        return AGREEING[word]
-    verb = lexicon.find(word, RELATION) if word.endswith("s") else None
-    return verb.word if verb and verb.category == "verb" else lexicon.singular(word)
 
 
 @lru_cache(maxsize=64)
@@ -93,28 +81,28 @@ def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[Part]:
     place = 0
     while place < len(tokens):
         end = _end_of_thing(tokens, words, place)
-        size = 0 if end > place else _relation_size(words, place, lexicon)
+        relation = None if end > place else _find_relation(words, place, lexicon)
         if end > place:
             parts.append(_read_thing(tokens[place:end], words[place:end], lexicon))
-        elif size:
-            entry = lexicon.find(" ".join(words[place : place + size]), RELATION)
-            parts.append(Part("relation", (entry.group,)))
+        elif relation:
+            end, group = relation
+            parts.append(Part("relation", (group,)))
         elif words[place][0].isalnum() or words[place] in AND:
-            parts.append(Part("word", (stem(words[place], lexicon),)))
-        place = max(end, place + max(size, 1))
+            parts.append(Part("word", (lexicon.stem(words[place]),)))
+        place = max(end, place + 1)
     return parts
 
 
 def _end_of_thing(tokens: Sequence[Token], words: Sequence[str], place: int) -> int:
     """Return the end of the noun phrase that begins at ``place``; ``place`` where there is none."""
-    step = place + (words[place] in ARTICLES)
+    step = place + (words[place] in LOOSE)
     while step < len(tokens) and (
         tokens[step].tag in MODIFIERS
         or (words[step] in AND and step > place and _joins_modifiers(tokens, step))
     ):
         step += 1
     end = step
-    while end < len(tokens) and tokens[end].tag in NOUNS:
+    while end < len(tokens) and tokens[end].tag in NOUN_TAGS:
         end += 1
     return end if end > step else place
 
@@ -124,24 +112,24 @@ def _joins_modifiers(tokens: Sequence[Token], place: int) -> bool:
     return len(around) == 3 and around[0].tag in MODIFIERS and around[2].tag in MODIFIERS
 
 
-def _relation_size(words: Sequence[str], place: int, lexicon: Lexicon) -> int:
-    """Return how many words a preposition of the lexicon has that begins at ``place``; 0 if none does."""
-    for size in range(min(MAX_WORDS, len(words) - place), 0, -1):
-        entry = lexicon.find(" ".join(words[place : place + size]), RELATION)
-        if entry and entry.category != "verb":
-            return size
-    return 0
+def _find_relation(words: Sequence[str], place: int, lexicon: Lexicon) -> tuple[int, str] | None:
+    """Return the end of the longest preposition of the lexicon that begins at ``place``, and its group."""
+    for end in range(min(place + MAX_WORDS, len(words)), place, -1):
+        entry = lexicon.find(" ".join(words[place:end]), RELATION)
+        if entry and entry.category != VERB:
+            return end, entry.group
+    return None
 
 
 def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon) -> Part:
     """Sort the modifiers of a noun phrase; the order of its nouns stays."""
     modifiers, nouns = [], []
     for token, word in zip(tokens, words, strict=True):
-        if token.tag in NOUNS:
+        if token.tag in NOUN_TAGS:
             nouns.append(word)
-        elif word not in ARTICLES | AND:
+        elif word not in LOOSE | AND:
             entry = lexicon.find(word, ATTRIBUTE)
-            modifiers.append(entry.group if entry else stem(word, lexicon))
+            modifiers.append(entry.group if entry else lexicon.stem(word))
     entry = lexicon.find(" ".join(nouns), OBJECT)
     names = (entry.group,) if entry else tuple(_name(noun, lexicon) for noun in nouns)
     clothes = entry is not None and lexicon.is_kind_of(entry.word, "clothing")
@@ -151,7 +139,7 @@ def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon)
 
 def _name(noun: str, lexicon: Lexicon) -> str:
     entry = lexicon.find(noun, OBJECT)
-    return entry.group if entry else stem(noun, lexicon)
+    return entry.group if entry else lexicon.stem(noun)
 
 
 def _join_lists(parts: Sequence[Part]) -> list[Part]:

@@ -15,17 +15,11 @@ from typing import NamedTuple
 from raycomp.language.concepts import Concept, Parsed
 from raycomp.language.judge.form import FORM_FAULTS, WORD, find_form_fault, strip
 from raycomp.language.judge.grammar import CUT_OFF, FAULTS, count_faults
-from raycomp.language.judge.paraphrase import find_readings, stem
+from raycomp.language.judge.paraphrase import find_readings
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.phrases import Token
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    OBJECT,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.language.runs import Word, cut_ends, find_bases
+from raycomp.language.tokens import Token
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 UNCHANGED, RESTORED, COPY = "unchanged", "restored", "copy"
 NOT_SWAP, NOT_REPLACE, NOT_ADD = "not_swap", "not_replace", "not_add"
@@ -53,12 +47,16 @@ SORTS = {"NN", "VB", "IN", "TO"}
 NEW_KINDS = ((ATTRIBUTE,), (OBJECT,), (RELATION,), (OBJECT, RELATION), (OBJECT, RELATION, RELATION))
 
 
-class Word(NamedTuple):
-    """A word of a text, characters [start, end), without what agreement does to it."""
+class _Call(NamedTuple):
+    """One call of an operator: its input and output and their words, and the captions of the image."""
 
-    stem: str
-    start: int
-    end: int
+    before: Parsed
+    after: Parsed
+    old: Sequence[Word]
+    new: Sequence[Word]
+    original: Parsed
+    others: Sequence[Parsed]
+    lexicon: Lexicon
 
 
 def judge(
@@ -76,14 +74,8 @@ def judge(
     fault = _find_fault(before, after, original, lexicon)
     if fault == CUT_OFF:
         return fault
-    old_words, new_words = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
-    if op == SWAP:
-        reason = _judge_swap(before, old_words, new_words)
-    elif op == REPLACE:
-        reason = _judge_replace(before, after, old_words, new_words, others, lexicon)
-    else:
-        assert op == ADD, op
-        reason = _judge_add(before, after, old_words, new_words, original, others, lexicon)
+    old, new = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
+    reason = _JUDGES[op](_Call(before, after, old, new, original, others, lexicon))
     if reason or fault:
         return reason or fault
     _, readings = find_readings(after.tokens, lexicon)
@@ -103,7 +95,7 @@ def _find_same(before: Parsed, after: Parsed, original: Parsed, others: Sequence
 
 @lru_cache(maxsize=256)
 def _read_words(text: str, lexicon: Lexicon) -> list[Word]:
-    return [Word(stem(one.group(), lexicon), *one.span()) for one in WORD.finditer(text)]
+    return [Word(lexicon.stem(one.group()), *one.span()) for one in WORD.finditer(text)]
 
 
 def _keep_tags(old: Sequence[Token], new: Sequence[Token]) -> tuple[Token, ...]:
@@ -114,20 +106,20 @@ def _keep_tags(old: Sequence[Token], new: Sequence[Token]) -> tuple[Token, ...]:
     return tuple(token._replace(tag=kept.tag, dep=kept.dep) for token, kept in pairs)
 
 
-def _judge_swap(before: Parsed, old: Sequence[Word], new: Sequence[Word]) -> str | None:
+def _judge_swap(call: _Call) -> str | None:
     """Judge that all content words are kept and change places with words of their own kind.
 
     So the sequence of nouns, verbs and prepositions, by their tags in the input, stays; nouns side by side
     count as one, and attributes go where their nouns go.
     """
-    old_stems, new_stems = ([word.stem for word in words if word.stem not in LOOSE] for words in (old, new))
-    if old_stems == new_stems or sorted(old_stems) != sorted(new_stems):
+    old, new = ([base for base in find_bases(words) if base not in LOOSE] for words in (call.old, call.new))
+    if old == new or sorted(old) != sorted(new):
         return NOT_SWAP
-    tags = {token.start: token.tag[:2] for token in before.tokens if not _modifies(before, token)}
-    sorts = {word.stem: tags.get(word.start, "") for word in old}
+    tags = {token.start: token.tag[:2] for token in call.before.tokens if not _modifies(call.before, token)}
+    sorts = {word.base: tags.get(word.start, "") for word in call.old}
     old_sorts, new_sorts = (
-        [sort for sort, _ in groupby(sorts[one] for one in stems if sorts[one] in SORTS)]
-        for stems in (old_stems, new_stems)
+        [sort for sort, _ in groupby(sorts[base] for base in bases if sorts[base] in SORTS)]
+        for bases in (old, new)
     )
     return None if old_sorts == new_sorts else NOT_SWAP
 
@@ -139,61 +131,40 @@ def _modifies(parsed: Parsed, token: Token) -> bool:
     return is_known or is_participle or token.text == "of"
 
 
-def _judge_replace(
-    before: Parsed,
-    after: Parsed,
-    old: Sequence[Word],
-    new: Sequence[Word],
-    others: Sequence[Parsed],
-    lexicon: Lexicon,
-) -> str | None:
+def _judge_replace(call: _Call) -> str | None:
     """Judge that one concept gave way to another of its class, which is not true as well."""
-    old_changed, new_changed = _cut_same_ends(old, new)
-    gone = _find_concepts(before, old_changed, lexicon)
-    come = _find_concepts(after, new_changed, lexicon)
+    lexicon = call.lexicon
+    lost, gained = cut_ends(call.old, call.new)
+    gone, come = _find_concepts(call.before, lost, lexicon), _find_concepts(call.after, gained, lexicon)
     if len(gone) != 1 or len(come) != 1 or not _are_of_one_class(gone[0], come[0], lexicon):
         return NOT_REPLACE
     if lexicon.are_synonyms(gone[0].word, come[0].word):
         return PARAPHRASE
     if any(lexicon.is_kind_of(*pair) for pair in pairwise((gone[0].word, come[0].word, gone[0].word))):
         return KIND_OF
-    return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+    return _find_in_others(call, come[0])
 
 
-def _judge_add(
-    before: Parsed,
-    after: Parsed,
-    old: Sequence[Word],
-    new: Sequence[Word],
-    original: Parsed,
-    others: Sequence[Parsed],
-    lexicon: Lexicon,
-) -> str | None:
+def _judge_add(call: _Call) -> str | None:
     """Judge that one run of words came in, with one concept that no text of the image has.
 
     Where the run has two places, as in "a ball and a [red ball and a] car", either will do.
     """
-    lost, gained = _cut_same_ends(old, new)
-    _, backward = _cut_same_ends(old[::-1], new[::-1])
+    lost, gained = cut_ends(call.old, call.new)
+    _, backward = cut_ends(call.old[::-1], call.new[::-1])
     for run in () if lost else (gained, backward[::-1]):
-        come = sorted(_find_concepts(after, run, lexicon), key=lambda concept: concept.kind)
+        come = sorted(_find_concepts(call.after, run, call.lexicon), key=lambda concept: concept.kind)
         if tuple(concept.kind for concept in come) in NEW_KINDS:
-            if any(_says(text, come[0], lexicon) for text in (before, original)):
-                return IN_ORIGINAL
-            return IN_OTHER if any(_says(text, come[0], lexicon) for text in others) else None
+            is_known = any(_says(text, come[0], call.lexicon) for text in (call.before, call.original))
+            return IN_ORIGINAL if is_known else _find_in_others(call, come[0])
     return NOT_ADD
 
 
-def _cut_same_ends(old: Sequence[Word], new: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
-    """Return what is left of both where the words that they begin and end with alike are cut off."""
-    limit = min(len(old), len(new))
-    front = 0
-    while front < limit and old[front].stem == new[front].stem:
-        front += 1
-    back = 0
-    while back < limit - front and old[-1 - back].stem == new[-1 - back].stem:
-        back += 1
-    return old[front : len(old) - back], new[front : len(new) - back]
+_JUDGES = {SWAP: _judge_swap, REPLACE: _judge_replace, ADD: _judge_add}
+
+
+def _find_in_others(call: _Call, concept: Concept) -> str | None:
+    return IN_OTHER if any(_says(text, concept, call.lexicon) for text in call.others) else None
 
 
 def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
@@ -203,7 +174,7 @@ def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> l
     Nouns side by side, one of them unknown, are one concept.
     """
     tags = {token.start: token.tag for token in parsed.tokens}
-    named = [word for word in words if word.stem not in LOOSE]
+    named = [word for word in words if word.base not in LOOSE]
     if len(named) > 1 and lexicon.find(parsed.text[named[0].start : named[-1].end], OBJECT):
         return [_make_concept(parsed.text, named[0].start, named[-1].end, "NN", lexicon)]
     found: list[Concept] = []
@@ -211,7 +182,7 @@ def _find_concepts(parsed: Parsed, words: Sequence[Word], lexicon: Lexicon) -> l
         known = next((one for one in parsed.concepts if one.start < word.end and word.start < one.end), None)
         if known and known.kind == OBJECT and not words[0].start <= known.start < known.end <= words[-1].end:
             known = None
-        if known is None and word.stem in FREE:
+        if known is None and word.base in FREE:
             continue
         concept = known or _make_concept(parsed.text, word.start, word.end, tags.get(word.start, ""), lexicon)
         if found and found[-1].end + 1 == word.start and found[-1].kind == concept.kind == OBJECT:
@@ -256,8 +227,8 @@ def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
         names = (one.word,) if one.category else (one.word, *one.word.split())
         if any(lexicon.is_kind_of(name, concept.word) for name in names):
             return True
-    wanted = [stem(word, lexicon) for word in concept.word.split()]
-    said = [word.stem for word in _read_words(parsed.text, lexicon)]
+    wanted = [lexicon.stem(word) for word in concept.word.split()]
+    said = find_bases(_read_words(parsed.text, lexicon))
     return any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1))
 
 

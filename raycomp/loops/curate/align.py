@@ -1,7 +1,7 @@
 """Align: image and caption embedded once, their cosine, and the image embedding kept."""
 
-import time
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ from raycomp.loops.tables import (
     SHUFFLED_ALIGNMENT,
     TOKENS,
     add_columns,
-    add_seconds,
     to_fixed_lists,
     to_matrix,
 )
@@ -34,6 +33,7 @@ class Align:
 
     def __init__(self, config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None):
         self.clip = Clip(config, num_threads=num_threads)
+        self.device = self.clip.device
         self.spec = spec
         self.embedding_dtype = np.dtype(config.embedding_dtype)
 
@@ -45,10 +45,8 @@ class Align:
         mismatched pair scores, the cosine with the caption of ``find_strangers``, null where there is none:
         of all columns it alone depends on the rows beside it, and ends in no file.
         """
-        started = time.perf_counter()
         valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
         image_BD = self._embed_images(table, valid_N)
-        embedded = time.perf_counter()
         text_BD, _ = self.clip.text.embed(to_matrix(table[TOKENS])[valid_N])
         stranger_B = find_strangers(_name_images(table, image_BD, valid_N), _take(table[CAPTION], valid_N))
         has_stranger_N = valid_N.copy()
@@ -60,10 +58,7 @@ class Align:
             IMAGE_EMBEDDING: self._scatter_embeddings(image_BD, valid_N),
         }
         spent = [name for name in (PIXELS, TOKENS) if name in table.column_names]
-        table = add_columns(table.drop_columns(spent), columns)
-        table = add_seconds(table, "image", embedded - started)
-        table = add_seconds(table, "text", time.perf_counter() - embedded)
-        return add_seconds(table, "device", self.clip.device.take_busy_seconds())
+        return add_columns(table.drop_columns(spent), columns)
 
     def _embed_images(self, table: pa.Table, valid_N: np.ndarray) -> torch.Tensor:
         if IMAGE_EMBEDDING in table.column_names:
@@ -100,7 +95,7 @@ def _name_images(table: pa.Table, image_BD: torch.Tensor, valid_N: np.ndarray) -
     return [name or vector.numpy().tobytes() for name, vector in zip(hashes, image_BD, strict=True)]
 
 
-def _take(column: pa.ChunkedArray, valid_N: np.ndarray) -> list[str | None]:
+def _take(column: pa.ChunkedArray, valid_N: np.ndarray) -> list[Any]:
     return column.filter(pa.array(valid_N)).to_pylist()
 
 

@@ -3,7 +3,6 @@
 Go et al. (arXiv 2605.22651), Eqs. 2 to 5. The text tower alone runs: the image embedding is stored.
 """
 
-import time
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +19,6 @@ from raycomp.loops.tables import (
     FAULTS,
     TOKENS,
     add_columns,
-    add_seconds,
     nest,
     readable,
     to_fixed_lists,
@@ -65,7 +63,6 @@ def parse(
     The counterfactual tokens of a row stand phrase by phrase, nonce by nonce. A phrase without a valid nonce
     stays, with none; why is in ``faults``.
     """
-    started = time.perf_counter()
     find, maker, tokenize = _tools(parser, nonce, scorer)
     captions = table[CAPTION].to_pylist()
     keys = table[UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
@@ -89,7 +86,7 @@ def parse(
         TOKENS: to_fixed_lists(tokenize(list(map(readable, captions))).numpy().astype(np.int32)),
         COUNTERFACTUALS: nest(tokens_TL, counts),
     }
-    return add_seconds(add_columns(table, columns), "parse", time.perf_counter() - started)
+    return add_columns(table, columns)
 
 
 def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
@@ -116,13 +113,13 @@ class Attribute:
 
     def __init__(self, config: ScorerConfig, num_threads: int | None = None):
         self.clip = Clip(config, num_threads=num_threads)
+        self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), s(I, T) being the stored alignment (Eq. 3).
 
         Letters: N rows, P phrases and T counterfactuals of all of them, one row's after the other's.
         """
-        started = time.perf_counter()
         others = table[COUNTERFACTUALS].combine_chunks()
         count_N = others.value_lengths().to_numpy(zero_copy_only=False)
         caption_ND, text_TD = self.clip.text.embed(
@@ -134,9 +131,7 @@ class Attribute:
         drop_T = pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
         displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
         columns = _fill(table[PHRASES].combine_chunks(), drop_T, displacement_T)
-        table = add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
-        table = add_seconds(table, "attribute", time.perf_counter() - started)
-        return add_seconds(table, "device", self.clip.device.take_busy_seconds())
+        return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:

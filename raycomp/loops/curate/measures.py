@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import CurateConfig, find_rule
 from raycomp.config.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
 from raycomp.core.attribution import aggregate_drops
 from raycomp.core.selection import parse_uids
+from raycomp.loops.curate.arm import Arm
+from raycomp.shards.parquet import count_words
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -32,40 +33,39 @@ class Corpus:
     PAS is there always, num_phrases counts the phrases that count for it, displacement is their mean."""
 
 
-def corpus_columns(config: CurateConfig, with_second: bool) -> list[str]:
+def corpus_columns(arm: Arm, with_second: bool) -> list[str]:
     """Return the columns that the rule's gates read; nothing of a sample's content for the first."""
-    rule, columns = find_rule(config.select.rule), [UID, STATUS, ALIGNMENT]
+    rule, columns = arm.rule, [UID, STATUS, ALIGNMENT]
     if not (with_second and rule.gate_2):
         return columns
     if PHRASES not in rule.columns:
-        is_stored = config.attribute.aggregate == "mean" and not config.attribute.unseen
+        is_stored = arm.aggregate == "mean" and not arm.unseen
         columns.append(MEAN_PAS if is_stored else PHRASES)
     return [*columns, *rule.columns]
 
 
-def read_corpus(table: pa.Table, config: CurateConfig) -> Corpus:
+def read_corpus(table: pa.Table, arm: Arm) -> Corpus:
     """Take the corpus rows out of a scores table with ``corpus_columns``."""
     row_M = np.flatnonzero(table[ALIGNMENT].is_valid().to_numpy())
     taken = table.take(pa.array(row_M))
     measures = {ALIGNMENT: taken[ALIGNMENT].to_numpy(), PAS: np.full(len(row_M), np.nan, np.float32)}
     if PHRASES in table.column_names:
-        measures |= _measure_phrases(taken[PHRASES].combine_chunks(), config)
+        measures |= _measure_phrases(taken[PHRASES].combine_chunks(), arm)
     elif MEAN_PAS in table.column_names:
         measures[PAS] = taken[MEAN_PAS].to_numpy().astype(np.float32)
     if CAPTION in table.column_names:
-        words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(taken[CAPTION]))
-        measures[NUM_WORDS] = pc.list_value_length(words).to_numpy().astype(np.float32)
+        measures[NUM_WORDS] = count_words(taken[CAPTION]).to_numpy().astype(np.float32)
     return Corpus(row_M, parse_uids(taken[UID]), measures)
 
 
-def _measure_phrases(phrases: pa.ListArray, config: CurateConfig) -> dict[str, np.ndarray]:
+def _measure_phrases(phrases: pa.ListArray, arm: Arm) -> dict[str, np.ndarray]:
     """Return what the phrases of each row say, of those with a drop."""
     sizes = pc.fill_null(pc.list_value_length(phrases), 0).to_numpy()
     offset_E = np.concatenate([[0], np.cumsum(sizes)])
-    drop_P, displacement_P = _read_phrases(phrases, config.attribute.unseen)
+    drop_P, displacement_P = _read_phrases(phrases, arm.unseen)
     row_P = np.repeat(np.arange(len(sizes)), sizes)[~np.isnan(drop_P)]
     return {
-        PAS: aggregate_drops(drop_P, offset_E, config.attribute.aggregate),
+        PAS: aggregate_drops(drop_P, offset_E, arm.aggregate),
         NUM_PHRASES: np.bincount(row_P, minlength=len(sizes)).astype(np.float32),
         DISPLACEMENT: aggregate_drops(displacement_P, offset_E, "mean"),
     }
@@ -81,4 +81,5 @@ def _read_phrases(phrases: pa.ListArray, unseen: bool) -> tuple[np.ndarray, np.n
     drop_P, displacement_P = (c.to_numpy(zero_copy_only=False).astype(np.float32) for c in columns)
     is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), UNSEEN), False)
     out_P = np.isnan(drop_P) | (is_unseen.to_numpy(zero_copy_only=False) & (not unseen))
-    return tuple(np.where(out_P, np.float32(np.nan), value_P) for value_P in (drop_P, displacement_P))
+    nan = np.float32(np.nan)
+    return np.where(out_P, nan, drop_P), np.where(out_P, nan, displacement_P)

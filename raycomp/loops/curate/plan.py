@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import CurateConfig
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute, parse
-from raycomp.loops.curate.prepare import prepare
+from raycomp.loops.curate.stages import align_stages, attribute_stages
+from raycomp.loops.stage import READ, Work
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import ShardPath, fingerprint_shards
 from raycomp.shards.reader import read_shard
+from raycomp.table import Column, Table, tell_facts
 from raycomp.words import OK, SHARD_STATUSES, STATUS
 
 NUM_ROWS = 256
@@ -53,23 +53,26 @@ def plan(config: CurateConfig) -> str:
     """
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_extra_columns(config.extra_columns)
-    sizes = [shard["size"] for shard in fingerprint_shards(shards)]
+    sizes = [int(shard["size"]) for shard in fingerprint_shards(shards)]
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
     sample = take_sample(shards, sizes, config.input)
     seconds, device = _measure(config, spec, sample)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
     stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _BYTES_BESIDE)
-    facts = [
-        f"shards    {len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
-        f"samples   about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
+    facts = {
+        "shards": f"{len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
+        "samples": f"about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
         f"of {_name_shards(sample.names)}",
-        f"scores    about {stored / 1e9:,.3f} GB",
-        f"measured  {len(sample.table):,} rows of these, one worker on {device}, files read once before",
-    ]
+        "scores": f"about {stored / 1e9:,.3f} GB",
+        "measured": f"{len(sample.table):,} rows of these, one worker on {device}, files read once before",
+    }
     if sample.passed_over:
-        facts.append(f"passed    over {_name_shards(sample.passed_over)}: not whole, or without a usable row")
-    return "\n".join([*facts, *_tell_time(config, samples, len(sample.table), seconds)])
+        facts["passed"] = f"over {_name_shards(sample.passed_over)}: not whole, or without a usable row"
+    million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
+    facts |= _tell_cost(config, samples, sum(million.values()) / 3600)
+    stages = Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])
+    return f"{tell_facts(facts)}\n\n{stages.to_text()}"
 
 
 def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> Sample:
@@ -127,24 +130,22 @@ def _name_shards(names: Sequence[str]) -> str:
 
 def _measure(config: CurateConfig, spec: ScorerSpec, sample: Sample) -> tuple[dict[str, float], str]:
     """Run every stage over the sample in this process; return seconds by stage, and the device."""
-    settings = config.prepare.max_pixels, config.extra_columns, config.prepare.fast_decode
-    seconds = {"read": sample.read_s}
-    prepared, seconds["decode"] = _time(
-        lambda table: prepare(table, config.scorer, spec, *settings), sample.table
-    )
+    seconds = {READ: sample.read_s}
+    decode, align = align_stages(config, spec)
+    prepared, seconds[decode.name] = _time(decode.begin(), sample.table)
     if OK not in prepared[STATUS].to_pylist():
         counts = Counter(prepared[STATUS].to_pylist()).most_common(3)
         said = ", ".join(f"{number:,} {status}" for status, number in counts)
         raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
-    align = Align(config.scorer, spec)
-    aligned, seconds["align"] = _time(align, prepared)
-    dials = config.parser, config.nonce, config.attribute, config.scorer
-    parsed, seconds["parse"] = _time(lambda table: parse(table, *dials), _take_pool(aligned, config.pool))
-    _, seconds["attribute"] = _time(Attribute(config.scorer), parsed)
-    return seconds, str(align.clip.device.place)
+    scorer = align.begin()
+    table, seconds[align.name] = _time(scorer, prepared)
+    table = _take_pool(table, config.pool)
+    for stage in attribute_stages(config):
+        table, seconds[stage.name] = _time(stage.begin(), table)
+    return seconds, str(scorer.device.place)
 
 
-def _time(stage: Callable[[pa.Table], pa.Table], table: pa.Table) -> tuple[pa.Table, float]:
+def _time(stage: Work, table: pa.Table) -> tuple[pa.Table, float]:
     """Return what a stage makes of a table, and its seconds; its first call, which sets up, is not timed."""
     stage(table.filter(pc.equal(table[STATUS], OK)).slice(0, 1))
     started = time.perf_counter()
@@ -158,19 +159,14 @@ def _take_pool(aligned: pa.Table, share: float) -> pa.Table:
     return aligned.take(pa.array(usable[: max(1, round(share * len(usable)))]))
 
 
-def _tell_time(config: CurateConfig, samples: int, num_rows: int, seconds: dict[str, float]) -> list[str]:
-    million = {stage: value / num_rows * 1e6 for stage, value in seconds.items()}
-    hours = sum(million.values()) / 3600
-    lines = ["seconds per million pairs"]
-    lines += [f"  {stage:<10}{value:>12,.0f}" for stage, value in million.items()]
-    lines.append(
-        f"cost      {hours:,.1f} worker hours per million pairs, {hours * samples / 1e6:,.3f} in all"
-    )
+def _tell_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, str]:
+    """``hours``: of one worker, per million pairs."""
+    facts = {"cost": f"{hours:,.1f} worker hours per million pairs, {hours * samples / 1e6:,.3f} in all"}
     if config.cluster.price_per_hour is not None:
         price = hours * config.cluster.price_per_hour
-        lines.append(f"price     {price:,.2f} per million pairs, {price * samples / 1e6:,.2f} in all")
+        facts["price"] = f"{price:,.2f} per million pairs, {price * samples / 1e6:,.2f} in all"
     workers = config.cluster.scorers or 1
-    lines.append(
-        f"time      about {hours * samples / 1e6 / workers:,.3f} hours on {workers} workers like this one"
-    )
-    return lines
+    total = hours * samples / 1e6 / workers
+    took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
+    who = "1 worker" if workers == 1 else f"{workers} workers"
+    return facts | {"time": f"about {took} on {who} like this one"}

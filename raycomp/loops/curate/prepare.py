@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import time
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,7 @@ import torch
 
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
-from raycomp.loops.tables import TOKENS, add_columns, add_seconds, readable, to_fixed_lists, to_matrix
+from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists, to_matrix
 from raycomp.models.clip import ScorerSpec, load_tokenizer
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.shards.rows import plain
@@ -46,7 +45,6 @@ def prepare(
     A row that cannot be used keeps its place, with its status and zero pixels. Rows with stored embeddings
     get no pixels; their embeddings get length 1.
     """
-    started = time.perf_counter()
     statuses = table[STATUS].to_pylist()
     images = table[IMAGE].to_pylist()
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * len(images)
@@ -70,8 +68,7 @@ def prepare(
         TOKENS: to_fixed_lists(_tokenizer(scorer)(captions).numpy().astype(np.int32)),
         **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
-    table = add_columns(table.drop_columns([IMAGE, JSON]), columns)
-    return add_seconds(table, "decode", time.perf_counter() - started)
+    return add_columns(table.drop_columns([IMAGE, JSON]), columns)
 
 
 def _prepare_images(
@@ -107,8 +104,12 @@ def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.nda
 
 def _size_before_download(fields: dict[str, Any]) -> tuple[int, int] | None:
     """Return the size that a downloader saw before it resized the image, if the json tells."""
-    size = fields.get(ORIGINAL_WIDTH), fields.get(ORIGINAL_HEIGHT)
-    return size if all(type(side) is int and 0 < side < 2**31 for side in size) else None
+    width, height = fields.get(ORIGINAL_WIDTH), fields.get(ORIGINAL_HEIGHT)
+    return (width, height) if _is_size(width) and _is_size(height) else None
+
+
+def _is_size(side: Any) -> TypeGuard[int]:
+    return type(side) is int and 0 < side < 2**31
 
 
 def _as_text(value: Any) -> str | None:

@@ -6,7 +6,7 @@ sample without one, decodes every member that it has a decoder for, and loses th
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from raycomp.models.images import decode_image, describe_image, encode_png
@@ -20,7 +20,7 @@ _NAMES = {"jpeg": "jpg", "mpo": "jpg", "png": "png", "webp": "webp"}
 _NO_LIMIT = sys.maxsize
 
 # What webdataset decodes, by what follows the last dot; the first ones as plain text.
-_READS = {
+_READS: dict[str, Callable[[bytes], object]] = {
     **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
 }
@@ -36,8 +36,8 @@ DECODED = frozenset(
 
 def is_scored(members: Mapping[str, bytes], image_sha256: str | None, caption: str) -> bool:
     """Return whether members hold the image (None = none) and the caption that their scores are of."""
-    image = members.get(find_image(members))
-    found = None if image is None else hashlib.sha256(image).hexdigest()
+    name = find_image(members)
+    found = None if name is None else hashlib.sha256(members[name]).hexdigest()
     return found == image_sha256 and read_caption(members) == caption
 
 

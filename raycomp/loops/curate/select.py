@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config import CurateConfig, exact_share, find_rule
+from raycomp.config import exact_share
 from raycomp.config.check import check
 from raycomp.config.rules import DISPLACEMENT, DRAW, MINUS_PAS, NUM_PHRASES, NUM_WORDS, PAS, RESIDUAL
 from raycomp.core.regression import CrossMoments, LinearFit
@@ -33,6 +33,7 @@ from raycomp.core.selection import (
     kth_datacomp,
     random_scores,
 )
+from raycomp.loops.curate.arm import Arm
 from raycomp.loops.curate.measures import Corpus, read_corpus
 from raycomp.words import (
     ALIGNMENT,
@@ -79,159 +80,145 @@ class Gates:
         return cls(values["num_corpus"], cuts["align"], cuts["attribute"], values["num_scored"], fit)
 
 
-def make_search(config: CurateConfig, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
+def make_search(arm: Arm, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
     """Return the search for a gate that keeps ``share`` of the corpus out of ``num_ranked`` rows.
 
     Fewer rows than that: all of them stay. Raises ValueError where DataComp's rule has no rows to cut.
     """
-    if config.select.datacomp_compat:
+    if arm.datacomp_compat:
         check(num_corpus > 0, "select.datacomp_compat", True, "false: no row has an alignment")
         wanted = kth_datacomp(num_corpus, share).k
         return KthSearch(min(wanted, num_ranked), keep_ties=True)
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))
 
 
-def pool_config(config: CurateConfig) -> CurateConfig:
-    """Return the config under which exactly the rows to be attributed are kept."""
-    # DataComp's rule keeps ties too, so only a pool cut by it holds all that its gate keeps.
-    compat = config.select.datacomp_compat and config.pool < 1
-    select = replace(config.select, rule="align_only", datacomp_compat=compat)
-    return replace(config, select=select, attribute=replace(config.attribute, keep=config.pool))
-
-
-def first_scores(corpus: Corpus, config: CurateConfig) -> np.ndarray:
+def first_scores(corpus: Corpus, arm: Arm) -> np.ndarray:
     """Return what the rule's first gate ranks all of the corpus by, float32 [M]."""
-    if find_rule(config.select.rule).gate_1 == DRAW:
-        return random_scores(corpus.uid_M2, config.seed)
+    if arm.rule.gate_1 == DRAW:
+        return random_scores(corpus.uid_M2, arm.seed)
     return corpus.measures[ALIGNMENT]
 
 
-def second_scores(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarray:
+def second_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
     """Return what the rule's second gate ranks by, float32 [M], a number wherever ``enters_second``."""
-    what = find_rule(config.select.rule).gate_2
+    what = arm.rule.gate_2
     if what == DRAW:
-        return random_scores(corpus.uid_M2, config.seed)
+        return random_scores(corpus.uid_M2, arm.seed)
     if what == MINUS_PAS:
         return -corpus.measures[PAS]
     if what == RESIDUAL:
         assert gates.fit is not None, "PAS is not fitted yet"
         return gates.fit.residuals(corpus.measures, corpus.measures[PAS])
-    return corpus.measures[what]
+    return corpus.measures[str(what)]
 
 
-def first_share(config: CurateConfig) -> float:
-    """Return the share of the corpus that the rule's first gate keeps."""
-    rule = find_rule(config.select.rule)
-    if rule.keeps_all:
-        return 1.0
-    return config.align.keep if rule.gate_2 else config.attribute.keep
-
-
-def passes_first(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarray:
+def passes_first(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
     """Return which corpus rows pass the first gate, bool [M]."""
     assert gates.align is not None, "the first gate is not cut yet"
-    return keep_mask(gates.align, first_scores(corpus, config), corpus.uid_M2)
+    return keep_mask(gates.align, first_scores(corpus, arm), corpus.uid_M2)
 
 
-def enters_second(corpus: Corpus, config: CurateConfig, gates: Gates) -> np.ndarray:
+def enters_second(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
     """Return which corpus rows the second gate ranks, whatever it ranks by: past the first, with a PAS."""
-    return passes_first(corpus, config, gates) & ~np.isnan(corpus.measures[PAS])
+    return passes_first(corpus, arm, gates) & ~np.isnan(corpus.measures[PAS])
 
 
-def cut_gates(config: CurateConfig, over: Callable[..., Iterable[Any]]) -> Gates:
-    """Cut the gates of the config's rule over files that are never in one memory.
+def cut_gates(arm: Arm, over: Callable[..., Iterable[Any]]) -> Gates:
+    """Cut the gates of an arm over files that are never in one memory.
 
-    ``over(measure, with_second, *args)`` yields ``measure(corpus, config, *args)`` of every file, in order,
-    its corpus read from ``corpus_columns(config, with_second)``. ``measure`` is a plain function.
+    ``over(measure, with_second, *args)`` yields ``measure(corpus, arm, *args)`` of every file, in order,
+    its corpus read from ``corpus_columns(arm, with_second)``. ``measure`` is a plain function.
     """
-    rule = find_rule(config.select.rule)
+    rule = arm.rule
     num_corpus = sum(over(_count_rows, False))
     gates = Gates(num_corpus)
-    search = make_search(config, num_corpus, num_corpus, first_share(config))
+    search = make_search(arm, num_corpus, num_corpus, arm.shares[0])
     while not search.done:
         search.advance(sum(over(_count_first, False, search)))
     gates = replace(gates, align=search.threshold)
     if rule.gate_2 is None:
         return gates
-    gates = replace(gates, num_scored=sum(over(_count_scored, True, gates)))
+    num_scored = sum(over(_count_scored, True, gates))
+    gates = replace(gates, num_scored=num_scored)
     if rule.gate_2 == RESIDUAL:
         moments = reduce(CrossMoments.merge, over(_explaining_moments, True, gates))
         gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
-    search = make_search(config, num_corpus, gates.num_scored, config.attribute.keep)
+    search = make_search(arm, num_corpus, num_scored, arm.shares[1])
     while not search.done:
         search.advance(sum(over(_count_second, True, gates, search)))
     return replace(gates, attribute=search.threshold)
 
 
-def _count_rows(corpus: Corpus, config: CurateConfig) -> int:
+def _count_rows(corpus: Corpus, arm: Arm) -> int:
     return len(corpus.row_M)
 
 
-def _count_first(corpus: Corpus, config: CurateConfig, search: KthSearch) -> np.ndarray:
-    return count_digit(search, first_scores(corpus, config), corpus.uid_M2)
+def _count_first(corpus: Corpus, arm: Arm, search: KthSearch) -> np.ndarray:
+    return count_digit(search, first_scores(corpus, arm), corpus.uid_M2)
 
 
-def _count_scored(corpus: Corpus, config: CurateConfig, gates: Gates) -> int:
-    return int(enters_second(corpus, config, gates).sum())
+def _count_scored(corpus: Corpus, arm: Arm, gates: Gates) -> int:
+    return int(enters_second(corpus, arm, gates).sum())
 
 
-def _explaining_moments(corpus: Corpus, config: CurateConfig, gates: Gates) -> CrossMoments:
-    enters_M = enters_second(corpus, config, gates)
+def _explaining_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
+    enters_M = enters_second(corpus, arm, gates)
     return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
 
 
-def _count_second(corpus: Corpus, config: CurateConfig, gates: Gates, search: KthSearch) -> np.ndarray:
-    enters_M = enters_second(corpus, config, gates)
-    return count_digit(search, second_scores(corpus, config, gates)[enters_M], corpus.uid_M2[enters_M])
+def _count_second(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) -> np.ndarray:
+    enters_M = enters_second(corpus, arm, gates)
+    return count_digit(search, second_scores(corpus, arm, gates)[enters_M], corpus.uid_M2[enters_M])
 
 
 Judged = tuple[np.ndarray, np.ndarray]
 
 
-def judge(table: pa.Table, config: CurateConfig, gates: Gates) -> Judged:
+def judge(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
     """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
 
     Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
     """
-    rule = find_rule(config.select.rule)
+    rule = arm.rule
     reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
     score_N = np.full(len(table), np.nan, np.float32)
-    corpus = read_corpus(table, config)
-    first_M = passes_first(corpus, config, gates)
+    corpus = read_corpus(table, arm)
+    first_M = passes_first(corpus, arm, gates)
     reason_M = np.where(first_M, KEPT, _LOST[rule.gate_1]).astype(object)
-    score_M = first_scores(corpus, config)
+    score_M = first_scores(corpus, arm)
     if gates.attribute is not None:
-        enters_M = enters_second(corpus, config, gates)
-        score_M = np.where(enters_M, second_scores(corpus, config, gates), np.float32(np.nan))
+        enters_M = enters_second(corpus, arm, gates)
+        score_M = np.where(enters_M, second_scores(corpus, arm, gates), np.float32(np.nan))
         kept_M = np.zeros(len(enters_M), bool)
         kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
         reason_M[first_M & ~enters_M] = DROPPED_UNSCORED
-        reason_M[enters_M & ~kept_M] = _LOST.get(rule.gate_2, DROPPED_CONTROL)
+        reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.gate_2), DROPPED_CONTROL)
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
     return reason_N, score_N
 
 
-def choose_tables(tables: Sequence[pa.Table], config: CurateConfig) -> tuple[Gates, list[Judged]]:
+def choose_tables(tables: Sequence[pa.Table], arm: Arm) -> tuple[Gates, list[Judged]]:
     """Choose over scores tables in memory as the cluster does over files: the gates, and each table judged.
 
-    The tables need the columns of ``corpus_columns(config, True)``.
+    The tables need the columns of ``corpus_columns(arm, True)``.
     """
-    corpora = [read_corpus(table, config) for table in tables]
+    corpora = [read_corpus(table, arm) for table in tables]
 
     def over(measure: Callable, with_second: bool, *args: Any) -> Iterable[Any]:
-        return (measure(corpus, config, *args) for corpus in corpora)
+        return (measure(corpus, arm, *args) for corpus in corpora)
 
-    gates = cut_gates(config, over)
-    return gates, [judge(table, config, gates) for table in tables]
+    gates = cut_gates(arm, over)
+    return gates, [judge(table, arm, gates) for table in tables]
 
 
-def describe_shortage(config: CurateConfig, gates: Gates) -> list[str]:
+def describe_shortage(arm: Arm, gates: Gates) -> list[str]:
     """Return a line for every gate that had fewer rows to rank than it was asked to keep."""
-    wanted = exact_share(config.attribute.keep, gates.num_corpus)
+    keep = arm.shares[-1]
+    wanted = exact_share(keep, gates.num_corpus)
     if gates.num_scored is not None and gates.num_scored < wanted:
         return [
-            f"attribute.keep={config.attribute.keep} asks for {wanted:,} pairs, but only "
+            f"attribute.keep={keep} asks for {wanted:,} pairs, but only "
             f"{gates.num_scored:,} past the first gate have a PAS: all of them were kept"
         ]
     return []

@@ -174,7 +174,7 @@ def _find_others(table: pa.Table) -> pa.Array:
     if IMAGE_SHA256 not in table.column_names:
         return pa.array([[] for _ in captions], pa.list_(pa.string()))
     images = table[IMAGE_SHA256].to_pylist()
-    by_image = defaultdict(dict)
+    by_image: dict[str, dict[str, None]] = defaultdict(dict)
     for image, caption in zip(images, captions, strict=True):
         if image is not None and caption:
             by_image[image].setdefault(caption)

@@ -1,20 +1,18 @@
 """Who proposes negatives: rules over the parse, or what a language model replied."""
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from raycomp.config import NegativesConfig, ParserConfig, WritingConfig
-from raycomp.language.concepts import Edit, Parsed
+from raycomp.language.concepts import Edit
 from raycomp.language.edits.propose import apply_calls
-from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
-from raycomp.language.judge.validity import judge
 from raycomp.language.lexicon import Lexicon
 from raycomp.language.prompts import NOT_ANSWERED, Reply, make_messages, read_reply, request_key
-from raycomp.loops.negatives.write import Chain, ProposeChains, Reader, read_texts, write
+from raycomp.loops.negatives.write import Caption, Chain, Reader, read_captions, write
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import Parser, load_parser
 
@@ -33,35 +31,26 @@ def _tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
     return load_parser(parser.name), load_lexicon()
 
 
-def propose_by_rules(reader: Reader, config: WritingConfig) -> ProposeChains:
-    """Return the rules engine: chains of 1 to ``config.calls`` operations out of the caption's parse."""
-
-    def propose(uid: str, parsed: Parsed, beside: Sequence[Parsed]) -> tuple[list[Chain], list[str]]:
-        chains: list[Chain] = []
-        short: list[str] = []
-        if len(parsed.text) > LONGEST_EDITED:
-            return [], _too_long(config)
-        for calls in range(1, config.calls + 1):
-            at_most = -(-config.candidates // len(config.operations) ** (calls - 1))
-            for ops in product(config.operations, repeat=calls):
-                found = apply_calls(parsed, ops, reader.lexicon, seed=config.seed, key=uid, at_most=at_most)
-                whole = [chain for chain in found if len(chain) == calls]
-                chains += whole
-                if not whole:
-                    short.append(f"{'+'.join(ops)}: no concept left to act on")
-        return chains, short
-
-    return propose
-
-
-def _too_long(config: WritingConfig) -> list[str]:
-    return [f"{op}: {TOO_LONG}" for op in config.operations]
+def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chain], list[str]]:
+    """Return chains of 1 to ``config.calls`` operations out of the caption's parse; see ``ProposeChains``."""
+    chains: list[Chain] = []
+    short: list[str] = []
+    for calls in range(1, config.calls + 1):
+        at_most = -(-config.candidates // len(config.operations) ** (calls - 1))
+        for ops in product(config.operations, repeat=calls):
+            lexicon = caption.reader.lexicon
+            found = apply_calls(caption.parsed, ops, lexicon, config.seed, caption.uid, at_most)
+            whole = [chain for chain in found if len(chain) == calls]
+            chains += whole
+            if not whole:
+                short.append(f"{'+'.join(ops)}: no concept left to act on")
+    return chains, short
 
 
 def write_by_rules(table: pa.Table, config: NegativesConfig) -> pa.Table:
     """Add candidates by rules to rows of uid, caption and others; see ``write``."""
-    reader = Reader(*_tools(config.parser))
-    return write(table, config, reader, propose_by_rules(reader, config.negatives))
+    propose = partial(propose_by_rules, config=config.negatives)
+    return write(table, config, Reader(*_tools(config.parser)), propose)
 
 
 class ReplyTree:
@@ -72,7 +61,6 @@ class ReplyTree:
     """
 
     def __init__(self, reader: Reader, config: NegativesConfig, replies: Mapping[str, str]):
-        self.reader = reader
         self.writing = config.negatives
         self.model = config.llm.model
         llm = config.llm
@@ -80,36 +68,30 @@ class ReplyTree:
         self.replies = {key: read_reply(text) for key, text in replies.items()}
         reader.read([reply.negative for reply in self.replies.values() if isinstance(reply, Reply)])
 
-    def grow(
-        self, uid: str, parsed: Parsed, beside: Sequence[Parsed]
-    ) -> tuple[list[Chain], list[str], list[Prompt]]:
+    def grow(self, caption: Caption) -> tuple[list[Chain], list[str], list[Prompt]]:
         """Return the chains that replies make, why others are missing, and the prompts not yet answered."""
         chains: list[Chain] = []
         faults: list[str] = []
         prompts: list[Prompt] = []
-        if len(parsed.text) > LONGEST_EDITED:
-            return [], _too_long(self.writing), []
         tips: list[Chain] = [()]
         for _ in range(self.writing.calls):
-            grown = []
+            grown: list[Chain] = []
             for tip, op in product(tips, self.writing.operations):
-                text = tip[-1].text if tip else parsed.text
+                text = tip[-1].text if tip else caption.text
                 taken = [concept for edit in tip for concept in edit.concepts]
                 messages = make_messages(op, text, taken)
-                key = request_key(uid, messages, self.model, self.sampling)
+                key = request_key(caption.uid, messages, self.model, self.sampling)
                 reply = self.replies.get(key, NOT_ANSWERED)
                 if key not in self.replies:
-                    prompts.append(Prompt(key, uid, messages))
+                    prompts.append(Prompt(key, caption.uid, messages))
                 if not isinstance(reply, Reply):
                     faults.append(f"{op}: {reply}")
                 elif {*map(str.lower, taken)} & {*map(str.lower, reply.concepts)}:
                     faults.append(f"{op}: acts on what an earlier call changed")
                 else:
-                    chain = (*tip, Edit(reply.negative, op, reply.kind, reply.concepts, ()))
+                    chain: Chain = (*tip, Edit(reply.negative, op, reply.kind, reply.concepts, ()))
                     chains.append(chain)
-                    before = self.reader.parsed[text]
-                    after = self.reader.parsed[reply.negative]
-                    if judge(op, before, after, parsed, beside, self.reader.lexicon) is None:
+                    if caption.judge(op, text, reply.negative) is None:
                         grown.append(chain)
             tips = grown
         return chains, faults, prompts
@@ -120,21 +102,12 @@ def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[
     reader = Reader(*_tools(config.parser))
     tree = ReplyTree(reader, config, replies)
 
-    def propose(uid: str, parsed: Parsed, beside: Sequence[Parsed]) -> tuple[list[Chain], list[str]]:
-        chains, faults, _ = tree.grow(uid, parsed, beside)
-        return chains, faults
-
-    return write(table, config, reader, propose)
+    return write(table, config, reader, lambda caption: tree.grow(caption)[:2])
 
 
 def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> list[Prompt]:
     """Return the prompts that these captions ask for and ``replies`` do not answer."""
     reader = Reader(*_tools(config.parser))
     tree = ReplyTree(reader, config, replies)
-    uids, texts, others = read_texts(table, reader)
-    return [
-        prompt
-        for uid, caption, beside in zip(uids, texts, others, strict=True)
-        if caption.strip()
-        for prompt in tree.grow(uid, reader.parsed[caption], [reader.parsed[text] for text in beside])[2]
-    ]
+    captions = [caption for caption in read_captions(table, reader) if caption.can_be_edited]
+    return [prompt for caption in captions for prompt in tree.grow(caption)[2]]

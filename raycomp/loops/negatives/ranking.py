@@ -1,6 +1,5 @@
 """How near candidates are to their caption, and ADDs to their own input, by the scorer's text encoder."""
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,7 +14,6 @@ from raycomp.loops.tables import (
     COUNTERFACTUALS,
     TOKENS,
     add_columns,
-    add_seconds,
     nest,
     readable,
     to_fixed_lists,
@@ -72,13 +70,12 @@ class Rank:
 
     def __init__(self, config: ScorerConfig, num_threads: int | None = None):
         self.clip = Clip(config, num_threads=num_threads)
+        self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """See ``rank``."""
-        started = time.perf_counter()
         # Candidates differ from their caption in length, so each text is encoded by itself.
-        table = rank(table, lambda token_KL: self.clip.text.embed(token_KL)[0])
-        return add_seconds(table, "rank", time.perf_counter() - started)
+        return rank(table, lambda token_KL: self.clip.text.embed(token_KL)[0])
 
 
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:

@@ -71,7 +71,8 @@ def write_replies(table: pa.Table, uri: str) -> pa.Table:
 
 def read_replies(uri: str, ordinal: int) -> dict[str, str]:
     """Return the replies to the prompts of one file of captions by key; what failed is not among them."""
-    folder, replies = _folder(uri, ordinal), {}
+    folder = _folder(uri, ordinal)
+    replies: dict[str, str] = {}
     for name in folder.list_names():
         if name.endswith(".parquet"):
             table = read_columns(folder.at(name), [KEY, REPLY])

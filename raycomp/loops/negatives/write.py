@@ -4,8 +4,8 @@ An engine only proposes: what a caption can be said instead. Whether a proposal 
 for rules and language models alike, one call against its own input and all of them against the caption.
 """
 
-import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -14,17 +14,11 @@ from raycomp.config import NegativesConfig, WritingConfig
 from raycomp.core.hardness import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.propose import join_calls
-from raycomp.language.judge.form import LONGEST_EDITED
+from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
 from raycomp.language.judge.validity import judge
 from raycomp.language.lexicon import Lexicon
 from raycomp.loops.negatives.ranking import ADD_SIMILARITY, add_tokens
-from raycomp.loops.tables import (
-    FAULTS,
-    OTHERS,
-    add_columns,
-    add_seconds,
-    readable,
-)
+from raycomp.loops.tables import FAULTS, OTHERS, add_columns, readable
 from raycomp.models.parser import Parser
 from raycomp.schema import COMPARISON_TYPE, NEGATIVE_TYPE
 from raycomp.words import (
@@ -44,8 +38,6 @@ from raycomp.words import (
 
 Chain = Sequence[Edit]
 """Calls one after the other: each edit's text is the next one's input."""
-ProposeChains = Callable[[str, Parsed, Sequence[Parsed]], tuple[list[Chain], list[str]]]
-"""(uid, caption, others of its image) -> chains, and why there are not more of them, as counted reasons."""
 
 
 class Reader:
@@ -63,6 +55,33 @@ class Reader:
             self.parsed[text] = parse_concepts(text, tokens, self.lexicon, self.parser.labels)
 
 
+class Caption:
+    """A caption and the others of its image, all read; what an edit of it is worth is found once."""
+
+    def __init__(self, uid: str, text: str, others: Sequence[str], reader: Reader):
+        self.uid, self.text, self.reader = uid, text, reader
+        self.parsed = reader.parsed[text]
+        self._others = [reader.parsed[other] for other in others]
+        self._reasons: dict[tuple[str, str, str], str | None] = {}
+
+    @property
+    def can_be_edited(self) -> bool:
+        """Whether it says something, and not too much."""
+        return bool(self.text.strip()) and len(self.text) <= LONGEST_EDITED
+
+    def judge(self, op: str, before: str, after: str) -> str | None:
+        """Return why ``op`` from one text to another, both read, is no negative; None where it is."""
+        step = op, before, after
+        if step not in self._reasons:
+            texts = (self.reader.parsed[before], self.reader.parsed[after], self.parsed)
+            self._reasons[step] = judge(op, *texts, self._others, self.reader.lexicon)
+        return self._reasons[step]
+
+
+ProposeChains = Callable[[Caption], tuple[list[Chain], list[str]]]
+"""Caption -> chains, and why there are not more of them, as counted reasons."""
+
+
 def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: ProposeChains) -> pa.Table:
     """Add valid candidates (in ``negatives``, all of them), status, and reasons of rejection.
 
@@ -70,83 +89,68 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
 
     With ranking, the tokens of captions and candidates come with them.
     """
-    started = time.perf_counter()
-    uids, captions, others = read_texts(table, reader)
-    parsed = reader.parsed
-    proposed = [
-        propose(uid, parsed[caption], [parsed[text] for text in beside]) if caption.strip() else ([], [])
-        for uid, caption, beside in zip(uids, captions, others, strict=True)
-    ]
+    captions = read_captions(table, reader)
+    proposed = [_propose(caption, propose, config.negatives) for caption in captions]
     reader.read([edit.text for chains, _ in proposed for chain in chains for edit in chain])
-    candidates, faults = [], []
-    for caption, texts, (chains, short) in zip(captions, others, proposed, strict=True):
-        valid, rejected = _judge_chains(chains, caption, texts, reader)
+    known = table[STATUS].to_pylist() if STATUS in table.column_names else [None] * len(table)
+    candidates, faults, statuses = [], [], []
+    rows = zip(known, table[CAPTION].to_pylist(), captions, proposed, strict=True)
+    for status, given, caption, (chains, short) in rows:
+        valid, rejected = _judge_chains(chains, caption)
         candidates.append(valid)
         faults.append([*short, *rejected])
-    known = table[STATUS].to_pylist() if STATUS in table.column_names else [None] * len(table)
+        found = NO_CAPTION if given is None else _status(caption, chains, valid, config.negatives.engine)
+        statuses.append(status or found)
     columns = {
         NEGATIVES: _to_array(candidates, config.negatives.engine),
-        STATUS: pa.array(
-            [
-                status or _status(caption, chains, valid, config.negatives.engine)
-                for status, caption, (chains, _), valid in zip(
-                    known,
-                    table[CAPTION].to_pylist(),
-                    proposed,
-                    candidates,
-                    strict=True,
-                )
-            ]
-        ),
+        STATUS: pa.array(statuses),
         FAULTS: pa.array(faults, pa.list_(pa.string())),
     }
     if config.negatives.rank:
         additions = config.negatives.add_similarity is not None
-        columns |= add_tokens(captions, candidates, config.scorer, additions)
-    return add_seconds(add_columns(table, columns), "edit", time.perf_counter() - started)
+        texts = [caption.text for caption in captions]
+        columns |= add_tokens(texts, candidates, config.ranker, additions)
+    return add_columns(table, columns)
 
 
-def read_texts(table: pa.Table, reader: Reader) -> tuple[list[str], list[str], list[list[str]]]:
-    """Return uids, captions and the other captions of their images, all of them parsed."""
-    captions = [readable(caption or "") for caption in table[CAPTION].to_pylist()]
-    others = [list(map(readable, texts or ())) for texts in table[OTHERS].to_pylist()]
-    reader.read([*captions, *(text for texts in others for text in texts)])
-    return table[UID].to_pylist(), captions, others
+def read_captions(table: pa.Table, reader: Reader) -> list[Caption]:
+    """Return the rows' captions, "" where there is none, with the other captions of their images."""
+    texts = [readable(caption or "") for caption in table[CAPTION].to_pylist()]
+    others = [list(map(readable, beside or ())) for beside in table[OTHERS].to_pylist()]
+    reader.read([*texts, *(text for beside in others for text in beside)])
+    rows = zip(table[UID].to_pylist(), texts, others, strict=True)
+    return [Caption(*row, reader) for row in rows]
 
 
-def _judge_chains(
-    chains: Sequence[Chain], caption: str, others: Sequence[str], reader: Reader
-) -> tuple[list[Candidate], list[str]]:
+def _propose(
+    caption: Caption, propose: ProposeChains, config: WritingConfig
+) -> tuple[list[Chain], list[str]]:
+    if caption.can_be_edited:
+        return propose(caption)
+    return [], [f"{op}: {TOO_LONG}" for op in config.operations] if caption.text.strip() else []
+
+
+def _judge_chains(chains: Sequence[Chain], caption: Caption) -> tuple[list[Candidate], list[str]]:
     """Return the valid chains as candidates and, of each other one, the call's operation and its reason."""
-    original = reader.parsed[caption]
-    beside = [reader.parsed[text] for text in others]
-    known: dict[tuple[str, str, str], str | None] = {}
     valid, rejected = [], []
     for chain in chains:
-        before = original
-        for edit in chain:
-            step = (edit.op, before.text, edit.text)
-            after = reader.parsed[edit.text]
-            if step not in known:
-                known[step] = judge(edit.op, before, after, original, beside, reader.lexicon)
-            if known[step]:
-                rejected.append(f"{edit.op}: {known[step]}")
-                break
-            before = after
-        else:
-            concepts = tuple(concept for edit in chain for concept in edit.concepts)
-            op, kind = join_calls(chain)
-            inputs = (caption, *(edit.text for edit in chain[:-1]))
-            valid.append(Candidate(before.text, op, kind, len(chain), concepts, inputs=inputs))
+        texts = [caption.text, *(edit.text for edit in chain)]
+        steps = zip(chain, pairwise(texts), strict=True)
+        reasons = ((edit.op, caption.judge(edit.op, *pair)) for edit, pair in steps)
+        fault = next((f"{op}: {reason}" for op, reason in reasons if reason), None)
+        if fault:
+            rejected.append(fault)
+            continue
+        concepts = tuple(concept for edit in chain for concept in edit.concepts)
+        op, kind = join_calls(chain)
+        valid.append(Candidate(texts[-1], op, kind, len(chain), concepts, inputs=tuple(texts[:-1])))
     return valid, rejected
 
 
-def _status(caption: str | None, chains: Sequence[Chain], valid: Sequence[Candidate], engine: str) -> str:
-    if caption is None:
-        return NO_CAPTION
-    if not caption.strip():
+def _status(caption: Caption, chains: Sequence[Chain], valid: Sequence[Candidate], engine: str) -> str:
+    if not caption.text.strip():
         return EMPTY_CAPTION
-    if not chains and len(readable(caption)) <= LONGEST_EDITED:
+    if not chains and caption.can_be_edited:
         return NO_CONCEPT if engine == "rules" else NO_REPLY
     return OK if valid else NO_NEGATIVE
 

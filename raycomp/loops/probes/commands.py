@@ -1,7 +1,12 @@
-"""``raycomp probe``: what a probe reads, and the files that it writes."""
+"""What each probe reads, and what it finds in that. Everything that the user can mend comes first.
 
-from collections.abc import Sequence
-from dataclasses import asdict
+A probe has two steps: ``open_probe`` reads and checks, ``Probe.measure`` takes its time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -9,55 +14,99 @@ import numpy as np
 from raycomp.benchmarks import sugarcrepe_pp
 from raycomp.benchmarks.choice import Choice
 from raycomp.benchmarks.read import read_benchmark
-from raycomp.config import ProbeConfig, to_dict
-from raycomp.loops.probes.calibration_table import format_pas
+from raycomp.config import ProbeConfig, ScorerConfig
+from raycomp.loops.probes.calibration_table import tell_pas
 from raycomp.loops.probes.composition import Material, read_negatives, read_sugarcrepe_pp
-from raycomp.loops.probes.overlap import format_overlap, measure_overlap
+from raycomp.loops.probes.overlap import measure_overlap
 from raycomp.loops.probes.overlap_plot import draw_overlap
-from raycomp.loops.probes.pas import measure_pas
+from raycomp.loops.probes.overlap_table import tell_overlap
+from raycomp.loops.probes.pas import OpenedPas, measure_pas, open_pas
 from raycomp.loops.probes.probe import probe_composition
-from raycomp.loops.probes.probe_table import format_probe
-from raycomp.loops.probes.theory import format_theory, run_theory
+from raycomp.loops.probes.probe_table import tell_probe
+from raycomp.loops.probes.theory import run_theory
+from raycomp.loops.probes.theory_table import tell_theory
 from raycomp.loops.tables import readable
-from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.clip import Clip, fingerprint_scorer, load_tokenizer
+from raycomp.models.device import name_device
 from raycomp.models.lexicon import load_lexicon
-from raycomp.models.parser import load_parser
-from raycomp.shards.files import check_writable
+from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import absolute_uri
+from raycomp.shards.paths import join_uri
+from raycomp.shards.runs import digest
+from raycomp.table import Table
+from raycomp.words import OK
+
+DEFECTIVE = "defective"
 
 
-def probe_theory(config: ProbeConfig, out: str) -> str:
-    """Run the toy causal model with ``config.seeds`` seeds; write its rows, return its table."""
-    folder = _open(out)
+@dataclass(frozen=True)
+class Found:
+    """What a probe measured, of ``num_read`` rows, captions or targets."""
+
+    rows: Any
+    """In plain words, for whoever goes on with them."""
+    blocks: Sequence[Table | str]
+    num_read: int
+    came: dict[str, int]
+    """How many of them took part, as ``ok``, and why others did not."""
+    plot: str | None = None
+    """An SVG file's text."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A probe whose input is read; ``measure`` loads its models."""
+
+    fingerprint: Callable[[], dict[str, str]]
+    """What results depend on beside the dials: the input as it was read, the models as they are now."""
+    measure: Callable[[], Found]
+    device: str | None = None
+    """What a scorer of it runs on, cpu or gpu."""
+
+
+def open_probe(name: str, config: ProbeConfig) -> Probe:
+    """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
+    probes = {"overlap": _open_overlap, "composition": _open_composition, "theory": _open_theory}
+    return (probes | {"pas": _open_pas})[name](config)
+
+
+def _open_theory(config: ProbeConfig) -> Probe:
+    return Probe(dict, partial(_measure_theory, config))
+
+
+def _measure_theory(config: ProbeConfig) -> Found:
     rows = run_theory(range(config.seeds))
-    return _write(folder, "theory", config, rows, format_theory(rows))
+    return Found(rows, tell_theory(rows), len(rows), {OK: len(rows)})
 
 
-def probe_overlap(config: ProbeConfig, out: str) -> str:
-    """Explain the negatives of the benchmarks in ``config.input``; write rows, plot and table.
-
-    Raises ValueError where a benchmark's files are not there.
-    """
-    folder = _open(out)
+def _open_overlap(config: ProbeConfig) -> Probe:
+    if not config.input:
+        raise ValueError("input: must name a folder with a folder for each benchmark")
     if not config.benchmarks or len({*config.benchmarks}) < len(config.benchmarks):
         raise ValueError("benchmarks: name at least one, each once, as in benchmarks=sugarcrepe,valse")
-    choices = [
-        choice
-        for name in config.benchmarks
-        for choice in _draw(read_benchmark(name, f"{config.input}/{name}"), config)
-    ]
+    choices = [choice for name in config.benchmarks for choice in _draw(name, config)]
     if not choices:
         raise ValueError(f"benchmarks={','.join(config.benchmarks)}: no row in {config.input}")
+    read = digest([repr(choice) for choice in choices])
+
+    def fingerprint() -> dict[str, str]:
+        lexicon = fingerprint_folder(PACKAGED.with_name("lexicon"))
+        return {"input": read, "parser": load_parser(config.parser.name).fingerprint, "lexicon": lexicon}
+
+    return Probe(fingerprint, partial(_measure_overlap, config, choices))
+
+
+def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> Found:
     rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
-    folder.write_bytes(draw_overlap(rows).encode(), "overlap.svg")
-    return _write(folder, "overlap", config, [vars(row) for row in rows], format_overlap(rows))
+    came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
+    return Found([vars(row) for row in rows], tell_overlap(rows), len(choices), came, draw_overlap(rows))
 
 
-def _draw(choices: Sequence[Choice], config: ProbeConfig) -> list[Choice]:
-    """Return at most ``config.sample`` rows of every split, drawn by the seed, in their order."""
+def _draw(name: str, config: ProbeConfig) -> list[Choice]:
+    """Return at most ``config.sample`` rows of every split of a benchmark, drawn by the seed, in order."""
+    choices = read_benchmark(name, Folder(join_uri(config.input, name)))
     if config.sample is None:
-        return list(choices)
+        return choices
     drawn = []
     rng = np.random.default_rng(config.seed)
     for split in dict.fromkeys(choice.split for choice in choices):
@@ -67,10 +116,25 @@ def _draw(choices: Sequence[Choice], config: ProbeConfig) -> list[Choice]:
     return drawn
 
 
-def probe_composition_of(config: ProbeConfig, out: str) -> str:
-    """Probe the scorer's text encoder with the texts in ``config.input``; write rows, return tables."""
-    folder = _open(out)
-    found = _read_material(config)
+def _open_composition(config: ProbeConfig) -> Probe:
+    """Read negatives, or SugarCrepe++ where that alone is named in ``config.benchmarks``."""
+    if config.benchmarks != (sugarcrepe_pp.NAME,):
+        found = read_negatives(config)
+    elif config.images:
+        raise ValueError(f"images={config.images!r}: must be none with SugarCrepe++, which has no uids")
+    else:
+        found = read_sugarcrepe_pp(_draw(sugarcrepe_pp.NAME, config), config.scorer or ScorerConfig())
+    read = {"input": digest(found.rows)}
+    if found.images is not None:
+        read["images"] = sha256(found.images.tobytes()).hexdigest()
+
+    def fingerprint() -> dict[str, str]:
+        return {**read, "scorer": fingerprint_scorer(found.scorer)}
+
+    return Probe(fingerprint, partial(_measure_composition, config, found), name_device())
+
+
+def _measure_composition(config: ProbeConfig, found: Material) -> Found:
     clip, tokenize = Clip(found.scorer), load_tokenizer(found.scorer)
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -79,37 +143,17 @@ def probe_composition_of(config: ProbeConfig, out: str) -> str:
 
     result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
     rows = asdict(result) | {"notes": found.notes}
-    return _write(folder, "composition", config, rows, format_probe(result, found.notes))
+    came = {OK: len(found.rows), **found.left_out}
+    return Found(rows, tell_probe(result, found.notes), found.num_read, came)
 
 
-def _read_material(config: ProbeConfig) -> Material:
-    """Read negatives, or SugarCrepe++ where that alone is named in ``config.benchmarks``."""
-    if config.benchmarks != (sugarcrepe_pp.NAME,):
-        return read_negatives(config)
-    if config.images:
-        raise ValueError(f"images={config.images!r}: must be none with SugarCrepe++, which has no uids")
-    rows = _draw(read_benchmark(sugarcrepe_pp.NAME, f"{config.input}/{sugarcrepe_pp.NAME}"), config)
-    return read_sugarcrepe_pp(rows, config.scorer)
+def _open_pas(config: ProbeConfig) -> Probe:
+    """Open the curation in ``config.input`` that phrase attribution is calibrated on."""
+    opened = open_pas(config)
+    return Probe(opened.fingerprint, partial(_measure_pas, config, opened), name_device())
 
 
-def probe_pas(config: ProbeConfig, out: str) -> str:
-    """Calibrate phrase attribution on the curation in ``config.input``; write rows, return tables.
-
-    Raises ValueError where the folder holds no curation or selection, or another scorer scored it.
-    """
-    folder = _open(out)
-    result, scorer = measure_pas(config)
-    return _write(folder, "pas", config, asdict(result), format_pas(result, scorer))
-
-
-def _open(out: str) -> Folder:
-    folder = Folder(absolute_uri(out))
-    check_writable(folder.uri)
-    return folder
-
-
-def _write(folder: Folder, name: str, config: ProbeConfig, rows: Any, text: str) -> str:
-    """Write rows and table of a probe; return the table."""
-    folder.write_json({"config": to_dict(config), "rows": rows}, f"{name}.json")
-    folder.write_bytes((text + "\n").encode(), f"{name}.txt")
-    return text
+def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> Found:
+    result = measure_pas(opened, config.seed)
+    came = {OK: len(result.targets), **result.left_out}
+    return Found(asdict(result), tell_pas(result, opened.name), result.num_targets, came)

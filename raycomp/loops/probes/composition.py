@@ -25,10 +25,12 @@ from raycomp.words import (
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
     NEGATIVES,
+    NO_CAPTION,
     UID,
 )
 
 Row = dict[str, Any]
+_NOT_DRAWN = "not_drawn"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Material:
     images: np.ndarray | None
     scorer: ScorerConfig
     notes: tuple[str, ...]
+    num_read: int
+    left_out: dict[str, int]
+    """Why others of the rows that were read are not among them, and how many."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,12 @@ def read_negatives(config: ProbeConfig) -> Material:
     if run["kind"] != "negatives":
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold negatives")
     written = from_dict(NegativesConfig(), run["config"])
-    rows = [row for row in _read_rows(run, config.input) if row[CAPTION]]
+    found = _read_rows(run, config.input)
+    rows = [row for row in found if row[CAPTION]]
+    left_out = {NO_CAPTION: len(found) - len(rows)}
     if config.sample is not None:
         drawn = np.random.default_rng(config.seed).permutation(len(rows))[: config.sample]
+        left_out[_NOT_DRAWN] = len(rows) - len(drawn)
         rows = [rows[i] for i in sorted(drawn)]
     add_paraphrases(rows, load_parser(written.parser.name))
     other = _open_images(config.images) if config.images else None
@@ -74,7 +82,7 @@ def read_negatives(config: ProbeConfig) -> Material:
     elif behind and is_scored_by(scorer, behind.run, behind.uri):
         other = behind
     images = _take_images(rows, other) if other else None
-    return Material(rows, images, scorer, tuple(notes))
+    return Material(rows, images, scorer, tuple(notes), len(found), left_out)
 
 
 def _read_rows(run: dict[str, Any], source: str) -> list[Row]:
@@ -91,8 +99,8 @@ def add_paraphrases(rows: Sequence[Row], parser: Parser) -> None:
     lexicon = load_lexicon()
     parsed = parser.tokens([row[CAPTION] for row in rows])
     swapped = [swap_conjuncts(row[CAPTION], tokens) for row, tokens in zip(rows, parsed, strict=True)]
-    found = [i for i, text in enumerate(swapped) if text]
-    for i, again in zip(found, parser.tokens([swapped[i] for i in found]), strict=True):
+    found = {i: text for i, text in enumerate(swapped) if text}
+    for i, again in zip(found, parser.tokens(list(found.values())), strict=True):
         own, _ = find_readings(tuple(again), lexicon)
         if own in find_readings(tuple(parsed[i]), lexicon)[1]:
             rows[i][PARAPHRASE] = swapped[i]
@@ -129,9 +137,9 @@ def _open_images(source: str) -> _Curation:
 
 def _choose_scorer(config: ProbeConfig, written: NegativesConfig, images: _Curation | None) -> ScorerConfig:
     """Return the scorer that was asked for, else the one behind ``images``, else the one that ranked."""
-    if config.scorer != ScorerConfig():
+    if config.scorer is not None:
         return config.scorer
-    return from_dict(CurateConfig(), images.run["config"]).scorer if images else written.scorer
+    return from_dict(CurateConfig(), images.run["config"]).scorer if images else written.ranker
 
 
 def _check_images(
@@ -167,7 +175,7 @@ def _check_images(
 
 def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, Any]:
     """Return a column of the curation's corpus by uid, of the uids that are wanted."""
-    found = {}
+    found: dict[str, Any] = {}
     for uri in list_scores(curation.run, curation.uri):
         table = read_aligned(uri, [UID, name])
         pairs = zip(table[UID].to_pylist(), table[name].to_pylist(), strict=True)
@@ -177,7 +185,8 @@ def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, 
 
 def _take_images(rows: Sequence[Row], curation: _Curation) -> np.ndarray:
     """Return the embedding of each row's image, fp32."""
-    wanted, found = {row[UID] for row in rows}, {}
+    wanted = {row[UID] for row in rows}
+    found: dict[str, np.ndarray] = {}
     for uri in list_scores(curation.run, curation.uri):
         table = read_aligned(uri, [UID, IMAGE_EMBEDDING])
         image_ND = to_matrix(table[IMAGE_EMBEDDING])
@@ -192,7 +201,7 @@ def _tell_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerC
     """Say by whom the negatives were chosen, which counts the weights' bytes and not their name."""
     if not written.negatives.rank:
         return "No model ranked the negatives."
-    ranker = f"{written.scorer.model} with {written.scorer.weights}"
+    ranker = f"{written.ranker.model} with {written.ranker.weights}"
     if fingerprint_scorer(scorer) == run["fingerprint"].get("scorer"):
         return f"The negatives were ranked by the probed model, {ranker}: its accuracies are low by choice."
     return f"The negatives were ranked by another model, {ranker}: its accuracies are low by choice."
@@ -224,4 +233,5 @@ def read_sugarcrepe_pp(choices: Sequence[Choice], scorer: ScorerConfig) -> Mater
         if not choice.defects
     ]
     lost = len(choices) - len(rows)
-    return Material(rows, None, scorer, (f"SugarCrepe++: {lost:,} defective rows were left out.",))
+    notes = (f"SugarCrepe++: {lost:,} defective rows were left out.",)
+    return Material(rows, None, scorer, notes, len(choices), {"defective": lost})

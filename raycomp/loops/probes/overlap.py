@@ -1,7 +1,7 @@
 """How much of a benchmark the operations SWAP, REPLACE and ADD explain, and how much the rules write again.
 
 The token-level causal lens (arXiv:2510.26302) reports that its algorithms replicate 60 to 80 %
-of the hard negatives of ARO and VALSE, judged by an LLM. Here ``core/overlap.py`` judges, by a stated
+of the hard negatives of ARO and VALSE, judged by an LLM. Here ``language/overlap.py`` judges, by a stated
 definition over words; the two figures stand side by side and need not agree.
 
 A definition over words also explains many a paraphrase: "a cat rests on a mat" for "a cat lies on a mat" is
@@ -18,12 +18,11 @@ from operator import add
 from typing import Any
 
 from raycomp.benchmarks.choice import Choice
-from raycomp.core.metrics import share_interval
 from raycomp.language.concepts import Edit, parse_concepts
 from raycomp.language.edits.propose import propose
 from raycomp.language.lexicon import Lexicon
 from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
-from raycomp.language.phrases import Token
+from raycomp.language.tokens import Token
 from raycomp.models.parser import Parser
 from raycomp.words import OPERATIONS
 
@@ -31,8 +30,6 @@ PAPER = {"aro": (0.6, 0.8), "valse": (0.6, 0.8)}
 TWO_CALLS, NONE = "two calls", "none"
 ANSWERS = (*OPERATIONS, TWO_CALLS, NONE)
 MOST_EDITS = 1000
-_NULLS = {"sugarcrepe": "those of sugarcrepe_pp are of its captions"}
-_HINT = "those of another benchmark, of other captions, are a hint at most"
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Overlap:
     paraphrased: Counter[str] = field(default_factory=Counter)
     """Rows with a second true caption, by what of ``ANSWERS`` explains it out of the first; empty = none."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Rows that nothing explains by ``core.overlap.REASONS``."""
+    """Rows that nothing explains by ``language.overlap.REASONS``."""
     left_out: int = 0
     """Rows with a defect: outside ``count``."""
     named: int = 0
@@ -162,70 +159,3 @@ def sum_rows(rows: Sequence[Overlap]) -> list[Overlap]:
 def _add_all(values: Sequence[Any]) -> Any:
     """Return the sum; None where one of the values is not known."""
     return None if None in values else reduce(add, values)
-
-
-def format_overlap(rows: Sequence[Overlap]) -> str:
-    """Return the rows and each benchmark's total as two tables of percentages, with notes.
-
-    First what explains the negatives, and beside it the second true captions; then how far this agrees with
-    the benchmark and with the rules. In brackets 95 % intervals by Wilson.
-    """
-    totals = sum_rows(rows)
-    shown = [*rows, *totals]
-    head = ["benchmark", "split", "rows", "left out", *ANSWERS, "one call", "one or two", "paper"]
-    head += ["paraphrases", "one call", "one or two"]
-    agreed = ["benchmark", "split", "its op", "its op and kind", "rules: same edit", "rules: word for word"]
-    lines = [*_align([head, *map(_tell_explained, shown)]), "", *_align([agreed, *map(_tell_agreed, shown)])]
-    return "\n".join([*lines, "", *_tell_null(totals), *_tell_reasons(totals)])
-
-
-def _tell_explained(row: Overlap) -> list[str]:
-    paper = "{:.0%}-{:.0%}".format(*PAPER[row.benchmark]) if row.benchmark in PAPER else "-"
-    shares = [_percent(row.explained[answer], row.count) for answer in ANSWERS]
-    calls = [_with_interval(part, row.count) for part in count_calls(row.explained)]
-    reworded = row.paraphrased.total()
-    null = [_with_interval(part, reworded) for part in count_calls(row.paraphrased)]
-    counts = [f"{row.count}", f"{row.left_out}"]
-    return [row.benchmark, row.split, *counts, *shares, *calls, paper, f"{reworded or '-'}", *null]
-
-
-def _tell_agreed(row: Overlap) -> list[str]:
-    parts = ((row.agreed, row.named), (row.agreed_kind, row.named))
-    repeats = ((row.same_edit, row.count), (row.regenerated, row.count))
-    return [row.benchmark, row.split, *(_of(*pair) for pair in (*parts, *repeats))]
-
-
-def _tell_null(totals: Sequence[Overlap]) -> list[str]:
-    """Say what the paraphrases are for, and whose to read where a benchmark has none."""
-    told = "paraphrases: second true captions, explained in the same way: the null of the negatives' shares"
-    lacking = [row.benchmark for row in totals if not row.paraphrased]
-    return [told, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}" for name in lacking)]
-
-
-def _tell_reasons(totals: Sequence[Overlap]) -> list[str]:
-    return [
-        f"{total.benchmark}: none because of "
-        + ", ".join(f"{name} {count}" for name, count in total.reasons.most_common())
-        for total in totals
-        if total.reasons
-    ]
-
-
-def _align(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = (zip(line, widths, strict=True) for line in lines)
-    return ["  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in padded]
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}" if whole else "-"
-
-
-def _with_interval(part: int, whole: int) -> str:
-    low, high = share_interval(part, whole)
-    return f"{100 * part / whole:.1f} [{100 * low:.1f}, {100 * high:.1f}]" if whole else "-"
-
-
-def _of(part: int | None, whole: int) -> str:
-    """Return a share with what it is a share of: "3/4 75.0 [30.1, 95.4]"."""
-    return "-" if part is None or not whole else f"{part}/{whole} {_with_interval(part, whole)}"

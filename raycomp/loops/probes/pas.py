@@ -1,5 +1,7 @@
 """``raycomp probe pas``: a curation's samples, and the scorer, words and nonces to measure them with."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,8 @@ from raycomp.loops.tables import readable, to_matrix
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
-from raycomp.models.parser import MAX_CHARACTERS
-from raycomp.shards.runs import check_classed, list_scores, read_finished
+from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder
+from raycomp.shards.runs import check_classed, identify, list_scores, read_finished
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -28,29 +30,53 @@ from raycomp.words import (
 )
 
 
-def measure_pas(config: ProbeConfig) -> tuple[PasResult, str]:
-    """Return what drops are worth in the curation or selection in ``config.input``, and the scorer's name.
+@dataclass(frozen=True)
+class OpenedPas:
+    """A curation or selection whose samples are read, and the scorer that made their embeddings."""
 
-    Phrases and nonces are the curation's own. Raises ValueError where there is none, where another scorer
-    made its image embeddings, and where no sample has phrases.
+    samples: Samples
+    scorer: ScorerConfig
+    name: str
+    """The scorer's, and whether it is untrained."""
+    nonce: NonceConfig
+    keep: float
+    """The share of the samples that the run keeps by mean PAS."""
+    fingerprint: Callable[[], dict[str, str]]
+    """What results depend on; ValueError where the scorer is no longer the one that scored."""
+
+
+def open_pas(config: ProbeConfig) -> OpenedPas:
+    """Open the curation or selection in ``config.input``; phrases and nonces are its own.
+
+    Raises ValueError where there is none, where another scorer made its image embeddings, and where no sample
+    has phrases.
     """
     run = read_finished(config.input)
     if run["kind"] not in ("curate", "select"):
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold a curation or selection")
     check_classed(run, config.input)
     written = from_dict(CurateConfig(), run["config"])
-    scorer = written.scorer if config.scorer == ScorerConfig() else config.scorer
+    scorer = config.scorer or written.scorer
     name = f"{scorer.model} {scorer.weights}"
-    if not is_scored_by(scorer, run, config.input):
-        raise ValueError(f"scorer={name!r}: must be the one whose image embeddings are in {config.input}")
+
+    def fingerprint() -> dict[str, str]:
+        if not is_scored_by(scorer, run, config.input):
+            raise ValueError(f"scorer={name!r}: must be the one whose image embeddings are in {config.input}")
+        return {"input": identify(run), "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon"))}
+
+    fingerprint()
+    said = name + ", untrained: its drops are noise" * scorer.weights.startswith("random:")
     samples = read_samples(run, config.input, config.sample, config.seed)
-    maker = NonceMaker(load_tokenizer(scorer), written.nonce.seed, scorer.model)
+    return OpenedPas(samples, scorer, said, written.nonce, _kept_share(run, written), fingerprint)
+
+
+def measure_pas(opened: OpenedPas, seed: int) -> PasResult:
+    """Return what drops are worth; ``seed`` draws the words and pictures to compare with."""
+    maker = NonceMaker(load_tokenizer(opened.scorer), opened.nonce.seed, opened.scorer.model)
     length = maker.tokenizer.context_length
-    words = ControlWords(load_lexicon(), maker.encode, length, samples.vocabulary, config.seed)
-    redraw, keep = make_redraw(maker, written.nonce), _kept_share(run, written)
-    is_random = scorer.weights.startswith("random:")
-    result = probe_samples(samples, _make_encode(scorer), words, redraw, keep, config.seed)
-    return result, name + ", untrained: its drops are noise" * is_random
+    words = ControlWords(load_lexicon(), maker.encode, length, opened.samples.vocabulary, seed)
+    redraw, encode = make_redraw(maker, opened.nonce), _make_encode(opened.scorer)
+    return probe_samples(opened.samples, encode, words, redraw, opened.keep, seed)
 
 
 def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int) -> Samples:

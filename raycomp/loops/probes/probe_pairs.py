@@ -94,8 +94,7 @@ def index_texts(rows: Sequence[Mapping[str, Any]], shuffled: dict[float, list[st
         texts |= dict.fromkeys((row[CAPTION], _take(row, PARAPHRASE), _take(row, OTHER), *negatives))
     for column in shuffled.values():
         texts |= dict.fromkeys(column)
-    texts.pop(None, None)
-    return {text: i for i, text in enumerate(texts)}
+    return {text: i for i, text in enumerate(text for text in texts if text is not None)}
 
 
 def _unit(embeddings: np.ndarray, num: int, name: str) -> np.ndarray:

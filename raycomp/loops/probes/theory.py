@@ -24,7 +24,7 @@ from raycomp.core.losses import clip_loss
 from raycomp.core.metrics import student_95
 from raycomp.core.premises import check_premises
 from raycomp.core.probe import held_out_r2, pair_distance, two_way_choice
-from raycomp.words import ADD, OPERATIONS
+from raycomp.words import OPERATIONS
 
 BUILT, TRAINED = "built", "trained"
 BLIND, ORDERED = "order-blind", "order-sensitive"
@@ -158,7 +158,8 @@ def train(world: scm.World, encoder: str, seed: int, steps: int) -> tuple[Encode
         torch.manual_seed(seed)
         sample = scm.draw_sample(world, 1, rng)
         column_NKE = scm.observe_texts(world, sample.texts)
-        text = _TextTower(*column_NKE.shape[1:], is_ordered=encoder == ORDERED)
+        _, num_columns, column_size = column_NKE.shape
+        text = _TextTower(num_columns, column_size, is_ordered=encoder == ORDERED)
         image = _ImageTower(*_make_head(sample.image_NI.shape[1]))
     optimizer = torch.optim.Adam([*text.parameters(), *image.parameters()], lr=_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -232,47 +233,3 @@ def _half_width(value_S: np.ndarray) -> float:
 
 def _spread(value_S: np.ndarray) -> float:
     return float(value_S.std(ddof=1)) if len(value_S) > 1 else float("nan")
-
-
-def format_theory(rows: list[dict[str, Any]]) -> str:
-    """Return what ``run_theory`` found as text: means over seeds, with standard deviations in brackets."""
-    table = summarise(rows)
-    lines = [f"means over {table[0]['num_seeds']} seeds (standard deviation); chance of a choice is 0.5"]
-    for blind, ordered in zip(table[::2], table[1::2], strict=True):
-        told = "every scene also occurs mirrored" if blind["mirrored"] else "order is redundant"
-        lines += ["", f"{blind['version']}, {blind['num_scenes']} scenes, {told}"]
-        lines.append(f"  {'':<24}{BLIND:>18}{ORDERED:>18}")
-        for name, head in MEASURES.items():
-            lines.append(f"  {head:<24}{_show(blind, name):>18}{_show(ordered, name):>18}")
-        low, high = blind["infonce_more_low"], blind["infonce_more_high"]
-        lines.append(f"  InfoNCE, {BLIND} less {ORDERED}, with its 95 % interval: ")
-        lines[-1] += f"{blind['infonce_more']:.4f} ({low:.4f} to {high:.4f})"
-        lines += _tell_premises(blind) if blind["version"] == BUILT else []
-    return "\n".join([*lines, "", *_tell_shown(table)])
-
-
-def _tell_premises(line: dict[str, Any]) -> list[str]:
-    """Return what the world of a setting fulfils, operator by operator: the least of the seeds."""
-    heads = "".join(f"{op:>9}" for op in OPERATIONS)
-    cells = {
-        head: "".join(f"{line[f'{op.lower()}_{name}']:>9.3f}" for op in OPERATIONS)
-        for name, head in PREMISES.items()
-    }
-    return [f"  {'all edits of all captions':<42}{heads}"] + [
-        f"  {head:<42}{values}" for head, values in cells.items()
-    ]
-
-
-def _tell_shown(table: list[dict[str, Any]]) -> list[str]:
-    """Say what of the theorems the built rows show, and what not."""
-    least = min(line[f"{ADD.lower()}_nearest"] for line in table)
-    return [
-        "SWAP (Theorem 7) asks that an edit's tokens share one z_inv: premise and conclusion are shown where",
-        "all do. REPLACE (Theorem 8) asks for the caption's g**, here by a majority of tokens: no z_inv fits",
-        "them all. ADD (Theorem 9) asks for a z_inv that caption and edit share, but theirs differ by at",
-        f"least {least:.3f}: the conclusion is shown, not from its premise.",
-    ]
-
-
-def _show(line: dict[str, Any], name: str) -> str:
-    return f"{round(line[name], 3) + 0.0:.3f} ({line[name + '_sd']:.3f})"

@@ -64,7 +64,8 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """Return AdamW, with no decay where open_clip has none: vectors, scalars, norms, biases."""
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_free = parameter.ndim < 2 or any(part in name for part in ("bn", "ln", "bias", "logit_scale"))
         (free if is_free else decayed).append(parameter)
@@ -87,7 +88,7 @@ def draw_batches(num_rows: int, batch_size: int, generator: torch.Generator) -> 
 
 
 def train_clip(
-    model: nn.Module,
+    model: Any,
     batches: Iterable[tuple[Tensor, Tensor]],
     config: TrainConfig,
     on_step: Callable[[int, float], None] | None = None,

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raycomp.config import PrepareConfig, ScorerConfig
 from raycomp.core.alignment import normalise
@@ -152,9 +153,7 @@ def _normalise(pixels_BHWC: Tensor, spec: ScorerSpec) -> Tensor:
 
 
 @torch.inference_mode()
-def _embed(
-    model: nn.Module, pixels_SHWC: Tensor, token_SN: Tensor, spec: ScorerSpec
-) -> tuple[Tensor, Tensor]:
+def _embed(model: Any, pixels_SHWC: Tensor, token_SN: Tensor, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
     image_SD, text_SD = model.encode_image(_normalise(pixels_SHWC, spec)), model.encode_text(token_SN)
     return normalise(image_SD), normalise(text_SD)
 

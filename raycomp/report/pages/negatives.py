@@ -12,9 +12,10 @@ from raycomp.core.hardness import LOW_SIMILARITY
 from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.report import run as record
-from raycomp.report.markup import Html, Table, number, percent, table, tag
-from raycomp.report.pages.curate.page import frame
-from raycomp.report.pages.curate.sections import draw_table, section
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import draw_table, frame, section
+from raycomp.report.table import table
+from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import (
     CAPTION,
     NEGATIVE_STATUSES,
@@ -40,7 +41,7 @@ class Tally:
     """Negatives by sequence of operations."""
     captions: Counter = field(default_factory=Counter)
     """Captions that have a negative of each sequence."""
-    similarity: Counter = field(default_factory=Counter)
+    similarity: Any = field(default_factory=Counter)
     """Of each sequence, the sum of its negatives' similarities to their captions; 0 where none ranked."""
     seen: Counter = field(default_factory=Counter)
     """Of each sequence, the negatives that were compared with the image,"""
@@ -116,7 +117,7 @@ def _tell_operations(tally: Tally) -> Table:
             op,
             count,
             tally.captions[op],
-            percent(tally.captions[op], total),
+            Numeral(percent(tally.captions[op], total)),
             _mean(tally, op),
             _near(tally, op),
         )
@@ -134,8 +135,8 @@ def _tell_operations(tally: Tally) -> Table:
     return Table("Operations", (*columns, "as near as the caption"), rows, note)
 
 
-def _near(tally: Tally, op: str) -> str:
-    return percent(tally.nearer[op], tally.seen[op]) if tally.seen[op] else "not compared"
+def _near(tally: Tally, op: str) -> Numeral:
+    return Numeral(percent(tally.nearer[op], tally.seen[op]) if tally.seen[op] else "not compared")
 
 
 def _mean(tally: Tally, op: str) -> float | None:
@@ -146,7 +147,7 @@ def _tell_statuses(tally: Tally) -> Table:
     meanings = {**STATUSES, **NEGATIVE_STATUSES, "ok": "has at least one negative"}
     total = tally.statuses.total()
     rows = [
-        (status, count, percent(count, total), meanings[status])
+        (status, count, Numeral(percent(count, total)), meanings[status])
         for status, count in tally.statuses.most_common()
     ]
     return Table("Every caption", ("Status", "captions", "share", "meaning"), rows)
@@ -154,8 +155,10 @@ def _tell_statuses(tally: Tally) -> Table:
 
 def _tell_rejections(rejected: Mapping[str, int]) -> Table:
     total = sum(rejected.values())
-    split = ((*told.split(": ", 1), count) for told, count in rejected.items())
-    rows = [(op, _MEANINGS.get(why, why), count, percent(count, total)) for op, why, count in split]
+    split = [(told.split(": ", 1), count) for told, count in rejected.items()]
+    rows = [
+        (op, _MEANINGS.get(why, why), count, Numeral(percent(count, total))) for (op, why), count in split
+    ]
     note = "Each call is judged against its own input, and against the caption and the others of its image."
     return Table("Candidates rejected", ("Operation", "why", "candidates", "share"), rows, note)
 

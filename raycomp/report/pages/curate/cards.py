@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raycomp.models.images import ImageFault, decode_image
-from raycomp.report.markup import Html, number, tag
+from raycomp.report.markup import Html, tag
 from raycomp.report.pages.curate.funnel import reason_words
 from raycomp.report.pages.curate.samples import Sample
+from raycomp.table import number
 from raycomp.words import ALIGNMENT, KEPT, OK, UNSEEN
 
 SIDE = 240

@@ -14,9 +14,12 @@ import numpy as np
 from raycomp.config import find_rule
 from raycomp.core.metrics import PairMoments, Reservoir, correlation_interval, spearman
 from raycomp.report.charts import Layer, scatter
-from raycomp.report.markup import Html, number, numeral, table, tag
-from raycomp.report.pages.curate.sections import BOTH_SIDES, section
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import section
+from raycomp.report.pages.curate.sections import BOTH_SIDES
 from raycomp.report.pages.curate.summary import DISPLACEMENT, DROP, POOL, Summary
+from raycomp.report.table import table
+from raycomp.table import Column, Estimate, number, write_cell
 from raycomp.words import ALIGNMENT, KEPT, KINDS, MEAN_PAS
 
 PAPER = "Go et al., arXiv 2605.22651, section 7"
@@ -27,19 +30,6 @@ MOST_DRIVEN = 0.3
 """Cohen's medium correlation: displacement alone then tells a tenth of the variance of drops."""
 NAMES = {MEAN_PAS: ("alignment, mean PAS", "pairs"), DROP: ("displacement, drop", "phrases")}
 AXES = {MEAN_PAS: (ALIGNMENT, MEAN_PAS), DROP: (DISPLACEMENT, DROP)}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A correlation with its 95 % interval; NaN where there is none."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        bounds = f" [{number(self.low, 3)}, {number(self.high, 3)}]" if self.low <= self.high else ""
-        return number(self.value, 3) + bounds
 
 
 @dataclass(frozen=True)
@@ -131,12 +121,13 @@ def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> str | N
     if not found or not found[0].pearson.low > MOST_DRIVEN:
         return None
     one = found[0]
+    over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
     return (
-        f"Displacement drives drops: Pearson's r of text displacement and drop is {one.pearson} over "
-        f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)}), all of it above "
-        f"{MOST_DRIVEN}; the paper has {number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures "
-        "how far a nonsense word moves the text. Compare with the controls select.rule=displacement and "
-        "select.rule=pas_residual; raycomp probe pas tells what a wrong picture makes of the drops."
+        "Displacement drives drops: Pearson's r of text displacement and drop is "
+        f"{write_cell(one.pearson, 3)} over {over}, all of it above {MOST_DRIVEN}; the paper has "
+        f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
+        "the text. Compare with the controls select.rule=displacement and select.rule=pas_residual; raycomp "
+        "probe pas tells what a wrong picture makes of the drops."
     )
 
 
@@ -145,16 +136,9 @@ def draw_correlations(summary: Summary, config: Mapping[str, Any]) -> Html | Non
     found = correlate(summary, config)
     if not found:
         return None
-    columns = (
-        "Correlation of",
-        "over",
-        "n",
-        "Pearson r",
-        "Spearman rho",
-        "points",
-        "r in paper",
-        "rho in paper",
-    )
+    ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
+    theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
+    columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
     note = (
         f"{_tell_pool(config)} In the paper ({PAPER}): CC3M, ViT-B/16; mean PAS inside that pool, drops over "
         "50,000 interventions. Pearson over the rows named, Spearman and the dots over the points drawn by "
@@ -176,9 +160,8 @@ def _tell_pool(config: Mapping[str, Any]) -> str:
 
 
 def _tell(one: Correlation) -> tuple[object, ...]:
-    ours = numeral(str(one.pearson)), numeral(str(one.spearman))
-    theirs = (numeral(number(value if one.inside else None, 3)) for value in PAPER_CORRELATIONS[one.what])
-    return (NAMES[one.what][0], one.over, one.count, *ours, one.num_points, *theirs)
+    theirs = PAPER_CORRELATIONS[one.what] if one.inside else (None, None)
+    return (NAMES[one.what][0], one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
 
 
 def _draw_points(summary: Summary) -> list[Html]:

@@ -1,20 +1,21 @@
 """The report: one HTML page that holds everything it shows and asks nobody for anything."""
 
-import importlib.resources
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raycomp.config import exact_share, find_rule
 from raycomp.report import run as record
-from raycomp.report.markup import Html, Table, number, percent, table, tag
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import draw_table, draw_warnings, frame, section
 from raycomp.report.pages.curate import sections
 from raycomp.report.pages.curate.cards import draw_cards, draw_legend
 from raycomp.report.pages.curate.correlations import draw_correlations, warn_of_displacement
 from raycomp.report.pages.curate.funnel import FunnelRow, check_funnel, reason_words
 from raycomp.report.pages.curate.summary import NUM_NEAREST, Summary, choose_shown
+from raycomp.report.table import table
+from raycomp.table import Table, number, percent
 from raycomp.words import KEPT, SCORE, SHARD_STATUSES
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 DROP_WORDS = (
     "A phrase's drop is how far the cosine of photo and caption falls when its underlined word becomes a "
     "nonsense word: blue where it falls, red where it rises."
@@ -47,38 +48,19 @@ def render(
     config = run.get("config", {})
     body = [
         _draw_header(summary, config),
-        _draw_warnings(find_warnings(summary, run)),
+        draw_warnings(find_warnings(summary, run)),
         _draw_funnel(funnel, summary.num_aligned),
         _draw_around(summary, photos, config),
-        *(sections.draw_table(extra) for extra in extra_sections),
+        *(draw_table(extra) for extra in extra_sections),
         sections.draw_scores(summary, config),
         draw_correlations(summary, config),
         sections.draw_kinds(summary),
         _draw_extremes(summary, photos, config),
         sections.draw_removed(summary),
-        record.draw_statuses(summary),
+        sections.draw_statuses(summary),
         *record.draw_run(run),
     ]
     return frame(f"raycomp: kept {number(summary.reasons[KEPT])} of {number(summary.rows)}", body)
-
-
-def frame(title: str, body: Iterable[object]) -> str:
-    """Return a whole page, as text to be written as UTF-8, around its sections."""
-    html = tag("html", _draw_head(title), tag("body", tag("main", *body)), lang="en")
-    return f"<!doctype html>\n{html}\n"
-
-
-def _draw_head(title: str) -> Html:
-    style = (importlib.resources.files("raycomp.report") / "data" / "style.css").read_text("utf-8")
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(style)),
-    )
 
 
 def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
@@ -148,14 +130,6 @@ def _draw_header(summary: Summary, config: Mapping[str, Any]) -> Html:
     )
 
 
-def _draw_warnings(warnings: Sequence[str]) -> Html | None:
-    if not warnings:
-        return None
-    parts = [text.partition(": ") for text in warnings]
-    items = [tag("li", tag("b", name, colon), text) for name, colon, text in parts]
-    return tag("aside", tag("ul", *items), class_="warnings", aria_label="Warnings")
-
-
 def _draw_funnel(funnel: Sequence[FunnelRow], corpus: int) -> Html:
     read, rows, before = funnel[0].rows, [], None
     for i, step in enumerate(funnel):
@@ -194,7 +168,7 @@ def _draw_around(summary: Summary, photos: Mapping[str, bytes], config: Mapping[
     else:
         title = f"{_spell(len(shown.around))} of the pairs"
         text = f"No pair was dropped by its score, so there is no threshold to look around; {drawn}."
-    return sections.section(
+    return section(
         title,
         tag("p", text, " ", DROP_WORDS, class_="lead"),
         draw_legend(scale),
@@ -206,7 +180,7 @@ def _draw_extremes(summary: Summary, photos: Mapping[str, bytes], config: Mappin
     shown, scale, score = choose_shown(summary), sections.shade_scale(summary), sections.name_score(config)
     if not shown.top:
         return None
-    return sections.section(
+    return section(
         f"Highest and lowest {score}",
         tag("h3", "Highest"),
         draw_cards(shown.top, photos, scale, score),

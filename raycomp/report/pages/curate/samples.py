@@ -91,7 +91,7 @@ class Chooser:
             order=(by, int(self.hash_N[row]), values[UID]),
             uid=values[UID],
             key=_short(values[KEY]),
-            shard=_short(values[SHARD]),
+            shard=str(_short(values[SHARD])),
             position=values[POSITION],
             url=_short(values[URL]),
             caption=shown,

@@ -8,7 +8,8 @@ import numpy as np
 from raycomp.config import name_ranking
 from raycomp.core.metrics import Histogram
 from raycomp.report.charts import Layer, Mark, bars, histogram, rebin
-from raycomp.report.markup import Html, Table, number, numeral, percent, table, tag
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import section
 from raycomp.report.pages.curate.summary import (
     DROP,
     DROPPED,
@@ -19,31 +20,25 @@ from raycomp.report.pages.curate.summary import (
     Summary,
 )
 from raycomp.report.pages.curate.words import find_leanings
+from raycomp.report.table import table
+from raycomp.table import Numeral, number, percent
 from raycomp.words import (
     ALIGNMENT,
     DROPPED_ALIGNMENT,
     KEPT,
     KINDS,
     MEAN_PAS,
+    OK,
     PHRASES,
     SCORE,
+    STATUSES,
     UNSEEN,
 )
 
 NUM_LEANING = 12
+MOST_CAPTION = 80
 BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
 KIND_LAYERS = tuple(Layer(kind, f"kind-{kind}") for kind in KINDS)
-
-
-def section(title: str, *children: object) -> Html:
-    """Return a section under its heading."""
-    return tag("section", tag("h2", title), *children)
-
-
-def draw_table(extra: Table) -> Html:
-    """Return a caller's own table as a section."""
-    note = tag("p", extra.note, class_="lead") if extra.note else None
-    return section(extra.title, note, table(extra.columns, extra.rows))
 
 
 def name_score(config: Mapping[str, Any]) -> str:
@@ -120,7 +115,7 @@ def draw_kinds(summary: Summary) -> Html | None:
         )
         mean = summary.moments[kind].mean_y if valid else None
         name = f"{kind}, of these" if kind == UNSEEN else kind
-        rows.append((name, kept + dropped, kept, dropped, valid, mean, numeral(percent(supported, valid))))
+        rows.append((name, kept + dropped, kept, dropped, valid, mean, Numeral(percent(supported, valid))))
     columns = ("Kind", "phrases", "kept", "dropped", "with nonce", "mean drop", "drop > 0")
     counts, edges = _rows_and_edges([summary.histograms[DROP, kind] for kind in KINDS])
     chart = histogram(
@@ -136,10 +131,10 @@ def draw_kinds(summary: Summary) -> Html | None:
 
 def draw_removed(summary: Summary) -> Html | None:
     """Return what selection changed: head nouns, caption length, number of phrases."""
-    heads = [summary.heads.get(side) for side in SIDES]
-    if None in heads:
+    if not all(side in summary.heads for side in SIDES):
         return None
-    leanings = find_leanings(*heads, NUM_LEANING)
+    heads = [summary.heads[side] for side in SIDES]
+    leanings = find_leanings(heads[0], heads[1], NUM_LEANING)
     drawn = [
         (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped") for lean in leanings
     ]
@@ -160,3 +155,36 @@ def draw_removed(summary: Summary) -> Html | None:
     return section(
         "What selection removed", tag("p", note, class_="lead"), tag("div", words, lengths, class_="pair")
     )
+
+
+def draw_statuses(summary: Summary) -> Html:
+    """Return every status with its count and meaning, and a few examples of each but ok."""
+    counts = sorted(summary.statuses.items(), key=lambda item: (-item[1], item[0]))
+    rows = [
+        (tag("td", tag("code", name)), STATUSES.get(name, ""), n, Numeral(percent(n, summary.rows)))
+        for name, n in counts
+    ]
+    examples = [
+        (
+            tag("td", tag("code", name)),
+            sample.shard,
+            sample.position,
+            sample.key,
+            tag("td", _start(sample.caption), dir="auto"),
+            tag("td", tag("code", sample.uid)),
+        )
+        for name, _ in counts
+        if name != OK and name in summary.picks
+        for sample in summary.picks[name].samples
+    ]
+    columns = ("Example of", "shard", "position", "key", "caption", "uid")
+    return section(
+        "Rows by status",
+        table(("Status", "meaning", "rows", "of read"), rows),
+        tag("details", tag("summary", "Examples"), table(columns, examples)) if examples else None,
+    )
+
+
+def _start(caption: str | None) -> str:
+    text = caption or ""
+    return text if len(text) <= MOST_CAPTION else text[: MOST_CAPTION - 1] + "\u2026"

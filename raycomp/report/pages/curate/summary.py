@@ -17,6 +17,7 @@ from raycomp.core.metrics import Histogram, PairMoments, Reservoir
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.report.pages.curate.samples import Chooser, Picks, Sample, draw
 from raycomp.report.pages.curate.words import WordCounts
+from raycomp.shards.parquet import count_words
 from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
@@ -155,7 +156,7 @@ def _summarise_pairs(
 ) -> Summary:
     """Summarise what a pair has once: alignment, mean PAS, caption length, number of phrases."""
     alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[MEAN_PAS])
-    words_N = np.where(np.isnan(alignment_N), np.nan, _num_words(table))
+    words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_words(table[CAPTION])))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
     both_N = ~np.isnan(alignment_N + pas_N)
     inside_N = both_N & pool_N
@@ -247,11 +248,6 @@ def _by_side(
         (measure, side): Histogram.of(value_N[at_N & ~np.isnan(value_N)], *bins)
         for side, at_N in ((KEPT, kept_N), (DROPPED, ~kept_N))
     }
-
-
-def _num_words(table: pa.Table) -> np.ndarray:
-    words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(table[CAPTION]))
-    return _floats(pc.list_value_length(words))
 
 
 def _floats(column: pa.ChunkedArray | pa.Array) -> np.ndarray:

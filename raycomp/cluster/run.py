@@ -1,0 +1,278 @@
+"""One life of a run, whatever its command: begin or go on, work, close the funnel, publish, tidy up.
+
+    with begin("evaluate", config, find_fingerprint, out, say) as run:
+        if run.is_finished:
+            return run.record
+        run.bind("cpu")
+        ...  # results go below run.folder, what only an unfinished run needs below run.work
+        run.close({"ok": 9, "no_image": 1}, {"right": 7, "wrong": 2, "no_image": 1}, kept="right")
+        run.tell("7 of 10 rows are right", page)
+    return run.record
+
+Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
+session's device; one that needs none binds its own, or no device where no result depends on it.
+"""
+
+import json
+import os
+import platform
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from raycomp.cluster.lease import LEASE, Lease, hold_lease
+from raycomp.config import CONFIGS, as_setting, changed_dials, to_dict
+from raycomp.shards.files import check_writable, remove_temporary_files
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import REPORT, RUN, absolute_uri
+from raycomp.shards.runs import bound_dials, read_run
+from raycomp.words import OK
+
+Say = Callable[[str], None]
+PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
+# The sub-folders that a command's results lie in, if it names no others.
+_ROOMS = ("scores", "subset", "shards", "negatives", "exports")
+
+
+class Run:
+    """A run that holds its folder. Made by ``begin``."""
+
+    def __init__(
+        self,
+        record: dict[str, Any],
+        previous: dict[str, Any] | None,
+        fingerprint: Callable[[], dict[str, Any]],
+        folder: Folder,
+        lease: Lease,
+        rooms: Sequence[str] = _ROOMS,
+    ):
+        self.is_finished = previous is not None and previous["status"] == "finished"
+        """Whether an earlier start did all there is to do."""
+        self.record = previous if previous and self.is_finished else record
+        """What run.json holds, as far as it is known."""
+        self.folder = folder
+        self.work = Folder(folder.at("work"))
+        """Is removed when the run is published."""
+        self.lease = lease
+        self._begun_on = previous and previous.get("device")
+        self._fingerprint = fingerprint
+        self._rooms = rooms
+        self._said = "finished"
+        self._page: str | None = None
+
+    def bind(self, device: str) -> None:
+        """Write down which device results come from, cpu or gpu.
+
+        Raises ValueError where the run was begun on the other.
+        """
+        begun = self._begun_on or device
+        if begun != device:
+            raise ValueError(
+                f"out={self.folder.uri!r}: was begun on a {begun} and would go on on a {device}, where "
+                f"scores end in other bits; set cluster.gpu={'true' if begun == 'gpu' else 'false'} or name "
+                f"another folder"
+            )
+        self.record["device"] = device
+        self.folder.write_json(self.record, RUN)
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError where what the run depends on is no longer what it was when the run began.
+
+        Every run is checked so before it is published.
+        """
+        before, now = self.record["fingerprint"], self._fingerprint()
+        changed = [name for name in before if now[name] != before[name]]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)}: changed while the run went on, so its results are of neither and not "
+                f"published; run again into another folder"
+            )
+
+    def close(
+        self,
+        read: Mapping[str, int],
+        came: Mapping[str, int],
+        kept: str,
+        corpus: int | None = None,
+        reasons: Collection[str] | None = None,
+        **sections: Any,
+    ) -> None:
+        """Take down the funnel, and the command's own ``sections`` of run.json.
+
+        ``read``: rows by status as they were read. ``came``: rows by what the results say of them, ``kept``
+        or why they were dropped. ``corpus``: the rows that shares are of, if not all. ``reasons``: what rows
+        of status ok may have become beside ``kept`` and what was read, if not anything. Raises RuntimeError
+        unless all rows that were read came out, and those of a status other than ok with that very status.
+        """
+        lost = [status for status, count in read.items() if status != OK and came.get(status, 0) != count]
+        strange = set() if reasons is None else set(came) - {kept, *read, *reasons}
+        if lost or strange or sum(read.values()) != sum(came.values()):
+            raise RuntimeError(f"the funnel does not close: {dict(read)} read, {dict(came)} found")
+        num_read = sum(came.values())
+        funnel = {
+            "read": num_read,
+            "corpus": num_read if corpus is None else corpus,
+            "kept": came.get(kept, 0),
+            "dropped": {reason: count for reason, count in sorted(came.items()) if reason != kept},
+        }
+        self.record |= {"finished": now(), "funnel": funnel, "warnings": [], **sections}
+
+    def tell(self, said: str, page: str | None = None) -> None:
+        """Say in a line what came of the run, and in a page (report.html), once it is published."""
+        self._said, self._page = said, page
+
+    def publish(self, say: Say) -> None:
+        """Write report.html and run.json, tidy up. ``begin`` does so where its block ends well."""
+        if "funnel" not in self.record:
+            raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
+        self.check_unchanged()
+        self.lease.check()
+        if self._page is not None:
+            self.folder.write_bytes(self._page.encode(), REPORT)
+        self.record |= {"status": "finished", "results": _count_results(self.folder, self._rooms)}
+        self.folder.write_json(self.record, RUN)
+        _tidy(self.folder)
+        say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
+
+
+@contextmanager
+def begin(
+    kind: str,
+    config: Any,
+    fingerprint: Callable[[], dict[str, Any]],
+    out: str,
+    say: Say = print,
+    rerun: str | None = None,
+    commands: Mapping[str, str] | None = None,
+    rooms: Sequence[str] = _ROOMS,
+) -> Iterator[Run]:
+    """Begin the run ``kind`` of ``config`` in the folder or uri ``out``, or go on with it; publish it after.
+
+    ``fingerprint()`` is what results depend on beside the dials; it is asked again in the end. ``rerun`` is
+    the line that runs it again, where its config does not say that; ``commands`` are more lines for the
+    record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json");
+    what there is of them when the run is published must be there when it is found finished. A run that is
+    finished already is given as it is, and not published again. Raises ValueError where the folder cannot be
+    written, is held by another process or holds another run, or where results of a finished one are gone.
+    """
+    # Whoever finds the run looks there which of its dials are free.
+    assert CONFIGS.get(kind.partition(" ")[0]) is type(config), f"{kind}: not in raycomp.config.CONFIGS"
+    folder = Folder(absolute_uri(str(out)))
+    check_writable(folder.uri)
+    rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
+    record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
+    with hold_lease(folder) as lease:
+        run = Run(record, _open(folder, record), fingerprint, folder, lease, rooms)
+        if run.is_finished:
+            say(f"{folder.uri} is finished already; nothing to do")
+        yield run
+        if not run.is_finished:
+            run.publish(say)
+
+
+def _open(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Begin in the folder; return the record of the same run that was begun there before, if there is one."""
+    previous = find_run(folder)
+    if previous is None:
+        folder.write_json(record, RUN)
+        return None
+    refuse_other(previous, record, folder)
+    if previous["status"] == "finished":
+        _check_results(folder, previous.get("results", {}))
+        _tidy(folder)  # it may have been killed just before it did
+    return previous
+
+
+def find_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where it is empty.
+
+    Raises ValueError where the folder holds something else.
+    """
+    try:
+        run = read_run(folder)
+        names = [name for name in folder.list_names() if name != LEASE]
+    except OSError as error:
+        line = " ".join(str(error).split())
+        raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
+    if names and run is None:
+        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
+    return run
+
+
+def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
+    """Raise ValueError naming what differs if the folder holds the results of another run."""
+    if previous["kind"] != run["kind"]:
+        raise ValueError(
+            f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
+        )
+    names = []
+    # A finished run is only looked at; one that goes on must go on with what it was begun with.
+    versions = {} if previous["status"] == "finished" else previous["versions"]
+    for read in (
+        lambda r: r["fingerprint"],
+        bound_dials,
+        lambda r: {name: r["versions"].get(name) for name in versions},
+    ):
+        a, b = read(previous), read(json.loads(json.dumps(run)))
+        names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    if names:
+        raise ValueError(
+            f"out={folder.uri!r}: holds a run that differs in {', '.join(names)}; name another folder"
+        )
+
+
+def now() -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def describe_run(
+    kind: str, config: Any, fingerprint: dict[str, Any], commands: dict[str, str]
+) -> dict[str, Any]:
+    """Return what is known of a run before it begins."""
+    return {
+        "kind": kind,
+        "status": "running",
+        "commands": commands,
+        "started": now(),
+        "config": to_dict(config),
+        "fingerprint": fingerprint,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
+    """Return the command that sets these dials."""
+    sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
+    return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])
+
+
+def _count_results(folder: Folder, rooms: Iterable[str]) -> dict[str, int]:
+    """Return how many files there are of what a run's results lie in."""
+    return {room: count for room in rooms if (count := folder.count_files(room))}
+
+
+def _check_results(folder: Folder, written: dict[str, int]) -> None:
+    """Raise ValueError where a finished run's results are no longer all there."""
+    found = _count_results(folder, written)
+    for room, count in written.items():
+        if found.get(room, 0) < count:
+            place = room if "." in room else f"{room}/"
+            raise ValueError(
+                f"out={folder.uri!r}: the run there was finished, but {place} holds {found.get(room, 0)} of "
+                f"the {count} files that it wrote; remove the folder or name another to have them again"
+            )
+
+
+def _tidy(folder: Folder) -> None:
+    """Remove what only an unfinished run needs, and what killed writers left among the results."""
+    folder.remove("work")
+    remove_temporary_files(folder.uri)

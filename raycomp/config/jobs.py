@@ -1,0 +1,41 @@
+"""Jobs: Python files with functions that return a config."""
+
+import importlib.util
+import sys
+from inspect import isfunction, signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def load_job(name: str) -> Any:
+    """Return what ``FILE.py:VARIANT`` returns; without a variant, its function ``config``.
+
+    Raises ValueError where there is no such file or function, or the job itself fails.
+    """
+    path, _, variant = name.partition(":")
+    variant = variant or "config"
+    if not Path(path).is_file() or Path(path).suffix != ".py":
+        raise ValueError(f"{path}: no such job file; it must be a Python file, FILE.py or FILE.py:VARIANT")
+    spec = importlib.util.spec_from_file_location(f"job_{Path(path).stem}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a dataclass of the job looks its types up
+    try:
+        spec.loader.exec_module(module)
+        make = getattr(module, variant, None)
+        config = make() if callable(make) else None
+    except Exception as error:
+        if type(error) is ValueError:
+            raise
+        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
+    if not callable(make):
+        raise ValueError(f"{name}: {path} has no function {variant!r}, it has {_list_functions(module)}")
+    return config
+
+
+def _list_functions(module: ModuleType) -> str:
+    """Return the names of a job's own functions that take nothing, in their order."""
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    names = (value.__name__ for value in own if isfunction(value) and not signature(value).parameters)
+    return ", ".join(names) or "none"

@@ -1,0 +1,125 @@
+"""The groups of dials that several commands have."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from raycomp.config.check import check, check_choice
+from raycomp.config.dials import FILE, FOLDER, FREE
+
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A CLIP model. Commands that score with one spell it ``scorer.model`` and ``scorer.weights``."""
+
+    name: str = field(default="ViT-B-32", metadata=FILE)
+    """An open_clip architecture name, or a path to an open_clip model config (json)."""
+    weights: str = field(default="openai", metadata=FILE)
+    """An open_clip tag, a checkpoint path, or ``random:SEED``."""
+    precision: str = "fp32"
+    """fp32 or bf16."""
+
+    def __post_init__(self) -> None:
+        _check_model("model", self.weights, self.precision)
+
+    @property
+    def model(self) -> str:
+        """The name, as ``ScorerConfig`` has it."""
+        return self.name
+
+    @property
+    def said_model(self) -> str:
+        """The model as a message says it."""
+        return f"model.name={self.name!r}"
+
+    @property
+    def said_weights(self) -> str:
+        """The weights as a message says them."""
+        return f"model.weights={self.weights!r}"
+
+
+@dataclass(frozen=True)
+class ScorerConfig:
+    """The CLIP model that scores. Defaults: Go et al. (arXiv 2605.22651), section 5.2."""
+
+    model: str = field(default="ViT-B-16", metadata=FILE)
+    """An open_clip architecture name, or a path to an open_clip model config (json)."""
+    weights: str = field(default="openai", metadata=FILE)
+    """An open_clip tag, a checkpoint path, or ``random:SEED`` for plumbing runs."""
+    precision: str = "fp32"
+    """fp32 or bf16; normalisation and the cosine are fp32 always."""
+    batch_size: int | None = field(default=None, metadata=FREE)
+    """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. No score depends
+    on it: the shape of a forward pass is fixed."""
+    embedding_dtype: str = "float32"
+    """float32 or float16: how image embeddings are stored. float16 drops are no longer exact."""
+
+    def __post_init__(self) -> None:
+        _check_model("scorer", self.weights, self.precision)
+        size = self.batch_size
+        check(size is None or 1 <= size <= 65536, "scorer.batch_size", size, "between 1 and 65536")
+        check_choice("scorer.embedding_dtype", self.embedding_dtype, ("float32", "float16"))
+
+    @property
+    def said_model(self) -> str:
+        """The model as a message says it."""
+        return f"scorer.model={self.model!r}"
+
+    @property
+    def said_weights(self) -> str:
+        """The weights as a message says them."""
+        return f"scorer.weights={self.weights!r}"
+
+
+def _check_model(group: str, weights: str, precision: str) -> None:
+    check_choice(f"{group}.precision", precision, PRECISIONS)
+    if weights.startswith("random:"):
+        seed = weights[7:]
+        fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
+        check(fits, f"{group}.weights", weights, "random:WHOLE_NUMBER, the number below 2^64")
+
+
+@dataclass(frozen=True)
+class ParserConfig:
+    """The English parser behind phrases."""
+
+    name: str = field(default="raycomp", metadata=FOLDER)
+    """``raycomp`` for the one in the package, else a spaCy pipeline by name or path."""
+
+
+@dataclass(frozen=True)
+class WavesConfig:
+    """How work is cut into commits; no result depends on it."""
+
+    shards_per_wave: int = 64
+    """Input shards committed together."""
+
+    def __post_init__(self) -> None:
+        check(self.shards_per_wave >= 1, "waves.shards_per_wave", self.shards_per_wave, "at least 1")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The size of the work on Ray; no result depends on it."""
+
+    address: str | None = None
+    """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
+    num_cpus: int | None = None
+    """Logical CPUs of a cluster started here; none = as many as the stages need."""
+    scorers: int | None = None
+    """Scoring actors; none = one per GPU, or one on a machine without."""
+    gpu: bool | None = None
+    """Whether a scorer asks for a GPU; none = if the cluster has one now, true waits for an autoscaler."""
+    block_rows: int = 64
+    """Rows of a block between stages."""
+    price_per_hour: float | None = None
+    """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
+
+    def __post_init__(self) -> None:
+        check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
+        check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
+        rows, price = self.block_rows, self.price_per_hour
+        check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")
+        is_price = price is None or 0 <= price < inf
+        check(is_price, "cluster.price_per_hour", price, "at least 0, and finite")

@@ -1,0 +1,159 @@
+"""A table as a value: what was measured, apart from how it is written. Text and CSV; HTML is the report's."""
+
+import csv
+import io
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, NamedTuple
+
+WIDTH = 100
+"""Characters of a line of running text."""
+_PLAIN = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " "})
+
+
+class Numeral(str):
+    """A number that is written already; stands to the right as numbers do."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval, NaN where there is none.
+
+    With ``chance`` the three are shares in [0, 1], and a page draws them on an axis with a mark there.
+    """
+
+    value: float
+    low: float
+    high: float
+    chance: float | None = None
+
+
+def take_estimate(line: Mapping[str, Any], name: str, over: str = "") -> Estimate:
+    """Return ``name`` of a plain row that has its ends beside it, as ``name_low``; ``over`` names others."""
+    return Estimate(line[name], *(line[f"{name}{over}{end}"] for end in ("_low", "_high")))
+
+
+Cell = str | float | Estimate | None
+
+
+class Column(NamedTuple):
+    """What a column holds; ``digits`` are the places of its numbers that are not whole."""
+
+    name: str
+    unit: str = ""
+    digits: int = 4
+
+    @property
+    def head(self) -> str:
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+
+Columns = Sequence[str | Column]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table; a column without unit whose numbers have 4 digits may be its name alone."""
+
+    title: str
+    columns: Columns
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    def to_text(self) -> str:
+        """Return lines of ASCII but for what cells say; a head of empty names is left out."""
+        columns = as_columns(self.columns)
+        heads = [column.head for column in columns]
+        lines = [[_plain(*pair) for pair in zip(row, columns, strict=True)] for row in self.rows]
+        lines = [heads, *lines] if any(heads) else lines
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        sides = self.list_sides()
+        body = ["  ".join(map(_pad, line, widths, sides)).rstrip() for line in lines]
+        parts = [self.title, *body, textwrap.fill(self.note, WIDTH)]
+        return "\n".join(part for part in parts if part)
+
+    def to_csv(self) -> str:
+        """Return the numbers in full, with their ends in two more columns where one is an estimate."""
+        columns, out = as_columns(self.columns), io.StringIO()
+        ends = [("", " low", " high") if self._has_ends(i) else ("",) for i in range(len(columns))]
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(column.head + end for column, some in zip(columns, ends, strict=True) for end in some)
+        for row in self.rows:
+            cells = (_split(cell)[: len(some)] for cell, some in zip(row, ends, strict=True))
+            writer.writerow(value for some in cells for value in some)
+        return out.getvalue()
+
+    def _has_ends(self, place: int) -> bool:
+        return any(isinstance(row[place], Estimate) for row in self.rows)
+
+    def list_sides(self) -> list[bool]:
+        """Return which columns stand to the right: those that have a number in the first row."""
+        return [is_number(cell) for cell in self.rows[0]] if self.rows else [False] * len(self.columns)
+
+
+def as_columns(columns: Iterable[str | Column]) -> list[Column]:
+    """Return every column as a ``Column``."""
+    return [column if isinstance(column, Column) else Column(column) for column in columns]
+
+
+def is_number(cell: object) -> bool:
+    """Return whether a cell stands to the right: a number, an estimate, or the lack of one."""
+    return isinstance(cell, Numeral) or not isinstance(cell, str | bool)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a number as it is read: thousands set apart, floats to ``digits`` places, a true minus sign."""
+    if value is None or value != value:
+        return "\u2013"
+    text = f"{value:,}" if isinstance(value, Integral) else f"{value:z,.{digits}f}"
+    return text.replace("-", "\u2212")
+
+
+def percent(part: float, whole: float) -> str:
+    """Return ``part`` of ``whole`` as "50.0 %"; a dash where the whole is 0."""
+    return f"{100 * part / whole:.1f}\u00a0%" if whole else "\u2013"
+
+
+def write_cell(cell: Cell, digits: int = 4) -> str:
+    """Return a cell as it is read; an estimate as "value [low, high]"."""
+    if isinstance(cell, Estimate):
+        ends = f" [{number(cell.low, digits)}, {number(cell.high, digits)}]" if cell.low <= cell.high else ""
+        return number(cell.value, digits) + ends
+    return str(cell) if isinstance(cell, str | bool) else number(cell, digits)
+
+
+def join_text(blocks: Iterable[Table | str]) -> str:
+    """Return tables and paragraphs as one text."""
+    return "\n\n".join(
+        textwrap.fill(block, WIDTH) if isinstance(block, str) else block.to_text() for block in blocks
+    )
+
+
+def tell_facts(facts: Mapping[str, object]) -> str:
+    """Return a line for each fact, beside its name; what is not known is a dash."""
+    rows = [(name, "-" if value is None else str(value)) for name, value in facts.items()]
+    return Table("", ("", ""), rows).to_text()
+
+
+def plain(text: str) -> str:
+    """Return a written number with the signs of ASCII."""
+    return text.translate(_PLAIN)
+
+
+def _plain(cell: Cell, column: Column) -> str:
+    text = write_cell(cell, column.digits)
+    return plain(text) if is_number(cell) else text
+
+
+def _pad(text: str, width: int, is_right: bool) -> str:
+    return text.rjust(width) if is_right else text.ljust(width)
+
+
+def _split(cell: Cell) -> list[object]:
+    """Return a cell's value and the ends of its interval; none for what is not known."""
+    values = (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None)
+    return [None if value != value else value for value in values]

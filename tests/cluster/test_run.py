@@ -1,0 +1,274 @@
+"""The life of a run, lived by a command of ten lines without Ray."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.cluster.curate import command
+from raycomp.cluster.lease import LEASE, hold_lease
+from raycomp.cluster.negatives import command as negatives_command
+from raycomp.cluster.parts import Stats
+from raycomp.cluster.run import begin, describe_run, refuse_other
+from raycomp.config import (
+    CONFIGS,
+    CurateConfig,
+    NegativesConfig,
+    ProbeConfig,
+    ScorerConfig,
+    WritingConfig,
+    override,
+)
+from raycomp.report.pages.negatives import Tally
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import RUN
+from raycomp.shards.runs import identify
+
+WORDS = ("a dog", "", "a red cube", "two cats")
+
+
+@pytest.fixture(autouse=True)
+def known_kind(monkeypatch):
+    monkeypatch.setitem(CONFIGS, "count", ProbeConfig)
+
+
+def fingerprint() -> dict:
+    return {"input": "of these words"}
+
+
+def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu", said=None) -> dict:
+    """The toy command: one file per caption, begun again where it stopped; ``lost`` rows are not told."""
+    with begin("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
+        if run.is_finished:
+            return run.record
+        run.bind(device)
+        came = Counter()
+        for i, text in enumerate(words):
+            if not run.work.exists(f"{i}.json"):
+                run.work.write_json(len(text.split()), f"{i}.json")
+            came["counted" if run.work.read_json(f"{i}.json") else "empty_caption"] += 1
+        came["counted"] -= lost
+        run.close({"ok": 3, "empty_caption": 1}, came, "counted", words=7)
+        run.tell("counted 7 words", "<p>7</p>")
+    return run.record
+
+
+def interrupted():
+    yield from WORDS[:2]
+    raise KeyboardInterrupt
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
+    out, said = tmp_path / "out", []
+    with pytest.raises(KeyboardInterrupt):
+        count_words(ProbeConfig(), out, interrupted(), said=said)
+    assert names(out) == [RUN, "work"] and names(out / "work") == ["0.json", "1.json"]
+    begun = json.loads((out / RUN).read_text())
+    assert (begun["status"], begun["kind"], begun["device"]) == ("running", "count", "cpu")
+    (out / "work/0.json").write_text("5")  # what is done is not done again
+    record = json.loads(json.dumps(count_words(ProbeConfig(), out, said=said)))
+    assert record["funnel"] == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"empty_caption": 1}}
+    assert names(out) == ["report.html", RUN] and record == json.loads((out / RUN).read_text())
+    assert (record["status"], record["words"], record["warnings"]) == ("finished", 7, [])
+    assert said == [f"counted 7 words; report: {out}/report.html"]
+    before = (out / RUN).stat().st_mtime_ns
+    assert count_words(ProbeConfig(), out, interrupted(), said=said) == record
+    assert said[1:] == [f"{out} is finished already; nothing to do"]
+    assert (out / RUN).stat().st_mtime_ns == before
+
+
+def test_another_dial_is_refused_but_a_free_one(tmp_path):
+    config = ProbeConfig(scorer=ScorerConfig())
+    finished = count_words(config, tmp_path)
+    free = override(config, "scorer.batch_size", 7)
+    assert count_words(free, tmp_path)["finished"] == finished["finished"]
+    with pytest.raises(ValueError, match="holds a run that differs in seed; name another folder"):
+        count_words(replace(config, seed=1), tmp_path)
+
+
+def test_a_folder_with_a_run_of_another_kind_is_refused_for_that_alone(tmp_path):
+    count_words(ProbeConfig(), tmp_path)
+    run = json.loads((tmp_path / RUN).read_text()) | {"kind": "negatives"}
+    (tmp_path / RUN).write_text(json.dumps(run))
+    with pytest.raises(ValueError) as error:
+        count_words(ProbeConfig(seed=1), tmp_path)
+    assert str(error.value) == f"out='{tmp_path}': holds a negatives run, this is count; name another folder"
+
+
+@pytest.mark.parametrize(("words", "lost"), [(WORDS[:3], 0), (WORDS, 1), ((*WORDS, "x"), 0), (["x"] * 4, 0)])
+def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
+    """Too few, one that nobody tells of, too many, and as many but of other reasons."""
+    with pytest.raises(RuntimeError, match="the funnel does not close: "):
+        count_words(ProbeConfig(), tmp_path, words, lost)
+    assert names(tmp_path) == [RUN, "work"]
+    assert json.loads((tmp_path / RUN).read_text())["status"] == "running"
+
+
+def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them(tmp_path):
+    came = {"counted": 8, "empty_caption": 1, "too_long": 1}
+    with begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+        for reasons in ((), ("too_short",)):
+            with pytest.raises(RuntimeError, match="the funnel does not close: "):
+                run.close({"ok": 9, "empty_caption": 1}, came, "counted", reasons=reasons)
+        for more in ({"reasons": ("too_long",)}, {}):
+            run.close({"ok": 9, "empty_caption": 1}, came, "counted", **more)
+    assert run.record["funnel"]["dropped"] == {"empty_caption": 1, "too_long": 1}
+
+
+def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, monkeypatch):
+    rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    session = nullcontext(SimpleNamespace(device="cpu"))
+    stats, tally = Stats(counts={"status": Counter(ok=10)}), Tally()
+    tally.statuses.update(ok=9, weird=1)
+    for name, found in {"connect": session, "count_all": {}, "write_all": stats, "_tally": tally}.items():
+        monkeypatch.setattr(negatives_command, name, lambda *args, found=found: found)
+    config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
+    with pytest.raises(RuntimeError, match="the funnel does not close: "):
+        raycomp.negatives(config, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(("kind", "config"), [("weigh", ProbeConfig()), ("count", CurateConfig())])
+def test_a_kind_of_run_whose_dials_nobody_could_look_up_is_not_begun(tmp_path, kind, config):
+    with pytest.raises(AssertionError, match=f"^{kind}: "), begin(kind, config, fingerprint, str(tmp_path)):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_run_says_how_it_is_run_again(tmp_path):
+    lines = {"Look": "raycomp show"}
+    with begin("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
+        run.close({"ok": 1}, {"counted": 1}, "counted")
+    assert run.record["commands"] == {
+        "Rerun": f"raycomp count --set seed=3 --out {tmp_path}",
+        "Look": "raycomp show",
+    }
+    out = str(tmp_path / "other")
+    with begin("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
+        run.close({"ok": 1}, {"counted": 1}, "counted")
+    assert run.record["commands"] == {"Rerun": "raycomp count these"}
+
+
+def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
+    open_funnel = pytest.raises(RuntimeError, match="ended with its funnel open")
+    with open_funnel, begin("count", ProbeConfig(), fingerprint, str(tmp_path)):
+        pass
+    assert json.loads((tmp_path / RUN).read_text())["status"] == "running"
+
+
+def test_what_changed_meanwhile_is_not_published(tmp_path):
+    found = iter(["before", "after"])
+    changed = pytest.raises(ValueError, match=r"^input: changed while the run went on")
+    with changed, begin("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
+        run.close({"ok": 1}, {"kept": 1}, "kept")
+        run.tell("all is well", "<p>")
+    assert names(tmp_path) == [RUN]
+
+
+def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
+    with pytest.raises(ValueError, match="has been writing it"), hold_lease(Folder(str(tmp_path))):
+        count_words(ProbeConfig(), tmp_path)
+    count_words(ProbeConfig(), tmp_path)
+    assert not (tmp_path / LEASE).exists()
+
+
+def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu")
+    with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
+        count_words(ProbeConfig(), tmp_path)
+    assert count_words(ProbeConfig(), tmp_path, device="gpu")["device"] == "gpu"
+
+
+def test_a_run_goes_on_only_with_the_versions_it_was_begun_with(tmp_path):
+    run = describe_run("curate", CurateConfig(), {"input": "a"}, {})
+    newer = {**run, "versions": {**run["versions"], "torch": "99.0"}}
+    folder, written = Folder(str(tmp_path)), json.loads(json.dumps(run))
+    refuse_other(written, run, folder)
+    with pytest.raises(ValueError, match="differs in torch;"):
+        refuse_other(written, newer, folder)
+    refuse_other({**written, "status": "finished"}, newer, folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"5"])
+def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, content):
+    (tmp_path / RUN).write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.json: "):
+        count_words(ProbeConfig(), tmp_path)
+    assert (tmp_path / RUN).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [("words.json", "words.json holds 0 of the 1"), ("tables/2.csv", "tables/ holds 1 of the 2")],
+)
+def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, told):
+
+    def count() -> dict:
+        rooms = ("words.json", "plot.svg", "tables")
+        with begin("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, rooms=rooms) as run:
+            if not run.is_finished:
+                for name in ("words.json", "tables/1.csv", "tables/2.csv", "tables/.hidden"):
+                    run.folder.write_bytes(b"7", *name.split("/"))
+                run.close({"ok": 1}, {"counted": 1}, "counted")
+        return run.record
+
+    assert count()["results"] == {"words.json": 1, "tables": 2}
+    assert count()["results"] == {"words.json": 1, "tables": 2}
+    (tmp_path / gone).unlink()
+    with pytest.raises(ValueError, match=f"was finished, but {told} files"):
+        count()
+
+
+def test_a_run_needs_no_ray():
+    code = "import sys, raycomp.cluster.run; sys.exit('ray' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", ["curate", "negatives"])
+def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(tmp_path, monkeypatch, kind):
+    rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(
+        f"raycomp.cluster.{kind}.command.describe_scorer", lambda config: pytest.fail("a model is looked for")
+    )
+    run, config = {
+        "curate": (raycomp.curate, CurateConfig),
+        "negatives": (raycomp.negatives, NegativesConfig),
+    }[kind]
+    with pytest.raises(ValueError, match=r"out=.*: cannot be written"):
+        run(config(input=str(tmp_path / "rows.parquet")), str(tmp_path / "file/out"))
+
+
+def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, monkeypatch):
+    """The curation is replaced between the first time it is read and the second."""
+    points = {"lexicon": "a", "shards": 1, "input": "a"}
+    first, second = (
+        {**describe_run("curate", CurateConfig(input="gone", seed=seed), points, {}), "device": "cpu"}
+        for seed in (0, 1)
+    )
+    found, asked = iter([first, second]), []
+    monkeypatch.setattr(command, "read_finished", lambda source: next(found))
+
+    def begin(kind, config, fingerprint, *rest):
+        asked.extend([fingerprint(), fingerprint()])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "begin", begin)
+    with pytest.raises(KeyboardInterrupt):
+        raycomp.select(str(tmp_path), {"materialize": False}, str(tmp_path / "out"))
+    assert [one["scores"] for one in asked] == [identify(first), identify(second)]

@@ -1,0 +1,59 @@
+"""A table is said once and read in three ways: text in columns, CSV in full, HTML with text as text."""
+
+import csv
+import io
+
+from html_tree import read_html
+
+from raycomp.report.page import draw_table
+from raycomp.table import Column, Estimate, Numeral, Table, join_text
+
+NAN = float("nan")
+TABLE = Table(
+    "Made <up>",
+    ("name", "rows", Column("drop", "cosine", 2), Column("AUC", digits=3), "share"),
+    [
+        ("a <b>", 12345, -0.125, Estimate(0.9, 0.8, 0.95), Numeral("50.0\u00a0%")),
+        ("longer", None, NAN, Estimate(NAN, NAN, NAN), Numeral("\u2013")),
+    ],
+    "One note.",
+)
+
+
+def test_text_stands_in_columns_numbers_to_the_right():
+    assert TABLE.to_text().splitlines() == [
+        "Made <up>",
+        "name      rows  drop, cosine                   AUC   share",
+        "a <b>   12,345         -0.12  0.900 [0.800, 0.950]  50.0 %",
+        "longer       -             -                     -       -",
+        "One note.",
+    ]
+
+
+def test_csv_has_the_numbers_in_full_and_the_ends_of_intervals():
+    head, first, second = csv.reader(io.StringIO(TABLE.to_csv()))
+    assert head == ["name", "rows", "drop, cosine", "AUC", "AUC low", "AUC high", "share"]
+    assert first == ["a <b>", "12345", "-0.125", "0.9", "0.8", "0.95", "50.0\u00a0%"]
+    assert second == ["longer", "", "", "", "", "", "\u2013"]
+
+
+def test_html_escapes_and_says_the_same_numbers():
+    tree = read_html(draw_table(TABLE))
+    (table,) = tree.all("table")
+    assert table.rows()[0] == ["a <b>", "12,345", "\u22120.12", "0.900 [0.800, 0.950]", "50.0\u00a0%"]
+    assert [head.attributes.get("class") for head in table.all("th")] == [None, *["num"] * 4]
+    assert not tree.all("b") and not tree.all("svg"), "without a chance there is no axis"
+    assert tree.all("h2")[0].text == "Made <up>"
+
+
+def test_a_head_of_empty_names_is_left_out_and_an_empty_table_has_its_head():
+    facts = Table("", ("", ""), [("rows", Numeral("7")), ("shards", Numeral("12"))])
+    assert facts.to_text() == "rows     7\nshards  12"
+    empty = Table("None", ("a", "b"), [])
+    assert empty.to_text() == "None\na  b" and empty.to_csv() == "a,b\n"
+    assert read_html(draw_table(empty)).all("th")
+
+
+def test_paragraphs_are_filled_and_stand_apart():
+    text = join_text(["word " * 50, TABLE, "end"])
+    assert text.count("\n\n") == 2 and max(map(len, text.splitlines())) <= 100
