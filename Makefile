@@ -15,7 +15,7 @@ test: .venv/dev
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
 
-# Every fault there is, with a line of bench/RESULTS.md for each; at most an hour on two cores.
+# Every fault there is, with a line of bench/RESULTS.md for each; about an hour on two cores.
 chaos: .venv/dev
 	$(BIN)/python -m pytest -q -s -m "not gpu" tests/faults
 

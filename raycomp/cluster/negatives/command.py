@@ -11,6 +11,7 @@ from typing import Any
 from raycomp.cluster.negatives.asking import ask_all
 from raycomp.cluster.negatives.exports import write_negclip, write_shards
 from raycomp.cluster.negatives.write import Job, write_all
+from raycomp.cluster.parts import Stats
 from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Say, begin, command_line
 from raycomp.cluster.session import connect, map_tasks
@@ -69,16 +70,23 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             tally.statuses,
             OK,
             reasons=(),  # the phase counts what was written
-            written=tally.negatives.total(),
-            negatives=dict(sorted(tally.negatives.items())),
-            captions_with=dict(sorted(tally.captions.items())),
-            rejected=dict(stats.counts.get(FAULTS, Counter()).most_common()),
-            phases=describe_phases({"negatives": stats}),
-            stages=describe_stages({"negatives": stats}),
+            **_describe(stats, tally),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
         run.tell(said, render_negatives(run.record, tally))
     return run.record
+
+
+def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
+    """Return what run.json says of negatives alone."""
+    return {
+        "written": tally.negatives.total(),
+        "negatives": dict(sorted(tally.negatives.items())),
+        "captions_with": dict(sorted(tally.captions.items())),
+        "rejected": dict(stats.counts.get(FAULTS, Counter()).most_common()),
+        "phases": describe_phases({"negatives": stats}),
+        "stages": describe_stages({"negatives": stats}),
+    }
 
 
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
