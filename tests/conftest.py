@@ -61,8 +61,8 @@ def ray_cluster(s3_store) -> Iterator[str]:
 
     from raycomp.cluster.session import connect
 
-    # As many as a run with two scorers needs: each may become a process that loads torch.
-    with connect(ClusterConfig(num_cpus=7)):
+    # As many as a run with one scorer needs: each may become a process that loads torch.
+    with connect(ClusterConfig(num_cpus=5)):
         yield ray.get_runtime_context().gcs_address
 
 

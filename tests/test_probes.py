@@ -268,27 +268,22 @@ def test_a_finished_probe_is_left_as_it_is_and_another_is_refused(tmp_path, caps
     assert "differs in seeds" in capsys.readouterr().err
 
 
-def test_a_finished_probe_whose_results_are_gone_is_not_called_finished(tmp_path, capsys):
-    line = ["probe", "theory", "--set", "seeds=1", "--out", str(tmp_path)]
-    assert main(line) == 0 and main(line) == 0
-    for name, told in (("theory.json", "theory.json holds 0 of the 1"), ("tables/theory-1.csv", "tables/")):
-        content = (tmp_path / name).read_bytes()
-        (tmp_path / name).unlink()
-        assert main(line) == USER_ERROR
-        assert told in capsys.readouterr().err
-        (tmp_path / name).write_bytes(content)
-    assert main(line) == 0
-
-
-def test_a_probe_takes_a_job(tmp_path, capsys):
-    job = tmp_path / "job.py"
+def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gone(tmp_path, capsys):
+    job, out = tmp_path / "job.py", tmp_path / "out"
     job.write_text(
         "from raycomp.config import ProbeConfig\ndef two():\n    return ProbeConfig(seeds=2, seed=7)\n"
     )
-    out = tmp_path / "out"
-    assert main(["probe", "theory", f"{job}:two", "--set", "seeds=1", "--out", str(out)]) == 0
+    line = ["probe", "theory", f"{job}:two", "--set", "seeds=1", "--out", str(out)]
+    assert main(line) == 0 and main(line) == 0
     config = read_finished(str(out))["config"]
     assert (config["seeds"], config["seed"]) == (1, 7)
+    for name, told in (("theory.json", "theory.json holds 0 of the 1"), ("tables/theory-1.csv", "tables/")):
+        content = (out / name).read_bytes()
+        (out / name).unlink()
+        assert main(line) == USER_ERROR
+        assert told in capsys.readouterr().err
+        (out / name).write_bytes(content)
+    assert main(line) == 0
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch, capsys):

@@ -81,7 +81,9 @@ def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
             server.listen()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         command = [sys.executable, "-c", code, address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        # One try of Ray's client itself, which a signal does not break off.
+        env = {**os.environ, "RAY_py_gcs_connect_timeout_s": "6"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert f"cluster.address='{address}': no Ray cluster answered there within 4 s" in done.stdout, done
 
 

@@ -7,12 +7,14 @@ from itertools import cycle, product
 
 import pytest
 
+import raycomp
 from raycomp.shards.folder import Folder
 from tests.faults.harness import (
     NUM_SHARDS,
     NUM_WAVES,
     PER_SHARD,
     Run,
+    check_promise,
     finish,
     kill_at,
     num_files,
@@ -97,19 +99,42 @@ def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: f
     assert not out.exists("lease.json")
 
 
-def test_a_killed_an_interrupted_and_a_terminated_run_go_on_to_the_same_bytes(calm, out, joined):
-    """The killed driver had a cluster of its own, its successors have one that lives on."""
+def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
+    """Start the same run in the same folder while the first holds it; see that it is told so."""
+    first.process.send_signal(signal.SIGSTOP)  # else it may end before the second begins
+    with start(calm[0], out.uri, *more) as second:
+        code, said = second.wait()
+    first.process.send_signal(signal.SIGCONT)
+    assert code == 2 and said.startswith("raycomp: out=") and said.count("\n") == 1, said
+    tell("second start in the same folder", tell_progress(out), f"exit 2: {said.strip()}")
+
+
+def test_an_interrupted_a_killed_and_a_terminated_run_go_on_to_the_same_bytes(calm, out, joined):
+    """The killed driver had a cluster of its own, the others have one that lives on."""
     config, expected = calm
+    end_after(calm, out, signal.SIGINT, "the run begins", 0.0, joined)
     with start(config, out.uri) as run:
+        assert run.wait_for(lambda: MOMENTS["a first part is staged"](out))
+        refuse_second(calm, out, run, joined)
         reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
     assert reached, "it ended before its first wave"
     tell("driver killed", "a first wave is aligned", reached)
     plant_leftovers(out)
-    end_after(calm, out, signal.SIGINT, "all waves are aligned", 0.0, joined)
     end_after(calm, out, signal.SIGTERM, "a first wave is attributed", 0.0, joined)
     finish(config, out, expected, joined)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
-    finish(config, out, expected, joined)
+    assert raycomp.curate(config, out.uri)["status"] == "finished"
+    check_promise(out, expected)
+
+
+@pytest.mark.chaos
+def test_the_first_ends_well_where_a_second_is_refused(calm, out, joined):
+    config, expected = calm
+    with start(config, out.uri, joined) as first:
+        assert first.wait_for(lambda: out.exists("run.json"))
+        refuse_second(calm, out, first, joined)
+        assert first.wait()[0] == 0
+    check_promise(out, expected)
 
 
 @pytest.mark.chaos

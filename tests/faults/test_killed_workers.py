@@ -4,15 +4,31 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import ray
 from ray._private.ray_constants import OBJECT_STORE_MINIMUM_MEMORY_BYTES as SMALLEST_STORE
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.cluster_utils import Cluster
 
-from tests.faults.harness import Run, check_promise, finish, processes, start, tell, tell_progress
+import raycomp
+from raycomp.config import override_all
+from raycomp.shards.folder import Folder
+from tests.faults.harness import (
+    PATIENCE_S,
+    PER_WAVE,
+    Run,
+    check_promise,
+    finish,
+    processes,
+    start,
+    tell,
+    tell_progress,
+)
 
 pytestmark = pytest.mark.ray
 ALIGN, ATTRIBUTE = "ray::MapWorker(MapBatches(align))", "ray::MapWorker(MapBatches(attribute))"
@@ -58,9 +74,36 @@ def kill_while_it_works(calm, run: Run, name: str, phase: str | None = None) -> 
     check_promise(run.out, expected)
 
 
-def test_a_killed_scorer_is_replaced(calm, out):
-    with start(calm[0], out.uri, "cluster.block_rows=5", "scorer.batch_size=5") as run:
-        kill_while_it_works(calm, run, ALIGN, "align")
+def find_parent(pid: int) -> int:
+    """Return the process that started ``pid``."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def kill_scorer(out: Folder, raylet: int) -> str:
+    """Kill the scorer that a raylet started, once something is staged; return how far the run had come."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if out.list_names("work", "parts", "align"):
+            for pid, line in processes(os.getsid(0)).items():
+                if line.startswith(ALIGN) and find_parent(pid) == raylet:
+                    os.kill(pid, signal.SIGKILL)
+                    return tell_progress(out)
+        time.sleep(0.005)
+    return ""
+
+
+def test_a_killed_scorer_is_replaced(calm, out, ray_cluster):
+    """The run is this process' own."""
+    config, expected = calm
+    raylet = ray.get(ray.remote(os.getppid).remote())
+    small = {"cluster.block_rows": 5, "scorer.batch_size": 5, "waves.shards_per_wave": PER_WAVE}
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill_scorer, out, raylet)
+        raycomp.curate(override_all(config, small), out.uri)
+        reached = killed.result()
+    assert reached.startswith("align"), reached
+    tell(f"{ALIGN} killed", reached, "the run went on")
+    check_promise(out, expected)
 
 
 @pytest.mark.chaos
@@ -114,11 +157,6 @@ def test_a_full_object_store_changes_no_byte(calm, out, full_store):
     config, expected = calm
     finish(config, out, expected, f"cluster.address={full_store.address}")
     tell("object store full of another driver's objects", "all the time", "exit 0, bytes as undisturbed")
-
-
-def find_parent(pid: int) -> int:
-    """Return the process that started ``pid``."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def kill_node_of(nodes: Cluster, name: str) -> bool:

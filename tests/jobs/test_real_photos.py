@@ -17,6 +17,7 @@ from PIL import Image
 
 import raycomp
 from jobs.real_photos import config, write_shards
+from raycomp.config import ScorerConfig
 from raycomp.loops.curate.plan import plan
 from raycomp.models.clip import Clip
 from raycomp.shards.inputs import expand_input
@@ -25,10 +26,13 @@ from raycomp.shards.reader import extract
 pytestmark = pytest.mark.ray
 
 
-def curate_photos(shared: Path, folder: Path, limit: int | None) -> tuple[raycomp.CurateConfig, Path, int]:
+def curate_photos(
+    shared: Path, folder: Path, limit: int | None, scorer: ScorerConfig | None = None
+) -> tuple[raycomp.CurateConfig, Path, int]:
+    """``scorer``: one other than the job's own, ViT-B/32."""
     count = write_shards(shared, folder / "in", per_shard=20 if limit else 200, limit=limit)
     spec = f"flickr={folder}/in/flickr8k_800/*.tar::cc={folder}/in/cc_web_400/*.tar"
-    photos = replace(config(), input=spec)
+    photos = replace(config(), input=spec, scorer=scorer or config().scorer)
     raycomp.curate(photos, str(folder / "out"))
     return photos, folder / "out", count
 
@@ -56,18 +60,18 @@ def check_counts(out: Path, count: int) -> None:
         assert float(cells[5]) == pytest.approx(100 * np.mean([p["drop"] > 0 for p in with_nonce]), abs=0.051)
 
 
-def test_photos_of_both_sets(shared, tmp_path, ray_cluster):
-    photos, out, count = curate_photos(shared, tmp_path, limit=40)
+def test_photos_of_both_sets(shared, tiny_scorer, tmp_path, ray_cluster):
+    photos, out, count = curate_photos(shared, tmp_path, 40, tiny_scorer)
     check_counts(out, count)
     run = json.loads((out / "run.json").read_text())
     assert run["coverage"]["of_captions"] > 0.97
-    check_parity(photos, out)
+    check_parity(photos, out, 32)
 
 
-def check_parity(photos: raycomp.CurateConfig, out: Path) -> None:
+def check_parity(photos: raycomp.CurateConfig, out: Path, side: int) -> None:
     """Alignments and drops of the first shard equal plain open_clip at 77 tokens within 1e-5."""
     model = Clip(photos.scorer).model
-    transform = open_clip.image_transform((224, 224), is_train=False)
+    transform = open_clip.image_transform((side, side), is_train=False)
     shard = expand_input(photos.input)[0]
     rows = pq.read_table(out / "scores/00000.parquet").to_pylist()
     pixels = [
@@ -92,9 +96,10 @@ def check_parity(photos: raycomp.CurateConfig, out: Path) -> None:
 
 @pytest.mark.slow
 def test_all_photos(shared, tmp_path, ray_cluster):
-    _, out, count = curate_photos(shared, tmp_path, limit=None)
+    photos, out, count = curate_photos(shared, tmp_path, limit=None)
     assert count == 1200
     check_counts(out, count)
+    check_parity(photos, out, 224)
 
 
 def test_a_plan_writes_nothing(shared, tmp_path):
