@@ -95,7 +95,7 @@ def kill_scorer(out: Folder, raylet: int) -> str:
 def test_a_killed_scorer_is_replaced(calm, out, ray_cluster):
     """The run is this process' own."""
     config, expected = calm
-    raylet = ray.get(ray.remote(os.getppid).remote())
+    raylet = ray.get(ray.remote(lambda: os.getppid()).remote())
     small = {"cluster.block_rows": 5, "scorer.batch_size": 5, "waves.shards_per_wave": PER_WAVE}
     with ThreadPoolExecutor(1) as pool:
         killed = pool.submit(kill_scorer, out, raylet)
