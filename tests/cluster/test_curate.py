@@ -19,12 +19,10 @@ from raycomp.cli import main
 from raycomp.config import (
     RULES,
     AttributeConfig,
-    ClusterConfig,
     CurateConfig,
     ScorerConfig,
     SelectConfig,
     TooMuchBadData,
-    WavesConfig,
 )
 from raycomp.loops.curate.arm import find_arm
 from raycomp.loops.curate.select import choose_tables
@@ -182,19 +180,6 @@ def test_kept_samples_come_out_with_their_own_bytes(curated):
     assert {path.suffix for path in (out / "shards").iterdir()} == {".tar", ".json", ".npy", ""}
 
 
-def test_workers_blocks_batches_and_waves_change_no_byte(curated, tmp_path):
-    config, out, _ = curated
-    other = dataclasses.replace(
-        config,
-        cluster=ClusterConfig(scorers=2, block_rows=7),
-        scorer=dataclasses.replace(config.scorer, batch_size=5),
-        waves=WavesConfig(shards_per_wave=1),
-    )
-    raycomp.curate(other, str(tmp_path / "out"))
-    folders = ("scores", "subset", "shards")
-    assert digests(tmp_path / "out", *folders) == digests(out, *folders)
-
-
 def test_a_finished_run_does_nothing_and_another_is_refused(curated, capsys):
     config, out, run = curated
     before = digests(out, ".")
@@ -205,17 +190,11 @@ def test_a_finished_run_does_nothing_and_another_is_refused(curated, capsys):
         raycomp.curate(raycomp.override(config, "attribute.nonces", 3), str(out))
 
 
-def test_choosing_again_needs_scores_alone(curated, tmp_path):
-    config, out, _ = curated
-    settings = {"align.keep": "0.6", "attribute.keep": "0.4", "attribute.unseen": "true"}
-    again = raycomp.select(str(out), settings, str(tmp_path / "again"))
-    assert again["funnel"]["dropped"] == {"below_alignment_gate": 36, "below_attribution_gate": 18}
-    fresh = raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "fresh"))
-    assert again["gates"] == fresh["gates"]
-    assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "fresh", "subset", "shards")
-    assert digests(tmp_path / "fresh", "scores") == digests(out, "scores")
+def test_what_cannot_be_chosen_again_is_refused(curated, tmp_path):
+    _, out, _ = curated
+    raycomp.select(str(out), {"materialize": "false"}, str(tmp_path / "again"))
     with pytest.raises(ValueError, match="holds select; name the curation"):
-        raycomp.select(str(tmp_path / "again"), settings, str(tmp_path / "no"))
+        raycomp.select(str(tmp_path / "again"), {}, str(tmp_path / "no"))
     with pytest.raises(ValueError, match=r"align\.keep=0\.9: must be at most 0\.8"):
         raycomp.select(str(out), {"align.keep": "0.9"}, str(tmp_path / "no"))
     with pytest.raises(ValueError, match=r"scorer\.model: select cannot change it"):

@@ -20,7 +20,6 @@ from raycomp.config import override_all
 from raycomp.shards.folder import Folder
 from tests.faults.harness import (
     PATIENCE_S,
-    PER_WAVE,
     Run,
     check_promise,
     finish,
@@ -96,7 +95,7 @@ def test_a_killed_scorer_is_replaced(calm, out, ray_cluster):
     """The run is this process' own."""
     config, expected = calm
     raylet = ray.get(ray.remote(lambda: os.getppid()).remote())
-    small = {"cluster.block_rows": 5, "scorer.batch_size": 5, "waves.shards_per_wave": PER_WAVE}
+    small = {"cluster.block_rows": 5, "scorer.batch_size": 5}
     with ThreadPoolExecutor(1) as pool:
         killed = pool.submit(kill_scorer, out, raylet)
         raycomp.curate(override_all(config, small), out.uri)

@@ -102,11 +102,11 @@ def test_all_photos(shared, tmp_path, ray_cluster):
     check_parity(photos, out, 224)
 
 
-def test_a_plan_writes_nothing(shared, tmp_path):
+def test_a_plan_writes_nothing(shared, tiny_scorer, tmp_path):
     write_shards(shared, tmp_path / "in", per_shard=20, limit=20)
     before = sorted(tmp_path.rglob("*"))
     priced = raycomp.override(config(), "cluster.price_per_hour", 2.5)
-    text = plan(replace(priced, input=f"{tmp_path}/in"))
+    text = plan(replace(priced, input=f"{tmp_path}/in", scorer=tiny_scorer))
     assert sorted(tmp_path.rglob("*")) == before
     assert "shards    2" in text and "price" in text
     million = {
