@@ -24,6 +24,10 @@ LIBRARIES_FAIL = (
 """What open_clip, torch, timm, transformers and spaCy raise over files that they cannot read."""
 
 
+_LONGEST = 200
+
+
 def one_line(error: BaseException) -> str:
     """Return the beginning of what an error says, without line breaks; its kind where it says nothing."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST].rpartition(' ')[0] or said[:_LONGEST]} ..."

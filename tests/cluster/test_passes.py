@@ -7,6 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+import ray
 
 from raycomp.cluster.parts import Part, Stats, read_parts
 from raycomp.cluster.passes import Pass, _Scorer
@@ -17,7 +18,7 @@ from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 
 ROWS, BLOCK = 64, 4
 BYTES = 400_000
-SCHEMA = pa.schema([(POSITION, pa.int32()), ("process", pa.int32()), ("score", pa.float64())])
+SCHEMA = pa.schema([(POSITION, pa.int32()), ("task", pa.string()), ("score", pa.float64())])
 
 
 def read(ordinal: int):
@@ -36,7 +37,8 @@ def read(ordinal: int):
 def decode(table: pa.Table) -> pa.Table:
     time.sleep(0.05)
     assert len(table) <= BLOCK
-    return table.drop_columns(["image"]).append_column("process", pa.array([os.getpid()] * len(table)))
+    task = ray.get_runtime_context().get_task_id()
+    return table.drop_columns(["image"]).append_column("task", pa.array([task] * len(table)))
 
 
 class Clock:
@@ -66,13 +68,13 @@ def make_pass(num_shards: int, session: Session, stages: tuple[Stage, ...] = STA
 
 
 @pytest.mark.ray
-def test_one_shard_is_decoded_by_many_workers_in_blocks_of_a_few_rows(tmp_path, ray_cluster):
+def test_one_shard_is_decoded_by_many_tasks_in_blocks_of_a_few_rows(tmp_path, ray_cluster):
     session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK)
     dataset = make_pass(1, session).lay([0], str(tmp_path))
     receipts = [row for block in dataset.iter_batches(batch_format="pyarrow") for row in block.to_pylist()]
     rows = read_parts(str(tmp_path), [receipt["file"] for receipt in receipts])
     assert rows[POSITION].to_pylist() == list(range(ROWS))
-    assert len(set(rows["process"].to_pylist())) > 1
+    assert len(set(rows["task"].to_pylist())) > 1
     stats = Stats()
     for receipt in receipts:
         stats.add(json.loads(receipt["stats"]))

@@ -92,6 +92,10 @@ class Run:
             time.sleep(0.005)
         return False
 
+    def reach(self, moment: Callable[[], object]) -> None:
+        """Wait for a moment while it runs; fail with what it said where it ends before."""
+        assert self.wait_for(moment), self.wait()
+
 
 @contextmanager
 def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Iterator[Run]:

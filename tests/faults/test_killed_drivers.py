@@ -91,7 +91,7 @@ def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: f
     expected, word = ENDS[number]
     with start(calm[0], out.uri, *more) as run:
         until = time.monotonic() + delay_s
-        assert run.wait_for(lambda: MOMENTS[moment](out) and time.monotonic() >= until)
+        run.reach(lambda: MOMENTS[moment](out) and time.monotonic() >= until)
         reached = tell_progress(out)
         code, said = run.end(number)
     tell(f"{word} ({number.name})", reached, f"exit {code}: {said.strip()}")
@@ -114,7 +114,7 @@ def test_an_interrupted_a_killed_and_a_terminated_run_go_on_to_the_same_bytes(ca
     config, expected = calm
     end_after(calm, out, signal.SIGINT, "the run begins", 0.0, joined)
     with start(config, out.uri) as run:
-        assert run.wait_for(lambda: MOMENTS["a first part is staged"](out))
+        run.reach(lambda: MOMENTS["a first part is staged"](out))
         refuse_second(calm, out, run, joined)
         reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
     assert reached, "it ended before its first wave"
@@ -131,7 +131,7 @@ def test_an_interrupted_a_killed_and_a_terminated_run_go_on_to_the_same_bytes(ca
 def test_the_first_ends_well_where_a_second_is_refused(calm, out, joined):
     config, expected = calm
     with start(config, out.uri, joined) as first:
-        assert first.wait_for(lambda: out.exists("run.json"))
+        first.reach(lambda: out.exists("run.json"))
         refuse_second(calm, out, first, joined)
         assert first.wait()[0] == 0
     check_promise(out, expected)

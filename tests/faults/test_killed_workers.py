@@ -65,7 +65,7 @@ def scores_now(run: Run, phase: str) -> bool:
 def kill_while_it_works(calm, run: Run, name: str, phase: str | None = None) -> None:
     """Kill a worker of that name as soon as it is there; the run must end as if nothing had happened."""
     _, expected = calm
-    assert run.wait_for(lambda: (phase is None or scores_now(run, phase)) and run.kill_worker(name)), name
+    run.reach(lambda: (phase is None or scores_now(run, phase)) and run.kill_worker(name))
     reached = tell_progress(run.out)
     code, said = run.wait()
     tell(f"{name} killed", reached, f"exit {code}, {said.strip() or 'nothing said'}")
@@ -174,7 +174,7 @@ def test_a_lost_node_loses_nothing(calm, out, nodes, name, phase):
     config, expected = calm
     dials = (f"cluster.address={nodes.address}", "cluster.block_rows=5", "scorer.batch_size=5")
     with start(config, out.uri, *dials) as run:
-        assert run.wait_for(lambda: scores_now(run, phase) and kill_node_of(nodes, name)), "it ended before"
+        run.reach(lambda: scores_now(run, phase) and kill_node_of(nodes, name))
         reached = tell_progress(out)
         code, said = run.wait()
     tell(f"raylet killed, with {name}", reached, f"exit {code}, {said.strip() or 'nothing said'}")
