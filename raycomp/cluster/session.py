@@ -30,6 +30,11 @@ Result = TypeVar("Result")
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
 _MOST_WAITING = 64
+# What Ray says where its raylet gave up on its agent: a busy machine may need more than the 15 s that Ray has
+# fixed for it (ray-project/ray issue 65983), and another try finds its files warm. What a failed start leaves
+# ends with this process.
+_GAVE_UP = "The current node timed out during startup"
+_STARTS = 3
 # A cluster that is there answers within seconds, and a busy machine starts its own within half a minute.
 _JOIN_S = 60.0
 _START_S = 180.0
@@ -133,7 +138,14 @@ def _start(config: ClusterConfig) -> None:
     folder = check_temporary_folder()
     late = f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
     with _at_most(_START_S, late), _keep_signals():
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+        for _ in range(_STARTS):
+            try:
+                ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+                return
+            except Exception as error:
+                if _GAVE_UP not in str(error):
+                    raise
+        raise ValueError(late)
 
 
 def check_temporary_folder() -> str:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections import namedtuple
+from contextlib import nullcontext
 
 import pytest
 
@@ -117,6 +118,50 @@ def test_rays_way_of_ending_becomes_ours(monkeypatch):
         assert arrived == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("failures", "told"), [(2, None), (3, "Ray did not start on this machine")])
+def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, told):
+    gave_up = Exception("The current node timed out during startup. This could happen because")
+    tries = iter([gave_up] * failures + [None] * 3)
+
+    def start(**settings):
+        if error := next(tries):
+            raise error
+
+    monkeypatch.setattr(session.ray, "init", start)
+    with pytest.raises(ValueError, match=told) if told else nullcontext():
+        session._start(ClusterConfig(num_cpus=5))
+    assert len(list(tries)) == 2 + (told is not None)
+
+
+# Ray's agent on a machine so busy that its first start takes longer than the raylet waits.
+SLOW_AGENT = """
+import os, sys, time
+if any(word.endswith("dashboard/agent.py") for word in sys.argv + sys.orig_argv):
+    try:
+        os.close(os.open(os.environ["SLEPT"], os.O_CREAT | os.O_EXCL))
+        time.sleep(25)
+    except FileExistsError:
+        pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_ray_starts_where_its_agent_is_late(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    code = (
+        "from raycomp.cluster.session import connect\n"
+        "from raycomp.config import ClusterConfig\n"
+        "with connect(ClusterConfig(num_cpus=5)) as session:\n"
+        "    print(session.num_cpus)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": path, "SLEPT": str(tmp_path / "slept")}
+    env.pop("RAY_ADDRESS", None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, env=env)
+    assert (tmp_path / "slept").exists() and done.stdout == "5\n", done
 
 
 WARNINGS = [("ray.data.some.stage", "the store is full"), ("ray.serve", "no worker left")]
