@@ -87,7 +87,8 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
     finally:
         lease.stop.set()
         renewing.join()
-        with suppress(ValueError):  # what is no lease is somebody else's
+        # What is no lease is somebody else's. A storage that fails must hide no error; the lease expires.
+        with suppress(ValueError, OSError):
             found = read_lease(folder)
             if found and found["holder"] == lease.holder:
                 folder.remove(LEASE)

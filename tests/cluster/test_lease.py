@@ -133,6 +133,15 @@ def test_a_lease_is_renewed_while_it_is_held(folder):
     assert renewed["holder"] == first["holder"] and renewed["expires"] > first["expires"]
 
 
+def test_a_storage_that_fails_for_good_is_told_by_its_first_error(folder, monkeypatch):
+    def fail(*_):
+        raise OSError("the second")
+
+    with pytest.raises(OSError, match="the first"), hold_lease(folder):
+        monkeypatch.setattr(Folder, "read_json", fail)
+        raise OSError("the first")
+
+
 def test_who_lost_the_lease_may_not_commit_and_leaves_the_new_one_alone(folder):
     with hold_lease(folder) as lease:
         plant(folder, 1, "elsewhere", 60)

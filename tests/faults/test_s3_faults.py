@@ -147,7 +147,9 @@ def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start,
     lines = done.stderr.strip().splitlines()
     tell_faults(proxy, f"down from request {start} on", f"exit {done.returncode}: {lines[-1]}")
     assert done.returncode == STORAGE_FAILED, done.stderr
-    assert lines[-1].startswith("raycomp: out=") and "AWS Error" in lines[-1]
+    bucket, _, folder = out.uri.removeprefix("s3://").partition("/")
+    assert bucket in lines[-1] and folder in lines[-1] and "AWS Error" in lines[-1]
+    assert lines[-1].startswith("raycomp: ") and not any("Traceback" in line for line in lines)
     proxy.start({})
     for name in (("run.json",), *(("work", "waves", name) for name in out.list_names("work", "waves"))):
         assert SECRET.encode() not in out.read_bytes(*name)
