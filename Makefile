@@ -8,9 +8,9 @@ OUT ?= out/demo
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
 
-# In three processes, for Ray often waits; in the order of the rooms: those with Ray come early, take longest.
+# In two processes, one of which has all that needs Ray.
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"

@@ -18,21 +18,24 @@ import raycomp
 from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
 from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
 
-# Rooms whose tests share a Ray cluster.
-RAY_ROOMS = {"cluster", "faults", "jobs"}
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process have all that needs Ray: one cluster serves it, and its workers load torch once."""
+    for item in items:
+        if item.get_closest_marker("ray") or "ray_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("ray"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let processes share tests by file, and take a room that needs Ray whole: one cluster serves it."""
+    """Let processes share the other tests by file."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByRoom(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.partition("::")[0])
-            return file.parent.name if file.parent.name in RAY_ROOMS else str(file)
+            return "ray" if nodeid.endswith("@ray") else nodeid.partition("::")[0]
 
-    return ByRoom(config, log)
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

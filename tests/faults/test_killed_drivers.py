@@ -109,10 +109,11 @@ def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
     tell("second start in the same folder", tell_progress(out), f"exit 2: {said.strip()}")
 
 
-def test_an_interrupted_a_killed_and_a_terminated_run_go_on_to_the_same_bytes(calm, out, joined):
+def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(calm, out, joined):
     """The killed driver had a cluster of its own, the others have one that lives on."""
     config, expected = calm
-    end_after(calm, out, signal.SIGINT, "the run begins", 0.0, joined)
+    for number in ENDS:
+        end_after(calm, out, number, "the run begins", 0.0, joined)
     with start(config, out.uri) as run:
         run.reach(lambda: MOMENTS["a first part is staged"](out))
         refuse_second(calm, out, run, joined)
@@ -120,7 +121,6 @@ def test_an_interrupted_a_killed_and_a_terminated_run_go_on_to_the_same_bytes(ca
     assert reached, "it ended before its first wave"
     tell("driver killed", "a first wave is aligned", reached)
     plant_leftovers(out)
-    end_after(calm, out, signal.SIGTERM, "a first wave is attributed", 0.0, joined)
     finish(config, out, expected, joined)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
     assert raycomp.curate(config, out.uri)["status"] == "finished"
