@@ -91,7 +91,8 @@ def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: f
     expected, word = ENDS[number]
     with start(calm[0], out.uri, *more) as run:
         until = time.monotonic() + delay_s
-        run.reach(lambda: MOMENTS[moment](out) and time.monotonic() >= until)
+        # Before it holds the folder it may not have got as far as to heed a signal.
+        run.reach(lambda: out.exists("lease.json") and MOMENTS[moment](out) and time.monotonic() >= until)
         reached = tell_progress(out)
         code, said = run.end(number)
     tell(f"{word} ({number.name})", reached, f"exit {code}: {said.strip()}")
