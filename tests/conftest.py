@@ -18,24 +18,21 @@ import raycomp
 from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
 from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process have all that needs Ray: one cluster serves it, and its workers load torch once."""
-    for item in items:
-        if item.get_closest_marker("ray") or "ray_cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+# Rooms whose tests share a Ray cluster.
+RAY_ROOMS = {"cluster", "faults", "jobs"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let processes share the other tests by file."""
+    """Let processes share tests by file, and take a room that needs Ray whole: one cluster serves it."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "ray" if nodeid.endswith("@ray") else nodeid.partition("::")[0]
+            file = Path(nodeid.partition("::")[0])
+            return file.parent.name if file.parent.name in RAY_ROOMS else str(file)
 
-    return ByFile(config, log)
+    return ByRoom(config, log)
 
 
 @pytest.fixture(scope="session")
