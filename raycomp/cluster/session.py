@@ -142,7 +142,7 @@ def _start(config: ClusterConfig) -> None:
             try:
                 ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
                 return
-            except Exception as error:
+            except Exception as error:  # Ray has no kind of its own for it
                 if _GAVE_UP not in str(error):
                     raise
         raise ValueError(late)
