@@ -1,21 +1,163 @@
 """Contrastive losses as functions of the global batch; who gathers it over ranks is the caller.
 
-B pairs, D embedding dims.
+N pairs, K hard negatives per caption, S kinds of them, Q queries, M keys, D embedding dims. Embeddings have
+length 1; ``scale`` is the inverse temperature exp(logit_scale). A negative whose ``valid_NK`` is False is
+padding: whatever it holds takes no part.
+
+Similarities are computed a tile of rows at a time, and once more where gradients are, so that memory does not
+grow with Q x M (Cheng et al. 2024, arXiv:2410.17243).
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+# Similarities at a time: 64 MB of fp32, beside as much for their gradients.
+TILE = 1 << 24
 
 
-def clip_loss(image_BD: Tensor, text_BD: Tensor, scale: Tensor | float) -> Tensor:
+def clip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float) -> Tensor:
     """Symmetric InfoNCE: every image picks its caption out of the batch, every caption its image.
 
-    Radford et al. 2021 (arXiv:2103.00020), figure 3. Embeddings have length 1 and ``scale`` is the inverse
-    temperature exp(logit_scale). 0 or more; log B where all similarities are equal.
+    Radford et al. 2021 (arXiv:2103.00020), figure 3. 0 or more; log N where all similarities are equal.
     """
-    if image_BD.shape != text_BD.shape:
-        raise ValueError(f"image_BD and text_BD differ: {tuple(image_BD.shape)}, {tuple(text_BD.shape)}")
-    logits_BB = scale * image_BD @ text_BD.T
-    label_B = torch.arange(len(logits_BB), device=logits_BB.device)
-    return (F.cross_entropy(logits_BB, label_B) + F.cross_entropy(logits_BB.T, label_B)) / 2
+    _check(image_ND=image_ND, text_ND=text_ND)
+    return (_pick(image_ND, text_ND, scale) + _pick(text_ND, image_ND, scale)) / 2
+
+
+def negclip_loss(
+    image_ND: Tensor, text_ND: Tensor, negative_NKD: Tensor, valid_NK: Tensor, scale: Tensor | float
+) -> Tensor:
+    """CLIP loss in which every image must also turn away the hard negatives of every caption.
+
+    Yuksekgonul et al. 2023, arXiv:2210.01936, where an alternative image with its caption and negatives is
+    one more pair of the batch. Without a valid negative it is ``clip_loss``.
+    """
+    _check(image_ND=image_ND, text_ND=text_ND)
+    key_MD = torch.cat([text_ND, negative_NKD[valid_NK]])
+    return (_pick(image_ND, key_MD, scale) + _pick(text_ND, image_ND, scale)) / 2
+
+
+def triplet_loss(
+    image_ND: Tensor,
+    text_ND: Tensor,
+    negative_image_ND: Tensor,
+    negative_ND: Tensor,
+    valid_N: Tensor,
+    scale: Tensor | float,
+) -> Tensor:
+    """NegCLIP's loss of the pairs, plus that of their negatives with the images that show those.
+
+    Patel et al. 2024, arXiv:2411.02545, with one negative caption and its image per pair; ``valid_N`` where
+    there are both. Without any it is ``clip_loss``.
+    """
+    _check(image_ND=image_ND, text_ND=text_ND, negative_image_ND=negative_image_ND, negative_ND=negative_ND)
+    loss = negclip_loss(image_ND, text_ND, negative_ND[:, None], valid_N[:, None], scale)
+    if not valid_N.any():
+        return loss
+    image_VD, text_VD = negative_image_ND[valid_N], negative_ND[valid_N]
+    all_V1 = torch.ones_like(valid_N[valid_N])[:, None]
+    return loss + negclip_loss(image_VD, text_VD, text_ND[valid_N][:, None], all_V1, scale)
+
+
+class CeClip(NamedTuple):
+    """The parts of CE-CLIP's loss, and the margins that the next step takes."""
+
+    negclip: Tensor
+    imc: Tensor
+    cmr: Tensor
+    margin_S: Tensor
+
+
+def ceclip_parts(
+    image_ND: Tensor,
+    text_ND: Tensor,
+    negative_NKD: Tensor,
+    valid_NK: Tensor,
+    kind_NK: Tensor,
+    margin_S: Tensor,
+    scale: Tensor | float,
+    most: float = 10.0,
+) -> CeClip:
+    """Return NegCLIP's loss, the intra-modal contrast and the cross-modal rank, to be summed with weights.
+
+    Zhang et al. 2024, arXiv:2306.08832. ``kind_NK`` numbers a negative's kind, 0 to S - 1, whose margin is
+    ``margin_S``, in logits, 0 before the first step; the next one is the gap that this step found between
+    captions and negatives of the kind, from 0 to ``most``. A kind that a step does not hold keeps its own.
+    """
+    _check(image_ND=image_ND, text_ND=text_ND)
+    own_N = scale * (image_ND * text_ND).sum(-1)
+    negative_NK = scale * torch.einsum("nd,nkd->nk", image_ND, negative_NKD.where(valid_NK[..., None], 0))
+    excess_NK = F.relu(margin_S[kind_NK] + negative_NK - own_N[:, None])
+    return CeClip(
+        negclip=negclip_loss(image_ND, text_ND, negative_NKD, valid_NK, scale),
+        imc=_contrast(text_ND, own_N, negative_NKD[valid_NK], scale),
+        # The mean is over all slots, empty ones too, as in the authors' code.
+        cmr=excess_NK.where(valid_NK, 0).sum() / max(1, valid_NK.numel()),
+        margin_S=_next_margin(own_N, negative_NK[valid_NK], kind_NK[valid_NK], margin_S, most),
+    )
+
+
+def siglip_loss(image_ND: Tensor, text_ND: Tensor, scale: Tensor | float, bias: Tensor | float) -> Tensor:
+    """Sum over all images and captions of whether they belong together, as a sigmoid; the mean per image.
+
+    Zhai et al. 2023, arXiv:2303.15343. ``bias`` is added to every logit.
+    """
+    _check(image_ND=image_ND, text_ND=text_ND)
+
+    def miss(image_TD: Tensor, own_T: Tensor) -> Tensor:
+        logit_TN = scale * image_TD @ text_ND.T + bias
+        is_own_TN = own_T[:, None] == torch.arange(len(text_ND), device=own_T.device)
+        return F.softplus(torch.where(is_own_TN, -logit_TN, logit_TN)).sum()
+
+    own_N = torch.arange(len(image_ND), device=image_ND.device)
+    return _sum_tiles(miss, len(text_ND), image_ND, own_N) / len(image_ND)
+
+
+def _pick(query_QD: Tensor, key_MD: Tensor, scale: Tensor | float) -> Tensor:
+    """Return the mean cross-entropy of each query choosing the key of its own number among all."""
+
+    def miss(query_TD: Tensor, own_T: Tensor) -> Tensor:
+        return F.cross_entropy(scale * query_TD @ key_MD.T, own_T, reduction="sum")
+
+    own_Q = torch.arange(len(query_QD), device=query_QD.device)
+    return _sum_tiles(miss, len(key_MD), query_QD, own_Q) / len(query_QD)
+
+
+def _contrast(text_ND: Tensor, own_N: Tensor, negative_VD: Tensor, scale: Tensor | float) -> Tensor:
+    """Return how far captions are from preferring every negative text to their own image."""
+
+    def miss(text_TD: Tensor, own_T: Tensor) -> Tensor:
+        logit_TM = torch.cat([own_T[:, None], scale * text_TD @ negative_VD.T], 1)
+        return (logit_TM.logsumexp(1) - own_T).sum()
+
+    return _sum_tiles(miss, len(negative_VD) + 1, text_ND, own_N) / len(text_ND)
+
+
+@torch.no_grad()
+def _next_margin(own_N: Tensor, negative_V: Tensor, kind_V: Tensor, margin_S: Tensor, most: float) -> Tensor:
+    sum_S = torch.zeros_like(margin_S).index_add(0, kind_V, negative_V.to(margin_S.dtype))
+    count_S = kind_V.bincount(minlength=len(margin_S))
+    gap_S = (own_N.mean() - sum_S / count_S.clamp_min(1)).clamp(0, most)
+    return torch.where(count_S > 0, gap_S, margin_S)
+
+
+def _sum_tiles(miss: Callable[..., Tensor], num_keys: int, *rows: Tensor) -> Tensor:
+    """Return the sum of ``miss`` over tiles of these rows, each of which meets ``num_keys`` keys."""
+    tiles = list(zip(*(row.split(max(1, TILE // max(1, num_keys))) for row in rows), strict=True))
+    if len(tiles) == 1:
+        return miss(*tiles[0])
+    parts = [checkpoint(miss, *tile, use_reentrant=False) for tile in tiles]
+    return torch.stack(parts).sum()
+
+
+def _check(**named: Tensor) -> None:
+    """Raise ValueError where embeddings that belong together differ in shape."""
+    (first, found), *others = named.items()
+    for name, other in others:
+        if other.shape != found.shape:
+            raise ValueError(f"{first} and {name} differ: {tuple(found.shape)}, {tuple(other.shape)}")

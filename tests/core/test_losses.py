@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raycomp.core.losses import clip_loss
+from raycomp.core import losses
+from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss, triplet_loss
 
 
 def embeddings(num: int, dim: int, seed: int) -> Tensor:
@@ -58,3 +59,172 @@ def test_clip_loss_has_no_side_and_no_order() -> None:
 def test_clip_loss_names_shapes_that_differ() -> None:
     with pytest.raises(ValueError, match=r"\(3, 4\), \(2, 4\)"):
         clip_loss(embeddings(3, 4, seed=8), embeddings(2, 4, seed=9), 1.0)
+
+
+NUM, SLOTS, DIM, KINDS, SCALE = 6, 3, 5, 4, 9.0
+
+
+def batch() -> dict[str, Tensor]:
+    """Pairs with negatives, of which a third is padding that holds NaN."""
+    valid_NK = torch.rand(NUM, SLOTS, generator=torch.Generator().manual_seed(4)) < 0.67
+    assert 0 < valid_NK.sum() < valid_NK.numel()
+    negative_NKD = embeddings(NUM * SLOTS, DIM, seed=3).reshape(NUM, SLOTS, DIM)
+    return {
+        "image": embeddings(NUM, DIM, seed=1),
+        "text": embeddings(NUM, DIM, seed=2),
+        "negative": negative_NKD.where(valid_NK[..., None], math.nan),
+        "valid": valid_NK,
+        "kind": torch.arange(NUM * SLOTS).reshape(NUM, SLOTS) % (KINDS - 1),  # none of the last kind
+        "margin": torch.tensor([0.0, 2.0, 5.0, 7.0], dtype=torch.float64),
+    }
+
+
+def slow_softmax(own: float, others: list[float]) -> float:
+    return math.log(sum(math.exp(value) for value in [own, *others])) - own
+
+
+def slow_negclip(image: Tensor, text: Tensor, negatives: list[Tensor], scale: float) -> float:
+    total = 0.0
+    for i in range(len(image)):
+        others = [text[j] for j in range(len(text)) if j != i] + negatives
+        own = scale * float(image[i] @ text[i])
+        total += slow_softmax(own, [scale * float(image[i] @ other) for other in others]) / 2
+        images = [scale * float(image[j] @ text[i]) for j in range(len(image)) if j != i]
+        total += slow_softmax(own, images) / 2
+    return total / len(image)
+
+
+def valid_negatives(b: dict[str, Tensor]) -> list[Tensor]:
+    return [b["negative"][i, k] for i in range(NUM) for k in range(SLOTS) if b["valid"][i, k]]
+
+
+def test_negclip_loss_equals_a_slow_loop() -> None:
+    b = batch()
+    expected = slow_negclip(b["image"], b["text"], valid_negatives(b), SCALE)
+    found = negclip_loss(b["image"], b["text"], b["negative"], b["valid"], SCALE)
+    assert float(found) == pytest.approx(expected, rel=1e-9)
+
+
+def test_losses_without_negatives_are_clips() -> None:
+    b = batch()
+    plain = clip_loss(b["image"], b["text"], SCALE)
+    none_NK = torch.zeros_like(b["valid"])
+    assert negclip_loss(b["image"], b["text"], b["negative"], none_NK, SCALE) == plain
+    first_ND = b["negative"][:, 0]
+    assert triplet_loss(b["image"], b["text"], first_ND, first_ND, none_NK[:, 0], SCALE) == plain
+    parts = ceclip_parts(b["image"], b["text"], b["negative"], none_NK, b["kind"], b["margin"], SCALE)
+    assert (parts.negclip, parts.imc, parts.cmr) == (plain, 0, 0)
+    assert parts.margin_S.equal(b["margin"])
+
+
+def test_triplet_loss_is_negclips_of_both_sides() -> None:
+    b = batch()
+    other_ND, shown_ND = embeddings(NUM, DIM, seed=7), embeddings(NUM, DIM, seed=8)
+    valid_N = torch.tensor([True, False, True, True, False, True])
+    rows = valid_N.nonzero()[:, 0].tolist()
+    expected = slow_negclip(b["image"], b["text"], [other_ND[i] for i in rows], SCALE)
+    expected += slow_negclip(shown_ND[rows], other_ND[rows], [b["text"][i] for i in rows], SCALE)
+    found = triplet_loss(b["image"], b["text"], shown_ND, other_ND, valid_N, SCALE)
+    assert float(found) == pytest.approx(expected, rel=1e-9)
+
+
+def test_ceclip_parts_equal_slow_loops() -> None:
+    b = batch()
+    found = ceclip_parts(b["image"], b["text"], b["negative"], b["valid"], b["kind"], b["margin"], SCALE)
+    own = [SCALE * float(b["image"][i] @ b["text"][i]) for i in range(NUM)]
+    against = [
+        slow_softmax(own[i], [SCALE * float(b["text"][i] @ negative) for negative in valid_negatives(b)])
+        for i in range(NUM)
+    ]
+    assert float(found.imc) == pytest.approx(sum(against) / NUM, rel=1e-9)
+    excess, of_kind = 0.0, {kind: [] for kind in range(KINDS)}
+    for i, k in b["valid"].nonzero().tolist():
+        kind, near = int(b["kind"][i, k]), SCALE * float(b["image"][i] @ b["negative"][i, k])
+        of_kind[kind].append(near)
+        excess += max(0.0, float(b["margin"][kind]) + near - own[i])
+    assert float(found.cmr) == pytest.approx(excess / (NUM * SLOTS), rel=1e-9) and excess > 0
+    for kind, near in of_kind.items():
+        gap = sum(own) / NUM - sum(near) / len(near) if near else float(b["margin"][kind])
+        assert float(found.margin_S[kind]) == pytest.approx(min(10.0, max(0.0, gap)))
+
+
+def test_a_margin_stays_within_its_bounds() -> None:
+    own = torch.eye(4, dtype=torch.float64)
+    all_NK, kind_NK, margin_S = torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).long(), torch.zeros(1)
+    for negative_ND, expected in ((-own, 10.0), (own, 0.0)):
+        parts = ceclip_parts(own, own, negative_ND[:, None], all_NK, kind_NK, margin_S, 100.0)
+        assert parts.margin_S.tolist() == [expected]
+    own_ND = own.clone().requires_grad_()
+    parts = ceclip_parts(own_ND, own, -own[:, None], all_NK, kind_NK, margin_S, 3.0)
+    assert not parts.margin_S.requires_grad and parts.margin_S.tolist() == [6.0]
+
+
+def test_siglip_loss_equals_a_slow_loop_and_open_clips() -> None:
+    from open_clip.loss import SigLipLoss
+
+    b, bias = batch(), -3.0
+    expected = sum(
+        math.log1p(math.exp(-(1 if i == j else -1) * (SCALE * float(b["image"][i] @ b["text"][j]) + bias)))
+        for i in range(NUM)
+        for j in range(NUM)
+    )
+    found = siglip_loss(b["image"], b["text"], SCALE, bias)
+    assert float(found) == pytest.approx(expected / NUM, rel=1e-9)
+    assert float(SigLipLoss()(b["image"], b["text"], SCALE, bias)) == pytest.approx(float(found), rel=1e-9)
+
+
+def every_loss(b: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
+    parts = ceclip_parts(b["image"], b["text"], b["negative"], b["valid"], b["kind"], b["margin"], scale)
+    first_ND, first_N = b["negative"][:, 0], b["valid"][:, 0]
+    return {
+        "clip": clip_loss(b["image"], b["text"], scale),
+        "negclip": negclip_loss(b["image"], b["text"], b["negative"], b["valid"], scale),
+        "triplet": triplet_loss(b["image"], b["text"], first_ND, first_ND, first_N, scale),
+        "ceclip": parts.negclip + 0.3 * parts.imc + 0.2 * parts.cmr,
+        "siglip": siglip_loss(b["image"], b["text"], scale, -2.0),
+    }
+
+
+@pytest.mark.parametrize("name", ["clip", "negclip", "triplet", "ceclip", "siglip"])
+def test_gradients_are_the_numerical_ones(name: str) -> None:
+    b = batch()
+    b["negative"] = b["negative"].nan_to_num()  # numbers can be moved, NaN cannot
+
+    def loss(image_ND: Tensor, text_ND: Tensor, negative_NKD: Tensor, scale: Tensor) -> Tensor:
+        return every_loss({**b, "image": image_ND, "text": text_ND, "negative": negative_NKD}, scale)[name]
+
+    inputs = [b["image"], b["text"], b["negative"], torch.tensor(SCALE, dtype=torch.float64)]
+    assert torch.autograd.gradcheck(loss, [value.requires_grad_() for value in inputs])
+
+
+@pytest.mark.parametrize("name", ["clip", "negclip", "triplet", "ceclip", "siglip"])
+def test_tiles_give_the_loss_and_gradients_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for tile in (losses.TILE, 2 * NUM):
+        monkeypatch.setattr(losses, "TILE", tile)
+        b, scale = batch(), torch.tensor(SCALE, dtype=torch.float64, requires_grad=True)
+        leaves = [
+            b["image"].requires_grad_(),
+            b["text"].requires_grad_(),
+            b["negative"].requires_grad_(),
+            scale,
+        ]
+        loss = every_loss(b, scale)[name]
+        loss.backward()
+        grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+        assert all(grad.isfinite().all() for grad in grads) and len(grads) >= 3
+        found.append((loss.detach(), *grads))
+    for whole, tiled in zip(*found, strict=True):
+        torch.testing.assert_close(tiled, whole, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_memory_holds_a_tile_not_all_similarities() -> None:
+    """All of 65,536 x 65,536 would be 17 GB."""
+    import resource
+
+    image_ND, text_ND = (torch.randn(65_536, 16).requires_grad_() for _ in range(2))
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    clip_loss(F.normalize(image_ND, dim=-1), F.normalize(text_ND, dim=-1), 10.0).backward()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 1_000_000
+    assert image_ND.grad.isfinite().all()
