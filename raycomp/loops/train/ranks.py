@@ -1,0 +1,46 @@
+"""The global batch over ranks: every rank embeds its rows, and sees the embeddings of all.
+
+B pairs of the global batch, R those of this rank, D embedding dims. Each rank computes the loss of the whole
+batch from what was gathered, so all log the same, and a rank's embeddings have their whole gradient without a
+word from the others.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from raycomp.core.epochs import slice_of
+
+
+def gather(local_RD: Tensor, batch_size: int) -> Tensor:
+    """Return the rows of all ranks, (B, D), in the order of the global batch.
+
+    Rows are shared out by ``slice_of``. Behind DistributedDataParallel, which takes the mean of the ranks'
+    gradients, weights get the gradient that one process would give them. Without a process group these are
+    the rows of the one rank.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return local_RD
+    return _Gather.apply(local_RD, batch_size)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local_RD: Tensor, batch_size: int) -> Tensor:
+        num_ranks = dist.get_world_size()
+        slices = [slice_of(rank, num_ranks, batch_size) for rank in range(num_ranks)]
+        sizes = [part.stop - part.start for part in slices]
+        ctx.own, ctx.num_ranks = slices[dist.get_rank()], num_ranks
+        # All ranks send as many rows as the largest has.
+        sent = local_RD.new_zeros(max(sizes), *local_RD.shape[1:])
+        sent[: len(local_RD)] = local_RD
+        received = [torch.empty_like(sent) for _ in slices]
+        dist.all_gather(received, sent)
+        return torch.cat([rows[:size] for rows, size in zip(received, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """The mean over ranks is to be the sum."""
+        return grads[0][ctx.own] * ctx.num_ranks, None

@@ -1,0 +1,67 @@
+"""The order of rows: every row once an epoch, the same from any step on, near in storage."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from raycomp.core.epochs import EpochPlan, slice_of
+
+ROWS = (5, 0, 7, 3, 9, 1, 6)  # 31 rows
+
+
+def rows(plan: EpochPlan, steps: range) -> list[tuple[int, int]]:
+    return [pair for step in steps for pair in zip(*map(np.ndarray.tolist, plan.batch(step)), strict=True)]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("batch_size", [1, 4, 31])
+def test_every_row_comes_once_an_epoch_but_for_a_rest(batch_size, window):
+    plan = EpochPlan(ROWS, batch_size, window, seed=0)
+    everything = {(shard, row) for shard, count in enumerate(ROWS) for row in range(count)}
+    left_out = Counter()
+    for epoch in range(30):
+        found = rows(plan, range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch))
+        assert len(found) == len(set(found)) == 31 // batch_size * batch_size and set(found) <= everything
+        left_out.update(everything - set(found))
+    assert (len(left_out) > 15) == (31 % batch_size > 0)
+
+
+def test_a_batch_is_that_of_its_step_alone():
+    forward = [rows(EpochPlan(ROWS, 4, 2, seed=1), range(step, step + 1)) for step in range(20)]
+    backward = [rows(EpochPlan(ROWS, 4, 2, seed=1), range(step, step + 1)) for step in reversed(range(20))]
+    assert forward == backward[::-1]
+    assert len({tuple(batch) for batch in forward}) == 20
+    assert forward[0] != rows(EpochPlan(ROWS, 4, 2, seed=2), range(1))
+
+
+def test_a_shard_is_read_within_its_window_and_windows_are_drawn_anew():
+    plan = EpochPlan((10,) * 12, 10, 3, seed=0)
+    windows = []
+    for epoch in range(2):
+        found = [shard for shard, _ in rows(plan, range(epoch * 12, epoch * 12 + 12))]
+        parts = [found[start : start + 30] for start in range(0, 120, 30)]
+        assert all(Counter(part) == dict.fromkeys(part, 10) for part in parts)
+        assert all(part != sorted(part, key=part.index) for part in parts)  # shuffled, not one by one
+        windows.append([frozenset(part) for part in parts])
+    assert set(windows[0]) != set(windows[1])
+
+
+def test_orders_are_drawn_evenly():
+    """Of 3 rows in one shard each of the 6 orders comes as often."""
+    plan = EpochPlan((3,), 3, 1, seed=5)
+    orders = Counter(tuple(plan.batch(epoch)[1].tolist()) for epoch in range(3000))
+    assert len(orders) == 6 and all(400 < count < 600 for count in orders.values())
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 5])
+def test_ranks_share_a_batch_without_a_rest(batch_size, num_ranks):
+    parts = [range(batch_size)[slice_of(rank, num_ranks, batch_size)] for rank in range(num_ranks)]
+    assert [row for part in parts for row in part] == list(range(batch_size))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_more_rows_in_a_batch_than_there_are_is_said():
+    with pytest.raises(ValueError, match=r"train\.batch_size=32: must be at most the 31 pairs there are"):
+        EpochPlan(ROWS, 32, 1, 0)
