@@ -1,0 +1,113 @@
+"""The dials of training."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.dials import FREE, INPUT, PLACE
+from raycomp.config.shared import ClusterConfig, ModelConfig
+
+LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
+TOWERS = ("image", "text")
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How a model is fitted: AdamW with warm-up and cosine, as open_clip trains."""
+
+    loss: str = "clip"
+    """clip, siglip; with hard negatives negclip, ceclip, triplet (which needs their images, too)."""
+    steps: int | None = None
+    """Optimizer steps; none = those of ``epochs``."""
+    epochs: int | None = None
+    """Passes over the pairs; none = 5 where ``steps`` is none."""
+    batch_size: int = 256
+    """Pairs of a step, of all workers together; each pair's negatives are the others."""
+    workers: int | None = field(default=None, metadata=FREE)
+    """Processes that share a batch; none = one for each GPU, or one on a machine without."""
+    learning_rate: float = 5e-4
+    """The highest one, at the end of the warm-up; it then falls to 0 along half a cosine."""
+    warmup: float = 0.05
+    """Share of the steps in which the learning rate rises."""
+    weight_decay: float = 0.2
+    """On matrices only: never on biases, norms or the logit scale."""
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-6
+    clip_norm: float | None = None
+    """Longest gradient; none = any."""
+    autocast: bool = False
+    """Compute in bf16 where that is safe; weights stay as ``model.precision`` has them."""
+    crop: tuple[float, ...] = (0.9, 1.0)
+    """Least and largest share of an image's area that a random crop has, as open_clip's."""
+    window: int = 8
+    """Shards whose rows are shuffled together."""
+    imc: float = 0.3
+    """ceclip: weight of the contrast among captions. Zhang et al. (arXiv 2306.08832)."""
+    cmr: float = 0.2
+    """ceclip: weight of the rank across images and captions."""
+    freeze: tuple[str, ...] = ()
+    """Towers that keep their weights: image, text."""
+    lora_rank: int | None = None
+    """Train adapters of this rank on the towers' attention, merged in the end; none = all weights."""
+    keep_start: float = 0.0
+    """Share of the weights that training began with in those that it ends with (WiSE-FT)."""
+    seed: int = 0
+    """Draws the order of the pairs, crops, and which caption and negatives a pair has."""
+    checkpoint_steps: int = field(default=500, metadata=FREE)
+    """Steps from one checkpoint to the next."""
+    keep_checkpoints: int = field(default=2, metadata=FREE)
+    """The last so many stay."""
+
+    def __post_init__(self) -> None:
+        check_choice("train.loss", self.loss, LOSSES)
+        both = self.steps is None or self.epochs is None
+        check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
+        for name in ("steps", "epochs", "workers", "lora_rank"):
+            value = getattr(self, name)
+            check(value is None or value >= 1, f"train.{name}", value, "at least 1")
+        for name in ("window", "checkpoint_steps", "keep_checkpoints"):
+            check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
+        check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
+        for name in ("learning_rate", "eps", "clip_norm"):
+            value = getattr(self, name)
+            check(value is None or 0 < value < inf, f"train.{name}", value, "above 0, and finite")
+        for name in ("weight_decay", "imc", "cmr"):
+            value = getattr(self, name)
+            check(0 <= value < inf, f"train.{name}", value, "at least 0, and finite")
+        for name in ("beta1", "beta2", "warmup"):
+            value = getattr(self, name)
+            check(0 <= value < 1, f"train.{name}", value, "from 0 to below 1")
+        check_share("train.keep_start", self.keep_start)
+        crop = self.crop
+        fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
+        check(fits, "train.crop", crop, "two shares above 0, the larger one last")
+        for tower in self.freeze:
+            check_choice("train.freeze", tower, TOWERS)
+        check(self.seed >= 0, "train.seed", self.seed, "at least 0")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Pairs in, a model out."""
+
+    input: str = field(default="", metadata=INPUT)
+    """A folder that ``raycomp curate`` or ``select`` wrote, with shards or without, or shards or Parquet as
+    ``raycomp curate`` takes them."""
+    subset: str | None = field(default=None, metadata=PLACE)
+    """A ``subset.npy`` or ``kept.parquet`` that names the pairs to train on; none = all there are."""
+    negatives: str | None = field(default=None, metadata=PLACE)
+    """A folder that ``raycomp negatives`` wrote of the same pairs."""
+    negative_images: str | None = field(default=None, metadata=PLACE)
+    """Parquet files with uid, negative, and image or path: what shows a negative."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: FitConfig = field(default_factory=FitConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        needs = self.train.loss in ("negclip", "ceclip", "triplet")
+        named = f"named with train.loss={self.train.loss}"
+        check(bool(self.negatives) or not needs, "negatives", self.negatives, named)
+        shows = self.train.loss == "triplet"
+        without = f"{named}; without images of negatives take negclip, which is the same for texts"
+        check(bool(self.negative_images) or not shows, "negative_images", self.negative_images, without)
