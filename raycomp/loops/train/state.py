@@ -1,0 +1,83 @@
+"""A training's state in a folder or bucket: whole or not at all, and nothing in it that runs when it is read.
+
+A state lies in ``checkpoints/STEP/``: tensors as safetensors, and ``state.json``, which comes last: without
+it there is no state.
+"""
+
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from raycomp.loops.train.fit import Trainer
+from raycomp.shards.folder import Folder
+
+_ROOM, _STATE, _MODEL, _OPTIMIZER = "checkpoints", "state.json", "model.safetensors", "optimizer.safetensors"
+
+
+def save_state(trainer: Trainer, out: Folder) -> None:
+    """Write what a trainer needs to go on from its next step as if it had never stopped."""
+    place = (_ROOM, f"{trainer.step:08d}")
+    out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
+    out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
+    state = {"step": trainer.step, "margins": trainer.objective.margin_S.tolist()}
+    out.write_json(state, *place, _STATE)
+
+
+def list_states(out: Folder) -> list[int]:
+    """Return the steps of which there is a state, in their order."""
+    return sorted(int(name) for name in out.list_names(_ROOM) if out.exists(_ROOM, name, _STATE))
+
+
+def load_state(trainer: Trainer, out: Folder, step: int) -> None:
+    """Let a new trainer of the same config go on from the state of ``step``.
+
+    Raises ValueError, one line, where the state is damaged or another model's.
+    """
+    place = (_ROOM, f"{step:08d}")
+    where = out.at(*place)
+    try:
+        state = out.read_json(*place, _STATE)
+        weights, moments = (
+            safetensors.torch.load(out.read_bytes(*place, name)) for name in (_MODEL, _OPTIMIZER)
+        )
+        trainer.clip.load_state_dict(weights)
+        known = trainer.optimizer.state_dict()
+        trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
+        margin_S = torch.tensor(state["margins"], dtype=trainer.objective.margin_S.dtype)
+        if margin_S.shape != trainer.objective.margin_S.shape or state["step"] != step:
+            raise ValueError("is of another run")
+    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{where}: no state of this training ({line}); remove it to go on before it"
+        ) from error
+    trainer.objective.margin_S, trainer.step = margin_S, step
+
+
+def keep_states(out: Folder, count: int) -> None:
+    """Remove all states but the last ``count``, and what was left of one half written before those."""
+    steps = list_states(out)[-count:]
+    for name in out.list_names(_ROOM):
+        if steps and int(name) < steps[0]:
+            out.remove(_ROOM, name)
+
+
+def _pack(tensors: dict[str, Tensor]) -> bytes:
+    return safetensors.torch.save(
+        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    )
+
+
+def _flatten(state: dict[int, dict[str, Any]]) -> dict[str, Tensor]:
+    return {f"{number}.{name}": value for number, entry in state.items() for name, value in entry.items()}
+
+
+def _nest(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, _, kind = name.partition(".")
+        state.setdefault(int(number), {})[kind] = value
+    return state
