@@ -35,6 +35,7 @@ from raycomp.config.shared import (
     ScorerConfig,
     WavesConfig,
 )
+from raycomp.config.train import LOSSES, FitConfig, TrainConfig
 
 # The config that run.json of each kind of run holds; no dial of a kind that is not here is free.
 CONFIGS = {
@@ -42,18 +43,21 @@ CONFIGS = {
     "select": CurateConfig,
     "negatives": NegativesConfig,
     "probe": ProbeConfig,
+    "train": TrainConfig,
 }
 
 __all__ = [
     "AGGREGATES",
     "CONFIGS",
     "ENGINES",
+    "LOSSES",
     "PRECISIONS",
     "RULES",
     "AlignConfig",
     "AttributeConfig",
     "ClusterConfig",
     "CurateConfig",
+    "FitConfig",
     "LeaseLost",
     "LlmConfig",
     "ModelConfig",
@@ -67,6 +71,7 @@ __all__ = [
     "SelectConfig",
     "Terminated",
     "TooMuchBadData",
+    "TrainConfig",
     "UserError",
     "WavesConfig",
     "WritingConfig",

@@ -38,8 +38,18 @@ class FitConfig:
     """Longest gradient; none = any."""
     autocast: bool = False
     """Compute in bf16 where that is safe; weights stay as ``model.precision`` has them."""
+    accumulate: int = 1
+    """Parts in which a worker embeds its rows: less memory for activations, each row embedded twice. The
+    loss is that of the whole batch all the same."""
+    num_negatives: int = 1
+    """Hard negatives that a caption has in a batch, at most; drawn anew in every epoch."""
     crop: tuple[float, ...] = (0.9, 1.0)
-    """Least and largest share of an image's area that a random crop has, as open_clip's."""
+    """Least and largest share of an image's area that a random crop has, as open_clip's. 1 and 1 = the
+    preprocessing of evaluation, without a crop."""
+    fast_decode: bool = False
+    """Decode large JPEGs at a reduced scale; pixels come close."""
+    max_pixels: int = 100_000_000
+    """Images with more are not decoded."""
     window: int = 8
     """Shards whose rows are shuffled together."""
     imc: float = 0.3
@@ -47,7 +57,7 @@ class FitConfig:
     cmr: float = 0.2
     """ceclip: weight of the rank across images and captions."""
     freeze: tuple[str, ...] = ()
-    """Towers that keep their weights: image, text."""
+    """Towers that keep their weights: image, text; image:2 = all of it but its last 2 groups of layers."""
     lora_rank: int | None = None
     """Train adapters of this rank on the towers' attention, merged in the end; none = all weights."""
     keep_start: float = 0.0
@@ -58,15 +68,18 @@ class FitConfig:
     """Steps from one checkpoint to the next."""
     keep_checkpoints: int = field(default=2, metadata=FREE)
     """The last so many stay."""
+    evaluate_steps: int | None = field(default=None, metadata=FREE)
+    """Steps from one evaluation to the next, where a function for it was given; none = only at the end."""
 
     def __post_init__(self) -> None:
         check_choice("train.loss", self.loss, LOSSES)
         both = self.steps is None or self.epochs is None
         check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
-        for name in ("steps", "epochs", "workers", "lora_rank"):
+        for name in ("steps", "epochs", "workers", "lora_rank", "evaluate_steps"):
             value = getattr(self, name)
             check(value is None or value >= 1, f"train.{name}", value, "at least 1")
-        for name in ("window", "checkpoint_steps", "keep_checkpoints"):
+        counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
+        for name in counts.split():
             check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
         check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
         for name in ("learning_rate", "eps", "clip_norm"):
@@ -82,8 +95,12 @@ class FitConfig:
         crop = self.crop
         fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
         check(fits, "train.crop", crop, "two shares above 0, the larger one last")
-        for tower in self.freeze:
-            check_choice("train.freeze", tower, TOWERS)
+        for entry in self.freeze:
+            tower, colon, count = entry.partition(":")
+            is_tower = tower in TOWERS and (not colon or count.isdecimal())
+            check(is_tower, "train.freeze", entry, "image or text, or one of them and :N")
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "train.max_pixels", self.max_pixels, "between 1 and 178,956,970")
         check(self.seed >= 0, "train.seed", self.seed, "at least 0")
 
 
