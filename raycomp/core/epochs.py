@@ -4,7 +4,6 @@ S shards, B rows of a batch. An epoch takes the shards in an order of its own an
 neighbours, a window, together: a worker then reads each shard once, from its beginning to its end.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,30 +36,55 @@ class EpochPlan:
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return shards and rows, int64 (B,), of the batch of ``step``: 0 is the first of all epochs."""
         epoch, batch = divmod(step, self.steps_per_epoch)
-        first = batch * self.batch_size
-        parts = list(self._cut(epoch, first, first + self.batch_size))
+        first, parts = batch * self.batch_size, []
+        for window in self.windows_of(step):
+            start, end = _bounds(self, epoch)[window % self._windows_per_epoch :][:2]
+            low, high = max(first, start), min(first + self.batch_size, end)
+            parts.append(_shuffle(self, window)[:, low - start : high - start])
         shard_B, row_B = np.concatenate(parts, 1)
         return shard_B, row_B
 
-    def _cut(self, epoch: int, first: int, end: int) -> Iterator[np.ndarray]:
-        """Yield the rows ``first`` to ``end`` of an epoch, window by window, as (2, n)."""
-        shard_S = _draw(self.seed, epoch, 0).permutation(len(self.rows_S))
-        place = 0
-        for start in range(0, len(shard_S), self.window):
-            shards = tuple(shard_S[start : start + self.window].tolist())
-            size = sum(self.rows_S[shard] for shard in shards)
-            low, high = max(first, place), min(end, place + size)
-            if low < high:
-                yield _shuffle(self, epoch, shards)[:, low - place : high - place]
-            place += size
+    def windows_of(self, step: int) -> range:
+        """Return the windows, counted over all epochs, that the batch of ``step`` may have rows of."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        ends = _bounds(self, epoch)[1:]
+        first = batch * self.batch_size
+        low, high = np.searchsorted(ends, [first, first + self.batch_size - 1], side="right")
+        before = epoch * self._windows_per_epoch
+        return range(before + int(low), before + int(high) + 1)
+
+    def shards_of(self, window: int) -> tuple[int, ...]:
+        """Return the shards of a window, counted over all epochs."""
+        epoch, number = divmod(window, self._windows_per_epoch)
+        return _order(self, epoch)[number * self.window :][: self.window]
+
+    @property
+    def _windows_per_epoch(self) -> int:
+        return -(-len(self.rows_S) // self.window)
 
 
 @lru_cache(maxsize=4)
-def _shuffle(plan: EpochPlan, epoch: int, shards: tuple[int, ...]) -> np.ndarray:
+def _order(plan: EpochPlan, epoch: int) -> tuple[int, ...]:
+    """Return the shards in the order of an epoch."""
+    return tuple(_draw(plan.seed, epoch, 0).permutation(len(plan.rows_S)).tolist())
+
+
+@lru_cache(maxsize=4)
+def _bounds(plan: EpochPlan, epoch: int) -> np.ndarray:
+    """Return the rows of an epoch that lie before each window, and all of them last."""
+    row_S = np.array([plan.rows_S[shard] for shard in _order(plan, epoch)], np.int64)
+    sizes = np.add.reduceat(row_S, np.arange(0, len(row_S), plan.window))
+    return np.concatenate([[0], sizes.cumsum()])
+
+
+@lru_cache(maxsize=4)
+def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     """Return the rows of a window in their order, int64 (2, n): shard and row."""
+    shards = plan.shards_of(window)
     shard_n = np.repeat(shards, [plan.rows_S[shard] for shard in shards])
     row_n = np.concatenate([np.arange(plan.rows_S[shard]) for shard in shards])
-    return np.stack([shard_n, row_n])[:, _draw(plan.seed, epoch, 1 + shards[0]).permutation(len(row_n))]
+    draw = _draw(plan.seed, window // plan._windows_per_epoch, 1 + shards[0])
+    return np.stack([shard_n, row_n])[:, draw.permutation(len(row_n))]
 
 
 def slice_of(rank: int, num_ranks: int, batch_size: int) -> slice:

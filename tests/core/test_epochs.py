@@ -47,6 +47,16 @@ def test_a_shard_is_read_within_its_window_and_windows_are_drawn_anew():
     assert set(windows[0]) != set(windows[1])
 
 
+@pytest.mark.parametrize("batch_size", [1, 4, 31])
+def test_a_step_tells_the_windows_that_its_rows_lie_in(batch_size):
+    plan = EpochPlan(ROWS, batch_size, 2, seed=0)
+    for step in range(3 * plan.steps_per_epoch):
+        shards = {shard for window in plan.windows_of(step) for shard in plan.shards_of(window)}
+        assert {shard for shard, _ in rows(plan, range(step, step + 1))} <= shards
+    assert sorted(shard for window in range(4) for shard in plan.shards_of(4 + window)) == list(range(7))
+    assert plan.windows_of(plan.steps_per_epoch)[0] >= 4
+
+
 def test_orders_are_drawn_evenly():
     """Of 3 rows in one shard each of the 6 orders comes as often."""
     plan = EpochPlan((3,), 3, 1, seed=5)
