@@ -3,12 +3,22 @@
 The commands as functions; nothing heavy is imported before one is called.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from raycomp.config import CurateConfig, NegativesConfig, override, override_all
+from raycomp.config import CurateConfig, NegativesConfig, TrainConfig, override, override_all
 
-__all__ = ["CurateConfig", "NegativesConfig", "curate", "negatives", "override", "override_all", "select"]
+__all__ = [
+    "CurateConfig",
+    "NegativesConfig",
+    "TrainConfig",
+    "curate",
+    "negatives",
+    "override",
+    "override_all",
+    "select",
+    "train",
+]
 
 
 def curate(config: CurateConfig, out: str) -> dict[str, Any]:
@@ -39,3 +49,17 @@ def select(source: str, settings: Mapping[str, Any], out: str) -> dict[str, Any]
     from raycomp.cluster.curate.command import select as run
 
     return run(source, settings, out)
+
+
+def train(
+    config: TrainConfig, out: str, evaluate: Callable[[Any, int], dict[str, float]] | None = None
+) -> dict[str, Any]:
+    """Train on ``config.input`` into ``out``, as ``raycomp train`` does; return what run.json holds.
+
+    ``evaluate`` is called every ``train.evaluate_steps`` and in the end, in one worker, with open_clip's model
+    and the steps it took; what it returns stands in metrics.jsonl. Raises ValueError for what the caller can
+    mend.
+    """
+    from raycomp.cluster.train.command import train as run
+
+    return run(config, out, evaluate=evaluate)

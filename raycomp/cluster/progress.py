@@ -64,7 +64,7 @@ class Progress:
     ):
         self.phase, self.unit, self.crew = phase, unit, crew or {}
         self.num_shards, self.num_rows = num_shards, num_rows
-        self.rows = self.shards = 0
+        self.rows = self.shards = self.begun_at = 0
         self.seconds: dict[str, float] = {}
         self.started = self.news_at = time.monotonic()
         self.stream: TextIO = sys.stderr
@@ -112,6 +112,18 @@ class Progress:
             self.shards += 1
             self.news_at = time.monotonic()
 
+    def begin_at(self, shards: int) -> None:
+        """Count so many as done before, in no time."""
+        with self.counts:
+            self.shards = self.begun_at = shards
+
+    def reach(self, shards: int, rows_each: int) -> None:
+        """Count so many as done, of as many rows each."""
+        with self.counts:
+            if shards != self.shards:
+                self.news_at = time.monotonic()
+            self.shards, self.rows = shards, max(0, shards - self.begun_at) * rows_each
+
     def _tell_on(self) -> None:
         while not self.ended.wait(self._name_pause()):
             self.tell()
@@ -136,8 +148,11 @@ class Progress:
             self.bar.set_postfix_str(", ".join(filter(None, (speed, wait))), refresh=False)
             self.bar.refresh()
         else:
+            own = done - self.begun_at
             left = (
-                f"{_Bar.format_interval(spent * (total - done) / done)} left" if done else "time left unknown"
+                f"{_Bar.format_interval(spent * (total - done) / own)} left"
+                if own > 0
+                else "time left unknown"
             )
             facts = filter(None, (count, rows, speed, left, wait))
             with suppress(OSError, ValueError):  # nobody reads any more, which ends no work

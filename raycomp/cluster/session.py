@@ -68,23 +68,27 @@ class Session:
 
 @contextmanager
 def connect(
-    config: ClusterConfig, out: Folder | None = None, check: Callable[[], None] = lambda: None
+    config: ClusterConfig,
+    out: Folder | None = None,
+    check: Callable[[], None] = lambda: None,
+    needed: int | None = None,
 ) -> Iterator[Session]:
     """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
 
     A connection that the caller already has is used and left as it is. Ray's warnings reach a file in the
-    folder ``out``, unless ``check`` raises LeaseLost by then.
+    folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
+    ``needed`` CPUs; none = those that scoring needs.
     """
     Progress.forget()
     if ray.is_initialized():
         with keep_log(out, check):
-            _settle_data_context()
+            settle_data_context()
             yield _describe(config)
         return
     with keep_log(out, check), _hush_native_code():
-        _start(config)
+        _start(config, needed or _CPUS_PER_CPU_SCORER * (config.scorers or 1) + _CPUS_FOR_TASKS)
         try:
-            _settle_data_context()
+            settle_data_context()
             yield _describe(config)
         finally:
             ray.shutdown()
@@ -120,7 +124,7 @@ def _hush_native_code() -> Iterator[None]:
             sys.stderr = before
 
 
-def _start(config: ClusterConfig) -> None:
+def _start(config: ClusterConfig, needed: int) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     address = config.address or os.environ.get("RAY_ADDRESS")
     if address:
@@ -131,10 +135,9 @@ def _start(config: ClusterConfig) -> None:
             except ConnectionError as error:
                 raise ValueError(nobody) from error
         return
-    needed = _CPUS_PER_CPU_SCORER * (config.scorers or 1) + _CPUS_FOR_TASKS
     num_cpus = config.num_cpus or max(os.cpu_count() or 1, needed)
     if num_cpus < needed:
-        raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many scorers")
+        raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many workers")
     folder = check_temporary_folder()
     late = f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
     with _at_most(_START_S, late), _keep_signals():
@@ -213,7 +216,7 @@ def _keep_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _settle_data_context() -> None:
+def settle_data_context() -> None:
     """Every dial of Ray Data that raycomp turns, each with its reason."""
     context = DataContext.get_current()
     # Our own progress lines say more, and are silent when nobody looks.

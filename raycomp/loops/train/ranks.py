@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.core.epochs import slice_of
 
@@ -24,6 +25,11 @@ def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return local_RD
     return _Gather.apply(local_RD, batch_size)
+
+
+def share(towers: nn.Module) -> nn.Module:
+    """Return the model behind DistributedDataParallel where there are several ranks, else as it is."""
+    return DistributedDataParallel(towers) if dist.is_initialized() and dist.get_world_size() > 1 else towers
 
 
 class _Gather(torch.autograd.Function):

@@ -1,0 +1,154 @@
+"""``raycomp train``: pairs in, a model out, on as many workers as there are."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+
+from raycomp.cluster.run import Run, Say, begin
+from raycomp.cluster.session import Session, connect
+from raycomp.cluster.train.board import Board, News
+from raycomp.cluster.train.feed import Course
+from raycomp.cluster.train.fit import Ranks, fit
+from raycomp.cluster.train.index import Index, make_index
+from raycomp.cluster.train.work import Job
+from raycomp.config import TrainConfig
+from raycomp.core.epochs import EpochPlan
+from raycomp.loops.train.feed import Drawing
+from raycomp.loops.train.journal import METRICS, read_metrics
+from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
+from raycomp.loops.train.rank import Evaluate
+from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.report.pages.train import render_train
+from raycomp.shards.files import check_writable
+from raycomp.shards.inputs import check_output
+from raycomp.shards.paths import absolute_uri
+from raycomp.shards.whole import with_absolute_paths
+from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
+
+_EPOCHS = 5
+# Slots that make batches beside trainers on a machine without a cluster.
+_CPUS_FOR_BATCHES = 2
+_METRICS = ("step", "loss", "learning_rate", "samples_per_s")
+
+
+def train(
+    config: TrainConfig, out: str, say: Say = print, evaluate: Evaluate | None = None
+) -> dict[str, Any]:
+    """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
+
+    Returns what run.json holds. ``evaluate`` is called every ``train.evaluate_steps`` and in the end, by one
+    worker; what it returns stands in metrics.jsonl. A finished run of the same config is left as it is; an
+    unfinished one goes on from its last checkpoint. Raises ValueError for what the user can mend.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    pairs = find_pairs(config)
+    check_output(config.input, out)
+    check_writable(out)  # before a model is looked for
+    spec = describe_scorer(config.model)
+    commands = _list_commands(out)
+    fingerprint = partial(_fingerprint, config, pairs)
+    with begin("train", config, fingerprint, out, say, commands=commands, rooms=("checkpoint", METRICS)) as run:
+        if run.is_finished:
+            return run.record
+        workers = config.train.workers
+        cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
+        needed = (workers or 1) + _CPUS_FOR_BATCHES
+        with connect(cluster, run.folder, run.lease.check, needed) as session:
+            run.bind(session.device)
+            index = make_index(pairs, run.work)
+            job = _plan(run, config, session, spec, pairs, index, evaluate)
+            news = fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+        _close(run, job, session, index, news)
+    return run.record
+
+
+def _fingerprint(config: TrainConfig, pairs: Pairs) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    return {**fingerprint_pairs(config, pairs), "model": fingerprint_scorer(config.model)}
+
+
+def _list_commands(out: str) -> dict[str, str]:
+    """Return lines that use the model."""
+    model, weights = (f"{out}/checkpoint/model.{end}" for end in ("json", "safetensors"))
+    score = f"raycomp curate --set input=SHARDS --set scorer.model={model} --set scorer.weights={weights}"
+    return {
+        "Score with the model": f"{score} --out DIR",
+        "Publish the model": f"raycomp publish {shlex.quote(out)} --out FOLDER",
+    }
+
+
+def _plan(
+    run: Run,
+    config: TrainConfig,
+    session: Session,
+    spec: ScorerSpec,
+    pairs: Pairs,
+    index: Index,
+    evaluate: Evaluate | None,
+) -> Job:
+    """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
+    dials = config.train
+    plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
+    if dials.batch_size < session.num_scorers:
+        raise ValueError(
+            f"train.batch_size={dials.batch_size}: must be at least {session.num_scorers}, one for each worker"
+        )
+    kinds = tuple(sorted(index.kinds))
+    draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds)
+    return Job(
+        config,
+        run.folder.uri,
+        ray.put(Course(pairs, index.uris, plan, draw)),
+        Board.remote(),
+        dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
+        plan.steps_per_epoch,
+        len(kinds),
+        spec.image,
+        session.num_threads,
+        evaluate,
+    )
+
+
+def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> None:
+    """Take down what came of it."""
+    metrics = read_metrics(run.folder)
+    num_steps, num_pairs = len(metrics["step"]), job.config.train.batch_size
+    seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
+    sections = {
+        "steps": num_steps,
+        "epochs": num_steps / job.steps_per_epoch,
+        "batch_size": num_pairs,
+        "workers": session.num_scorers,
+        **{name: index.tally[name] for name in ("pairs", "captions")},
+        "pairs_with_negatives": index.tally["with_negatives"],
+        "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
+        "first_loss": float(metrics["loss"][0]),
+        "last_loss": float(metrics["loss"][-1]),
+        "train_s": seconds,
+        "samples_per_s": num_steps * num_pairs / seconds,
+        "resumed": news.resumed,
+        "evaluations": _list_evaluations(metrics),
+    }
+    read = dict(index.reasons)
+    for reason in (NOT_IN_SUBSET, DUPLICATE_UID):
+        read[OK] += read.pop(reason, 0)
+    run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), **sections)
+    said = (
+        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s: loss "
+        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at('checkpoint')}"
+    )
+    run.tell(said, render_train(run.record, metrics))
+
+
+def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
+    """Return the steps that were evaluated, each with what came of it."""
+    names = [name for name in metrics if name not in _METRICS]
+    rows = zip(metrics["step"].tolist(), *(metrics[name].tolist() for name in names), strict=True)
+    found = ({"step": step, **{n: v for n, v in zip(names, values, strict=True) if v == v}} for step, *values in rows)
+    return [row for row in found if len(row) > 1]

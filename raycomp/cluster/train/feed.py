@@ -1,0 +1,146 @@
+"""Batches for the ranks: each shard is read once for all of them, decoded by Ray Data in the plan's order.
+
+Ray's own iterators keep no place and share rows out as they come. So every rank lays a dataset of its own over
+the steps that it has still to take: of a step, the plan alone says which rows are whose.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+from ray.data import DataContext, ExecutionResources
+
+from raycomp.cluster.session import settle_data_context
+from raycomp.cluster.source import ItemSource
+from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.loops.tables import to_fixed_lists, to_matrix
+from raycomp.loops.train.feed import Drawing, make_batch
+from raycomp.loops.train.pairs import Pairs, load_shard
+from raycomp.shards.parquet import read_columns
+from raycomp.shards.retries import TASK_RETRIES
+
+# Steps that one dataset spans: each has a task made for it in advance.
+_STEPS = 1000
+# Bytes of batches that wait for a rank: enough for one to be made while another is trained on.
+_WAITING_BYTES = 256 << 20
+_BATCHES = 4
+_CPUS_PER_LOADER = 0.5
+
+
+@dataclass(frozen=True)
+class Course:
+    """What every batch of a run follows from."""
+
+    pairs: Pairs
+    index: tuple[str, ...]
+    """Where the table of each shard's pairs lies."""
+    plan: EpochPlan
+    draw: Drawing
+
+
+@ray.remote(num_cpus=0)
+class Shelf:
+    """Shards as tables in Ray's object store: those of the windows in use, and of the one that comes next."""
+
+    def __init__(self, course: Any):
+        self.course_ref, self.plan = course, _get(course).plan
+        self.held: dict[int, dict[int, Any]] = {}
+
+    def take(self, step: int) -> dict[int, Any]:
+        """Return references to the tables that a step may need, by number of their shard."""
+        windows = self.plan.windows_of(step)
+        for window in range(windows[0], windows[-1] + 2):
+            if window not in self.held:
+                there = {shard: ref for refs in self.held.values() for shard, ref in refs.items()}
+                self.held[window] = {
+                    shard: there.get(shard) or _load.remote(self.course_ref, shard)
+                    for shard in self.plan.shards_of(window)
+                }
+        # Ranks are a few batches apart, so one may still be in the window before.
+        for window in [window for window in self.held if window < windows[0] - 1]:
+            del self.held[window]
+        return {shard: ref for window in windows for shard, ref in self.held[window].items()}
+
+
+@ray.remote(num_cpus=_CPUS_PER_LOADER, **TASK_RETRIES)
+def _load(course: Course, shard: int) -> pa.Table:
+    return load_shard(course.pairs, shard, read_columns(course.index[shard]))
+
+
+@lru_cache(maxsize=1)
+def _get(course: Any) -> Course:
+    return ray.get(course)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Where a rank's batches come from."""
+
+    course: Any
+    """A reference to the course."""
+    shelf: Any
+    rank: int
+    num_ranks: int
+
+    def batches(self, first_step: int, num_steps: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the rank's part of every batch from ``first_step`` on, up to ``num_steps``."""
+        _settle(self._count_bytes())
+        for start in range(first_step, num_steps, _STEPS):
+            steps = list(range(start, min(start + _STEPS, num_steps)))
+            dataset = ray.data.read_datasource(
+                ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=1
+            )
+            for table in dataset.iter_batches(
+                batch_size=None, batch_format="pyarrow", prefetch_batches=1
+            ):
+                yield unpack(table)
+
+    def _count_bytes(self) -> int:
+        course = _get(self.course)
+        num_rows = -(-course.plan.batch_size // self.num_ranks)
+        return num_rows * course.draw.image.num_values
+
+
+def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
+    """Yield the one table that a rank's part of a step is."""
+    course = _get(feed.course)
+    own = slice_of(feed.rank, feed.num_ranks, course.plan.batch_size)
+    shard_R, row_R = (number_B[own] for number_B in course.plan.batch(step))
+    refs = ray.get(feed.shelf.take.remote(step))
+    shards = sorted(set(shard_R.tolist()))
+    tables = dict(zip(shards, ray.get([refs[shard] for shard in shards]), strict=True))
+    epoch = step // course.plan.steps_per_epoch
+    yield pack(make_batch(tables, shard_R, row_R, epoch, course.draw))
+
+
+def _settle(batch_bytes: int) -> None:
+    """Let Ray Data make batches in their order, each whole, and few in advance."""
+    settle_data_context()
+    context = DataContext.get_current()
+    context.target_max_block_size = None
+    context.execution_options.preserve_order = True
+    waiting = max(_WAITING_BYTES, _BATCHES * batch_bytes)
+    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=waiting)
+
+
+def pack(batch: dict[str, np.ndarray]) -> pa.Table:
+    """Return arrays whose first axis is rows as a table: each row's values in a list, their shape beside."""
+    fields, columns = [], []
+    for name, value in batch.items():
+        columns.append(to_fixed_lists(value.reshape(len(value), -1)))
+        shape = ",".join(map(str, value.shape[1:]))
+        fields.append(pa.field(name, columns[-1].type, metadata={"shape": shape}))
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def unpack(table: pa.Table) -> dict[str, np.ndarray]:
+    """Return the arrays that ``pack`` was given; read-only where they need no copy."""
+    batch = {}
+    for field in table.schema:
+        shape = map(int, field.metadata[b"shape"].decode().split(","))
+        batch[field.name] = to_matrix(table[field.name]).reshape(len(table), *shape)
+    return batch

@@ -1,0 +1,102 @@
+"""Ray Train from the driver: ranks started, told of, started again where one is lost."""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api.config import LoggingConfig
+
+from raycomp.cluster.progress import Progress
+from raycomp.cluster.run import Say
+from raycomp.cluster.train.board import News
+from raycomp.cluster.train.work import Job, work
+
+_POLL_S = 0.5
+_CHECK_S = 10.0
+# Starting a rank imports torch and loads the model; a busy machine needs longer than Ray Train's own minute.
+_START_S = 600
+# A rank that lost the others finds out at its next word to them.
+_SILENCE_S = 1800
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that share a batch."""
+
+    count: int
+    on_gpus: bool
+
+
+def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
+    """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
+
+    Raises what the ranks found that no start mends: ValueError for what the user can mend, else what they
+    raised.
+    """
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
+    ended: list[BaseException | None] = []
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as room:
+            try:
+                _make_trainer(job, ranks, room).fit()
+                ended.append(None)
+            except BaseException as error:  # told by the thread that waits
+                ended.append(error)
+
+    # Not in the main thread: there Ray Train would take Ctrl-C for itself.
+    thread = threading.Thread(target=run, daemon=True, name="ray train")
+    thread.start()
+    news = _follow(job, thread, check, say)
+    if news.error is not None:
+        raise ValueError(str(news.error)) if isinstance(news.error, ValueError) else news.error
+    if ended[0] is not None:
+        raise ended[0]
+    return news
+
+
+def _make_trainer(job: Job, ranks: Ranks, room: str) -> TorchTrainer:
+    resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
+    return TorchTrainer(
+        work,
+        train_loop_config={"job": job},
+        torch_config=TorchConfig(timeout_s=_SILENCE_S),
+        scaling_config=ScalingConfig(
+            num_workers=ranks.count, use_gpu=ranks.on_gpus, resources_per_worker=resources
+        ),
+        run_config=RunConfig(
+            name="train",
+            storage_path=room,
+            # How often is for the board to say, which knows whether any step was taken in between.
+            failure_config=FailureConfig(max_failures=-1, max_preemption_failures=-1),
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+
+
+def _follow(job: Job, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
+    """Tell how far training is until it ends; ``check`` that the folder is still this run's."""
+    num_starts, checked_at = 0, time.monotonic()
+    with Progress("train", job.num_steps, unit="step") as progress:
+        while True:
+            is_over = not thread.is_alive()
+            news = ray.get(job.board.news.remote())
+            for start in news.starts[num_starts:]:
+                if start["why"]:
+                    say(f"train: {start['why']}; on from step {start['step']:,}")
+                progress.begin_at(start["step"])
+            num_starts = len(news.starts)
+            progress.reach(news.step, job.config.train.batch_size)
+            if time.monotonic() - checked_at > _CHECK_S:
+                check()
+                checked_at = time.monotonic()
+            if is_over:
+                return news
+            thread.join(_POLL_S)

@@ -1,0 +1,88 @@
+"""Which pairs are trained on: a table for every shard, and all other rows counted by reason."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.cluster.session import map_tasks
+from raycomp.core.selection import parse_uids
+from raycomp.core.uids import drop_duplicates
+from raycomp.loops.train.pairs import Pairs, check_pairs, count_kinds, index_shard, tally_pairs
+from raycomp.schema import PAIRS_SCHEMA
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns, write_table
+from raycomp.words import DUPLICATE_UID, OK, UID
+
+_ROOM = "pairs"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The pairs of a run, shard by shard."""
+
+    uris: tuple[str, ...]
+    rows_S: tuple[int, ...]
+    reasons: Counter[str]
+    """All rows of the input by what they became: ok is trained on."""
+    tally: Counter[str]
+    """What pairs have, as ``tally_pairs`` counts it."""
+    kinds: Counter[tuple[str, str]]
+    """Negatives by operation and kind."""
+
+
+def make_index(pairs: Pairs, work: Folder) -> Index:
+    """List the pairs of every shard in ``work``, or those that are not listed there yet.
+
+    Raises ValueError where there is none, and for whatever else only all shards together show.
+    """
+    ordinals = list(range(len(pairs.shards)))
+    reasons: Counter[str] = Counter()
+    for found in map_tasks(_list_pairs, ordinals, pairs, work, label="list pairs"):
+        reasons.update(found)
+    uris = tuple(_at(work, ordinal) for ordinal in ordinals)
+    uids = [] if pairs.is_curated else list(map_tasks(_read_uids, uris, label="compare uids"))
+    repeated = [~keep_n for keep_n in drop_duplicates(uids)]
+    again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
+    for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
+        pass
+    rows, tally, kinds = [], Counter[str](), Counter[tuple[str, str]]()
+    for one, of_kinds in map_tasks(_tally, uris, label="count pairs"):
+        rows.append(one["pairs"])
+        tally.update(one)
+        kinds.update(of_kinds)
+    # A run that was ended in between may have dropped some before.
+    if reasons[OK] > tally["pairs"]:
+        reasons[DUPLICATE_UID] += reasons[OK] - tally["pairs"]
+        reasons[OK] = tally["pairs"]
+    check_pairs(pairs, reasons, tally, uids if pairs.subset else ())
+    return Index(uris, tuple(rows), reasons, tally, kinds)
+
+
+def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:
+    return work.at(_ROOM, f"{ordinal:05d}.{suffix}")
+
+
+def _list_pairs(ordinal: int, pairs: Pairs, work: Folder) -> Counter[str]:
+    """Write the table of a shard's pairs, then how many rows it has by reason; return that."""
+    name = f"{ordinal:05d}.json"
+    if not work.exists(_ROOM, name):
+        table, reasons = index_shard(pairs, ordinal)
+        write_table(table, _at(work, ordinal), PAIRS_SCHEMA)
+        work.write_json(reasons, _ROOM, name)
+    return Counter(work.read_json(_ROOM, name))
+
+
+def _read_uids(uri: str) -> np.ndarray:
+    return parse_uids(read_columns(uri, [UID])[UID])
+
+
+def _drop_rows(item: tuple[str, np.ndarray]) -> None:
+    uri, rows_n = item
+    write_table(read_columns(uri).filter(pa.array(~rows_n)), uri, PAIRS_SCHEMA)
+
+
+def _tally(uri: str) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+    table = read_columns(uri)
+    return tally_pairs(table), count_kinds(table)

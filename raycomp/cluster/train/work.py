@@ -1,0 +1,77 @@
+"""What every rank of Ray Train does: load the model, go on from the last checkpoint, train."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import ray.train
+from ray.train.collective import broadcast_from_rank_zero
+from ray.train.torch import get_device
+
+from raycomp.cluster.train.feed import Feed, Shelf
+from raycomp.config import TrainConfig, UserError
+from raycomp.loops.train.feed import to_batch
+from raycomp.loops.train.fit import Batch, Trainer
+from raycomp.loops.train.rank import Evaluate, Writer, begin_rank, train_rank
+from raycomp.loops.train.state import list_states, load_state
+from raycomp.models.images import ImageSpec
+from raycomp.shards.folder import Folder
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank is told."""
+
+    config: TrainConfig
+    out: str
+    course: Any
+    """A reference to the course of all batches."""
+    board: Any
+    num_steps: int
+    steps_per_epoch: int
+    num_kinds: int
+    image: ImageSpec
+    threads: int | None
+    """Torch threads of a rank on CPUs; none on GPUs."""
+    evaluate: Evaluate | None
+
+
+def work(told: dict[str, Job]) -> None:
+    """Train as one rank. What the user can mend ends the run for good."""
+    job = told["job"]
+    try:
+        _train(job)
+    except Exception as error:
+        cause = getattr(error, "cause", error)
+        is_final = isinstance(cause, ValueError)
+        ray.get(job.board.fail.remote(UserError(str(cause)) if is_final else cause, is_final))
+        raise
+
+
+def _train(job: Job) -> None:
+    context, folder = ray.train.get_context(), Folder(job.out)
+    rank, num_ranks = context.get_world_rank(), context.get_world_size()
+    trainer = begin_rank(job.config, job.num_steps, job.num_kinds, str(get_device()), job.threads)
+    steps = broadcast_from_rank_zero(list_states(folder))
+    if steps:
+        load_state(trainer, folder, steps[-1])
+    # A new start after one that failed for good ends here.
+    if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.begin.remote(trainer.step))):
+        return
+    shelf = broadcast_from_rank_zero(Shelf.remote(job.course) if rank == 0 else None)
+    writer = None
+    if rank == 0:
+        writer = Writer(trainer, job.config, folder, job.board.tell.remote, job.evaluate)
+    batches = _move(Feed(job.course, shelf, rank, num_ranks), trainer.step, job)
+    train_rank(trainer, batches, job.config.train.checkpoint_steps, writer, _is_warned)
+
+
+def _is_warned() -> bool:
+    """Whether a rank's machine will soon be taken away; all ranks ask, and hear the same."""
+    return ray.train.get_preemption_info() is not None
+
+
+def _move(feed: Feed, first_step: int, job: Job) -> Iterator[Batch]:
+    for batch in feed.batches(first_step, job.num_steps):
+        yield to_batch(batch, get_device(), job.image)

@@ -1,0 +1,100 @@
+"""One rank's way through a training: step after step, checkpoints now and then, a model in the end."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from raycomp.config import TrainConfig
+from raycomp.loops.train.fit import Batch, Told, Trainer
+from raycomp.loops.train.journal import Journal
+from raycomp.loops.train.ranks import share
+from raycomp.loops.train.state import keep_states, save_state
+from raycomp.models.clip import Clip
+from raycomp.shards.folder import Folder
+
+Evaluate = Callable[[Any, int], dict[str, float]]
+"""Takes the model, in evaluation mode, and how many steps it took; returns what is told of it by name."""
+
+
+class Writer:
+    """What one rank writes for all: a line for each step, checkpoints, the model."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        config: TrainConfig,
+        folder: Folder,
+        tell: Callable[[dict[str, Any]], None],
+        evaluate: Evaluate | None = None,
+    ):
+        self.trainer, self.config, self.folder = trainer, config, folder
+        self.tell, self.evaluate = tell, evaluate
+        self.journal = Journal(folder, trainer.step)
+        self.began = time.perf_counter()
+
+    def take(self, told: Told) -> None:
+        """Take down a step."""
+        spent = time.perf_counter() - self.began
+        row = {**told._asdict(), "samples_per_s": self.trainer.batch_size / spent}
+        every = self.config.train.evaluate_steps
+        is_due = every is not None and self.trainer.step % every == 0
+        if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
+            row |= self._evaluate(self.evaluate)
+        self.journal.write(row)
+        self.tell(row)
+        self.began = time.perf_counter()
+
+    def _evaluate(self, evaluate: Evaluate) -> dict[str, float]:
+        self.trainer.clip.eval()
+        with torch.inference_mode():
+            found = evaluate(self.trainer.clip, self.trainer.step)
+        self.trainer.clip.train()
+        return found
+
+    def keep(self) -> None:
+        """Write a checkpoint: all that was told so far, then the state that goes on from there."""
+        self.journal.keep()
+        save_state(self.trainer, self.folder)
+        keep_states(self.folder, self.config.train.keep_checkpoints)
+        self.began = time.perf_counter()
+
+    def close(self) -> None:
+        """Keep the last step."""
+        self.keep()
+        self.journal.close()
+
+
+def begin_rank(
+    config: TrainConfig, num_steps: int, num_kinds: int, device: str, num_threads: int | None
+) -> Trainer:
+    """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    clip = Clip(config.model, device=device).model
+    return Trainer(clip, config.train, num_steps, config.train.batch_size, num_kinds, wrap=share)
+
+
+def train_rank(
+    trainer: Trainer,
+    batches: Iterable[Batch],
+    checkpoint_steps: int,
+    writer: Writer | None = None,
+    is_warned: Callable[[], bool] = lambda: False,
+) -> None:
+    """Take the steps that are left; the rank with the ``writer`` keeps a checkpoint every so many.
+
+    One more is kept when ``is_warned``, which all ranks ask after every step, first says that one of them
+    will soon be gone.
+    """
+    was_warned = False
+    for told in trainer.run(batches):
+        warned = is_warned()
+        if writer:
+            writer.take(told)
+            if trainer.step % checkpoint_steps == 0 or warned > was_warned:
+                writer.keep()
+        was_warned = warned
+    if writer:
+        writer.close()
