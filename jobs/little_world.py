@@ -10,9 +10,9 @@ seed 0. It varies that much with the seed and the number of threads.
 """
 
 import argparse
+from dataclasses import replace
 
-from raycomp.loops.train.clip import TrainConfig
-from raycomp.loops.train.little_world import make_world, train_scorer
+from raycomp.loops.train.little_world import FIT, make_world, train_scorer
 
 
 def main() -> None:
@@ -20,10 +20,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", required=True, help="folder for the shards and the scorer")
     parser.add_argument("--seed", type=int, default=0, help="draws the world, the weights and the order")
-    parser.add_argument("--steps", type=int, default=TrainConfig.steps, help="training steps")
+    parser.add_argument("--steps", type=int, default=FIT.steps, help="training steps")
     arguments = parser.parse_args()
     world = make_world(arguments.out, arguments.seed)
-    config = TrainConfig(steps=arguments.steps)
+    config = replace(FIT, steps=arguments.steps)
     trained = train_scorer(world, f"{arguments.out}/scorer", arguments.seed, config, on_step=print_step)
     print(
         f"{arguments.steps} steps of {config.batch_size} on {trained.num_train:,} pairs "
