@@ -1,10 +1,11 @@
 """What each step of a training told: a line in ``metrics.jsonl``, a point on the curves of TensorBoard.
 
 The file holds step s in line s + 1, each step once, whatever was killed and resumed: who goes on from the
-checkpoint of step s keeps the first s lines. It is a local file that grows by a line per step, which ``tail -f``
-follows. S3 appends nothing, so there the file grows in temporary space and is written whole by ``keep``, at
-each checkpoint: a line has some 120 bytes, so the millionth step's checkpoint writes 120 MB of lines and 90 MB
-of events, beside 1.8 GB of a ViT-B/32 and its optimiser. Parts would save that, and would have to be joined.
+checkpoint of step s keeps the first s lines. It is a local file that grows by a line per step, which
+``tail -f`` follows. S3 appends nothing, so there the file grows in temporary space and is written whole by
+``keep``, at each checkpoint: a line has some 120 bytes, so the millionth step's checkpoint writes 120 MB of
+lines and 90 MB of events, beside 1.8 GB of a ViT-B/32 and its optimiser. Parts would save that, and would
+have to be joined.
 """
 
 import json
@@ -81,8 +82,8 @@ class Journal:
 
 
 class _Events:
-    """A file of TensorBoard's events. It says where it begins, and TensorBoard forgets later steps of files
-    before it. Written as it comes: tensorboardX's SummaryWriter leaves it to a thread, which flushing does not
+    """A file of TensorBoard's events. It says at which step it begins, and TensorBoard forgets what earlier
+    files say of later ones. tensorboardX's own SummaryWriter would write in a thread that flushing does not
     wait for.
     """
 
