@@ -34,8 +34,7 @@ from bench.precision import align_all
 from raycomp.config import CurateConfig, exact_share, override_all
 from raycomp.core.reliability import measure_retest, spearman_brown, split_variance
 from raycomp.loops.curate.attribute import Attribute, parse
-from raycomp.loops.train.clip import TrainConfig
-from raycomp.loops.train.little_world import World, train_scorer
+from raycomp.loops.train.little_world import FIT, World, train_scorer
 from raycomp.shards.tar import write_tar
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 
@@ -128,7 +127,7 @@ def train(shared: Path, out: Path, steps: int) -> None:
     world = World(*(str(out / part) for part in ("train", "none", "seen")))
     write_tar(str(Path(world.train) / "00000.tar"), write_pairs(shared, slice(None)))
     write_tar(str(Path(world.held_out) / "00000.tar"), write_pairs(shared, slice(1)))
-    trained = train_scorer(world, out / "scorer", seed=0, config=TrainConfig(steps=steps))
+    trained = train_scorer(world, out / "scorer", seed=0, config=replace(FIT, steps=steps))
     print(json.dumps({**asdict(trained), "losses": trained.losses[:: max(steps // 10, 1)]}))
 
 

@@ -12,6 +12,7 @@ from raycomp.words import (
     JSON,
     KEY,
     MEAN_PAS,
+    NEGATIVE,
     NEGATIVES,
     ORIGINAL_HEIGHT,
     ORIGINAL_WIDTH,
@@ -132,6 +133,8 @@ NEGATIVE_TYPE = pa.struct(
         ("image_drop", pa.float32()),
     ]
 )
+# What shows a hard negative, found by the uid of its caption and its text.
+NEGATIVE_IMAGE_SCHEMA = pa.schema([(UID, pa.string()), (NEGATIVE, pa.string()), (IMAGE, pa.binary())])
 # Three ways to spend the same two operations on a caption: the hardest text of each (two texts), one after
 # the other (one text), and the two edits of that text, each made alone (two texts).
 COMPARISON_TYPE = pa.struct(

@@ -105,6 +105,8 @@ CONCEPT_KINDS = (OBJECT, ATTRIBUTE, RELATION)
 # The columns of a negatives file beside uid, caption and status.
 NEGATIVES = "negatives"
 COMPARISON = "comparison"
+# The text of one of them, where each has a row.
+NEGATIVE = "negative"
 
 # Why a row that was read is not in the subset; bad rows are dropped by their status.
 DROPPED_ALIGNMENT = "below_alignment_gate"

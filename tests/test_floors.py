@@ -44,6 +44,7 @@ HOMES = {
     "ray": {"cluster"},
     "safetensors": {"models", "loops"},
     "spacy": {"models"},
+    "tensorboardX": {"loops"},
     "torch": {"core", "models", "loops"},
     "torchvision": {"models"},
     "tqdm": {"cluster"},

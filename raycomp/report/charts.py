@@ -10,8 +10,12 @@ from raycomp.report.markup import Html, join, tag
 from raycomp.table import number
 
 WIDTH, HEIGHT = 560, 300
+LOW_HEIGHT = 170
+"""Of a small chart that stands beside others."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
 MOST_BARS = 50
+MOST_DOTS = 40
+"""A curve of more points is a line alone."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Mark:
-    """A named upright line at ``at`` on the x axis."""
+    """An upright line at ``at`` on the x axis, named unless its name is empty."""
 
     at: float
-    name: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,43 @@ def scatter(
     return _figure(title, said, join([frame, *dots]), [layer for layer, _, _ in points])
 
 
+def curves(
+    title: str,
+    x_name: str,
+    y_name: str,
+    lines: Sequence[tuple[Layer, np.ndarray, np.ndarray]],
+    marks: Sequence[Mark] = (),
+    marked: Layer | None = None,
+    height: float = HEIGHT,
+) -> Html:
+    """Draw lines through (x, y), x whole and rising, all finite and each with a point; the last one on top.
+
+    ``marked`` says in the legend what the marks are.
+    """
+    x_all, y_all = (np.concatenate([line[i] for line in lines]) for i in (1, 2))
+    low, high = float(x_all.min()), float(x_all.max())
+    xs = Axis(low, max(high, low + 1), LEFT, WIDTH - RIGHT)
+    ys = _span(y_all, height - BOTTOM, TOP)
+    steps = [(at, number(int(at))) for at, _ in ticks(xs.low, xs.high, 5) if at == int(at)]
+    heights = ticks(ys.low, ys.high, 5 if height == HEIGHT else 3)
+    frame = [_grid(ys, heights, y_name), _x_axis(xs, steps, x_name, height - BOTTOM)]
+    upright = [_mark(xs, mark, height - BOTTOM) for mark in marks if xs.low <= mark.at <= xs.high]
+    drawn = [_line(xs, ys, *line) for line in lines]
+    _, x, y = lines[-1]
+    said = f"{number(float(y[0]))} at {number(int(x[0]))}, {number(float(y[-1]))} at {number(int(x[-1]))}"
+    said += f", from {number(float(y_all.min()))} to {number(float(y_all.max()))} in all"
+    layers = [layer for layer, _, _ in lines] + ([marked] if marked and upright else [])
+    return _figure(title, said, join([*frame, *upright, *drawn]), layers, height)
+
+
+def _line(xs: Axis, ys: Axis, layer: Layer, x: np.ndarray, y: np.ndarray) -> Html:
+    at = [f"{xs.pixel(a):.1f} {ys.pixel(b):.1f}" for a, b in zip(x, y, strict=True)]
+    line = tag("path", d="M" + "L".join(at), class_=f"line {layer.style}")
+    if len(at) > MOST_DOTS:
+        return line
+    return join([line, tag("path", d="".join(f"M{place}h0" for place in at), class_=f"dots {layer.style}")])
+
+
 def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Html:
     """Draw named values as bars to the left and right of zero; a row is (name, value, what stands beside)."""
     height = 24
@@ -212,10 +253,12 @@ def _grid(ys: Axis, values: list[tuple[float, str]], name: str) -> Html:
     return join([*parts, _text(name, 0, 12, "start", "name")])
 
 
-def _mark(xs: Axis, mark: Mark) -> Html:
+def _mark(xs: Axis, mark: Mark, base: float = HEIGHT - BOTTOM) -> Html:
     x = xs.pixel(mark.at)
     right = x < (xs.start + xs.end) / 2
-    line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP - 10, y2=HEIGHT - BOTTOM, class_="mark")
+    line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP - 10, y2=base, class_="mark")
+    if not mark.name:
+        return line
     name = _text(mark.name, x + (6 if right else -6), TOP - 2, "start" if right else "end", "mark")
     return join([line, name])
 

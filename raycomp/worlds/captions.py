@@ -1,9 +1,10 @@
 """What a caption of the little world says, and in which words."""
 
 import dataclasses
+import re
 from dataclasses import dataclass
 
-from raycomp.worlds.scenes import Claim, Scene, Thing
+from raycomp.worlds.scenes import COLOURS, RELATIONS, SHAPES, SIZES, Claim, Scene, Thing, perpendicular
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ TEMPLATES = (
     Template("there is {a} {r} {b}"),
     Template("a scene with {a} {r} {b}", names_sizes=False),
 )
+_THING = rf"an? (?:({'|'.join(SIZES)}) )?({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
+_RELATION = f"({'|'.join(RELATIONS)})"
+_TAIL = f"(?:, which is {_RELATION} {_THING})?"
+_PATTERNS = [re.compile(one.words.format(a=_THING, r=_RELATION, b=_THING + _TAIL)) for one in TEMPLATES]
 
 
 def claim_of(scene: Scene, template: int) -> Claim:
@@ -45,6 +50,23 @@ def say(claim: Claim, template: int) -> str:
 def _say_thing(thing: Thing) -> str:
     words = " ".join(word for word in (thing.size, thing.colour, thing.shape) if word)
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def read(text: str) -> Claim | None:
+    """Return the claim that ``say`` puts into just these words; None where there is none, nor can be.
+
+    Nothing outside the templates is understood: no other word, and no third thing on the first one's axis.
+    """
+    for template, pattern in enumerate(_PATTERNS):
+        if match := pattern.fullmatch(text):
+            words = match.groups()
+            things = tuple(Thing(*words[i : i + 3]) for i in (0, 4, 8) if words[i + 1])
+            relations = tuple(word for word in words[3::4] if word)
+            if len(relations) == 2 and relations[1] not in perpendicular(relations[0]):
+                return None
+            claim = Claim(things, relations)
+            return claim if say(claim, template) == text else None
+    return None
 
 
 def describe(scene: Scene, template: int) -> str:

@@ -106,9 +106,15 @@ def draw_scene(rng: np.random.Generator) -> Scene:
     relations: tuple[str, ...] = (_pick(rng, RELATIONS),)
     if len(kinds) == 3:
         relations += (_pick(rng, perpendicular(relations[0])),)
+    return show(Claim(tuple(Thing(None, *kind) for kind in kinds), relations), rng)
+
+
+def show(claim: Claim, rng: np.random.Generator) -> Scene:
+    """Draw a scene that holds what ``claim`` says and no more; sizes that it does not name are drawn, too."""
+    sized = (dataclasses.replace(thing, size=thing.size or _pick(rng, SIZES)) for thing in claim.things)
     return Scene(
-        things=tuple(Thing(_pick(rng, SIZES), colour, shape) for colour, shape in kinds),
-        relations=relations,
+        things=tuple(sized),
+        relations=claim.relations,
         background=int(rng.integers(NUM_BACKGROUNDS)),
         jitter=int(rng.integers(2**31)),
     )

@@ -1,13 +1,13 @@
 """The demo in small: the whole way, and again in the same folder."""
 
+from dataclasses import replace
 from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cluster.demo import command as demo
-from raycomp.loops.train.clip import TrainConfig
-from raycomp.loops.train.little_world import make_world
+from raycomp.loops.train.little_world import FIT, make_world
 
 pytestmark = pytest.mark.ray
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ray
 def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch, ray_cluster):
     small = partial(make_world, num_train=256, num_clean=80, num_faulty=60, num_held_out=40, per_shard=35)
     monkeypatch.setattr(demo, "make_world", small)
-    monkeypatch.setattr(demo, "TrainConfig", partial(TrainConfig, steps=6, batch_size=32, warmup_steps=2))
+    monkeypatch.setattr(demo, "FIT", replace(FIT, steps=6, batch_size=32))
     heard: list[str] = []
     run = demo.demo(str(tmp_path), say=heard.append)
     assert run["funnel"]["read"] == 140 and run["funnel"]["dropped"]["corrupt_image"] > 0

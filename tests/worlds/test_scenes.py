@@ -8,7 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.worlds.captions import TEMPLATES, describe, primitives, say
+from raycomp.worlds.captions import TEMPLATES, claim_of, describe, primitives, say
+from raycomp.worlds.captions import read as read_back
 from raycomp.worlds.render import RGB, render
 from raycomp.worlds.scenes import (
     ABOVE,
@@ -28,6 +29,7 @@ from raycomp.worlds.scenes import (
     place,
     scene_from_dict,
     scene_to_dict,
+    show,
     stands,
 )
 
@@ -55,6 +57,35 @@ def test_caption_reads_back_as_the_scene(template: int) -> None:
         ]
         assert claim.relations == scene.relations
         assert is_true(claim, scene)
+
+
+@pytest.mark.parametrize("template", range(len(TEMPLATES)))
+def test_reading_undoes_saying_and_shows_what_is_said(template: int) -> None:
+    for i, scene in enumerate(SCENES):
+        caption = describe(scene, template)
+        claim = read_back(caption)
+        assert claim == claim_of(scene, template) == read(caption)
+        shown = show(claim, np.random.default_rng(i))
+        assert is_true(claim, shown) and len(shown.things) == len(claim.things)
+        assert read_back(describe(shown, 0)) == Claim(shown.things, shown.relations)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a small red star",
+        "a small red star above a large blue donut ",
+        "a small red star above a large blue donut and a pink moon",
+        "an small red star above a large blue donut",
+        "a small red star next to a large blue donut",
+        "a small black star above a large blue donut",
+        "a small red star is above a large blue donut, which is below a red moon",
+        "there is a small red star is above a large blue donut",
+    ],
+)
+def test_only_what_the_world_says_is_read(text: str) -> None:
+    assert read_back(text) is None
 
 
 def test_captions_word_for_word() -> None:

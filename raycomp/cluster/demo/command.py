@@ -14,8 +14,7 @@ from raycomp.cluster.curate.command import curate
 from raycomp.cluster.demo.planted import FAULT, make_tables
 from raycomp.cluster.progress import Progress
 from raycomp.config import AlignConfig, AttributeConfig, CurateConfig, ScorerConfig, WavesConfig
-from raycomp.loops.train.clip import TrainConfig
-from raycomp.loops.train.little_world import TrainedScorer, World, make_world, train_scorer
+from raycomp.loops.train.little_world import FIT, TrainedScorer, World, make_world, train_scorer
 
 
 def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -47,9 +46,9 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
 
 
 def _train(world: World, out: str, seed: int) -> TrainedScorer:
-    config = TrainConfig()
-    with Progress("train", config.steps, unit="step") as progress:
-        return train_scorer(world, f"{out}/scorer", seed, config, lambda step, loss: progress.finish_one())
+    assert FIT.steps
+    with Progress("train", FIT.steps, unit="step") as progress:
+        return train_scorer(world, f"{out}/scorer", seed, FIT, lambda step, loss: progress.finish_one())
 
 
 def _read_made(path: Path) -> tuple[World, TrainedScorer]:

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from raycomp.config import PrepareConfig, ScorerConfig
+from raycomp.config import FitConfig, PrepareConfig, ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.tables import TOKENS, to_matrix
-from raycomp.loops.train.clip import TrainConfig, draw_batches, save_checkpoint, train_clip
+from raycomp.loops.train.fit import Batch, Trainer
 from raycomp.models.clip import Clip, ScorerSpec, describe_scorer
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import resolve
@@ -32,6 +33,8 @@ TINY_CLIP = {
     "vision_cfg": {"image_size": 32, "layers": 3, "width": 128, "head_width": 64, "patch_size": 8},
     "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 128, "heads": 2, "layers": 3},
 }
+# From scratch on two cores.
+FIT = FitConfig(steps=500, batch_size=64, learning_rate=7e-4, warmup=0.1)
 # Added to a seed, so that no part of the world repeats another.
 TRAIN_SEED, HELD_OUT_SEED = 1_000_000, 2_000_000
 BLOCK_ROWS = 512
@@ -90,27 +93,28 @@ def train_scorer(
     world: World,
     folder: str | Path,
     seed: int,
-    config: TrainConfig | None = None,
+    config: FitConfig = FIT,
     on_step: Callable[[int, float], None] | None = None,
 ) -> TrainedScorer:
-    """Train TINY_CLIP from scratch on the world's clean part and write its checkpoint to ``folder``.
+    """Train TINY_CLIP from scratch on the world's clean part, ``config.steps`` steps; write it to ``folder``.
 
     Images pass through the very preparation that scoring uses. The seed draws the weights and the order.
+    ``on_step`` hears each step and its loss. Raises ValueError where a pair is not ok, there are fewer than a
+    batch has, or a loss is not finite.
     """
-    config = config or TrainConfig()
     start = _write_architecture(folder, seed)
     spec = describe_scorer(start)
-    clip = Clip(start, device="cpu")
+    model = Clip(start, device="cpu").model
     train, held_out = (_load_pairs(part, start, spec) for part in (world.train, world.held_out))
     rows = draw_batches(len(train[0]), config.batch_size, torch.Generator().manual_seed(seed))
-    batches = ((_normalise(train[0][row_B], spec), train[1][row_B]) for row_B in rows)
+    batches = (Batch(_normalise(train[0][row_B], spec), train[1][row_B]) for row_B in rows)
     started = time.perf_counter()
-    losses = train_clip(clip.model, batches, config, on_step)
+    losses = _fit(model, batches, config, on_step)
     train_s = time.perf_counter() - started
-    image_SD, text_SD = _embed(clip.model, *held_out, spec)
+    image_SD, text_SD = _embed(model, *held_out, spec)
     return TrainedScorer(
-        scorer=save_checkpoint(clip.model, TINY_CLIP, folder),
-        losses=tuple(losses),
+        scorer=_save(model, start),
+        losses=losses,
         num_train=len(train[0]),
         num_held_out=len(image_SD),
         image_to_text=recall_at_1(image_SD, text_SD),
@@ -119,11 +123,42 @@ def train_scorer(
     )
 
 
+def _fit(
+    model: Any, batches: Iterator[Batch], config: FitConfig, on_step: Callable[[int, float], None] | None
+) -> tuple[float, ...]:
+    """Train ``model`` in place and return the loss of every step."""
+    assert config.steps, "the little world counts steps"
+    losses = []
+    for told in Trainer(model, config, config.steps, config.batch_size).run(batches):
+        losses.append(told.loss)
+        if on_step:
+            on_step(told.step, told.loss)
+    model.eval()
+    return tuple(losses)
+
+
+def draw_batches(num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield row numbers (B,) without end: each pass over the rows in a new order, its last rest left out."""
+    if num_rows < batch_size:
+        raise ValueError(f"train.batch_size={batch_size}: must be at most the {num_rows} pairs there are")
+    while True:
+        order = torch.randperm(num_rows, generator=generator)
+        yield from order[: num_rows - num_rows % batch_size].split(batch_size)
+
+
 def _write_architecture(folder: str | Path, seed: int) -> ScorerConfig:
     path = Path(folder) / "model.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(TINY_CLIP))
+    path.write_text(json.dumps(TINY_CLIP, indent=2) + "\n")
     return ScorerConfig(model=str(path), weights=f"random:{seed}")
+
+
+def _save(model: Any, start: ScorerConfig) -> ScorerConfig:
+    """Write the weights beside the architecture that training began with; return the scorer they make."""
+    path = Path(start.model).with_suffix(".safetensors")
+    state = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    safetensors.torch.save_file(state, path)
+    return ScorerConfig(model=start.model, weights=str(path))
 
 
 def _load_pairs(part: str, scorer: ScorerConfig, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
