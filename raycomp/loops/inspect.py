@@ -23,6 +23,7 @@ def show(source: str) -> str:
     run, folder = read_finished(source), Folder(source)
     report = folder.at(REPORT) if folder.exists(REPORT) else None
     facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _tell_rule(run)}
+    facts |= _tell_training(run, folder)
     facts |= {"begun": run.get("started"), "finished": run.get("finished"), "report": report}
     told = [tell_facts({name: value for name, value in facts.items() if value})]
     phases = [_tell_phases(run["phases"])] if run.get("phases") else []
@@ -39,6 +40,19 @@ def _tell_rule(run: dict[str, Any]) -> str | None:
     rule = find_rule(str(dials["select.rule"]))
     shares = ["align.keep"] * bool(rule.gate_2) + ["attribute.keep"] * (not rule.keeps_all)
     return ", ".join([str(dials["select.rule"]), *(f"{path} {dials.get(path)}" for path in shares)])
+
+
+def _tell_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
+    """Return what was trained, how the loss fell and where the model lies; nothing of other runs."""
+    if run["kind"] != "train":
+        return {}
+    dials = dict(flatten(run["config"]))
+    return {
+        "model": f"{dials.get('model.name')}, begun from {dials.get('model.weights')}",
+        "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
+        "loss": f"{dials.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
+        "checkpoint": folder.at("checkpoint"),
+    }
 
 
 def _tell_funnel(funnel: dict[str, Any]) -> Table:

@@ -10,8 +10,8 @@ from raycomp.report.markup import Html, join, tag
 from raycomp.table import number
 
 WIDTH, HEIGHT = 560, 300
-LOW_HEIGHT = 170
-"""Of a small chart that stands beside others."""
+TALL, LOW = 410, 170
+"""Heights of a chart that stands beside two others, and of these."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
 MOST_BARS = 50
 MOST_DOTS = 40
@@ -160,14 +160,14 @@ def curves(
 ) -> Html:
     """Draw lines through (x, y), x whole and rising, all finite and each with a point; the last one on top.
 
-    ``marked`` says in the legend what the marks are.
+    ``y_name`` is empty where the title says it. ``marked`` says in the legend what the marks are.
     """
     x_all, y_all = (np.concatenate([line[i] for line in lines]) for i in (1, 2))
     low, high = float(x_all.min()), float(x_all.max())
     xs = Axis(low, max(high, low + 1), LEFT, WIDTH - RIGHT)
     ys = _span(y_all, height - BOTTOM, TOP)
     steps = [(at, number(int(at))) for at, _ in ticks(xs.low, xs.high, 5) if at == int(at)]
-    heights = ticks(ys.low, ys.high, 5 if height == HEIGHT else 3)
+    heights = ticks(ys.low, ys.high, 4 if height == LOW else 6)
     frame = [_grid(ys, heights, y_name), _x_axis(xs, steps, x_name, height - BOTTOM)]
     upright = [_mark(xs, mark, height - BOTTOM) for mark in marks if xs.low <= mark.at <= xs.high]
     drawn = [_line(xs, ys, *line) for line in lines]
@@ -250,7 +250,7 @@ def _grid(ys: Axis, values: list[tuple[float, str]], name: str) -> Html:
         y = f"{ys.pixel(value):.1f}"
         parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         parts.append(_text(text, LEFT - 8, ys.pixel(value) + 4, "end"))
-    return join([*parts, _text(name, 0, 12, "start", "name")])
+    return join([*parts, _text(name, 0, 12, "start", "name") if name else None])
 
 
 def _mark(xs: Axis, mark: Mark, base: float = HEIGHT - BOTTOM) -> Html:

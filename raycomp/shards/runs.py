@@ -23,6 +23,8 @@ _CHOSEN = {
     "gates": {"num_corpus": int, "align": _CUT, "attribute": [_CUT], "num_scored": (int, NoneType)},
     "fingerprint": {"shards": int},
 }
+_NUMBER = (int, float)
+_TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
 _TABLE = re.compile(r"(\d+)\.parquet")
 
 
@@ -42,6 +44,8 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = _find_lack(run, _FINISHED)
         if not lacks and run["kind"] in ("curate", "select"):
             lacks = _find_lack(run, _CHOSEN)
+        if not lacks and run["kind"] == "train":
+            lacks = _find_lack(run, _TRAINED)
         phases = run.get("phases") or []
         lacks = lacks or (_find_lack(phases, list) and "phases")
         lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)

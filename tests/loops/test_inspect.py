@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cli import USER_ERROR, main
-from raycomp.config import AttributeConfig, CurateConfig, NegativesConfig, override_all, to_dict
+from raycomp.config import AttributeConfig, CurateConfig, NegativesConfig, TrainConfig, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.loops.curate.select import Gates
 from raycomp.loops.inspect import explain, show
@@ -150,6 +150,32 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
 def test_a_choice_is_shown_with_its_rule_and_shares(settings, told, tmp_path):
     write_run(Folder(str(tmp_path)), override_all(CurateConfig(), settings))
     assert told in [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
+
+
+def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
+    run = {"kind": "train", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
+    run["config"] = to_dict(TrainConfig(input="in"))
+    run["funnel"] = {"read": 9, "corpus": 9, "kept": 7, "dropped": {"not_in_subset": 2}}
+    run |= {"steps": 1000, "epochs": 2.5, "pairs": 7, "first_loss": 5.25, "last_loss": 1}
+    folder = Folder(str(tmp_path))
+    folder.write_json(run, "run.json")
+    assert [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()] == [
+        "run train",
+        "input in",
+        "model ViT-B-32, begun from openai",
+        "steps 1,000, 2.50 epochs of 7 pairs",
+        "loss clip, 5.2500 to 1.0000",
+        f"checkpoint {tmp_path}/checkpoint",
+        "",
+        "9 read",
+        "-2 not_in_subset",
+        "7 kept (77.8 % of the corpus of 9)",
+    ]
+    assert main(["explain", str(tmp_path), UIDS[0]]) == USER_ERROR
+    assert capsys.readouterr().err.endswith("holds train, which says nothing of single samples\n")
+    folder.write_json({**run, "last_loss": "low"}, "run.json")
+    with pytest.raises(ValueError, match="last_loss is amiss"):
+        show(str(tmp_path))
 
 
 def test_where_no_run_lies_the_runs_below_are_named(written, tmp_path, capsys):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.report import run as record
-from raycomp.report.charts import HEIGHT, LOW_HEIGHT, Layer, Mark, curves
+from raycomp.report.charts import LOW, TALL, Layer, Mark, curves
 from raycomp.report.curves import smooth, thin
 from raycomp.report.markup import Html, tag
 from raycomp.report.page import draw_table, draw_warnings, frame, section
@@ -86,15 +86,15 @@ def _count(count: int, name: str) -> str:
 
 
 def _draw_loss(run: Mapping[str, Any], metrics: Metrics) -> Html:
-    lead = "The loss of each step's batch, before the step, and its mean over the steps around it."
+    lead = "The loss of each step's batch, before the step."
     if run["config"]["train"]["loss"] != "siglip":
         pairs, chance = number(run["batch_size"]), number(math.log(run["batch_size"]))
         lead += f" Chance among {pairs} pairs is {chance}, and more where negatives join in."
     marks = [Mark(entry[STEP]) for entry in run["resumed"]]
-    loss = _draw_metric("Loss", "loss", metrics, LOSS, marks, HEIGHT)
+    loss = _draw_metric("Loss", "", metrics, LOSS, marks, TALL)
     rate, unit = _scale(metrics)
     beside = [
-        _draw_metric("Learning rate", f"learning rate, {unit}", rate, RATE, marks),
+        _draw_metric("Learning rate", unit, rate, RATE, marks),
         _draw_metric("Speed", "samples/s", metrics, SPEED, marks),
     ]
     charts = tag("div", loss, tag("div", *beside, class_="stack"), class_="pair")
@@ -105,11 +105,11 @@ def _scale(metrics: Metrics) -> tuple[Metrics, str]:
     """Return learning rates in units that leave no row of zeros at the axis, and the unit."""
     top = np.nanmax(metrics[RATE], initial=0.0)
     power = math.floor(math.log10(top)) if top > 0 else 0
-    return {**metrics, RATE: metrics[RATE] / 10.0**power}, f"1e{power}"
+    return {**metrics, RATE: metrics[RATE] / 10.0**power}, f"in units of 1e{power}"
 
 
 def _draw_metric(
-    title: str, y_name: str, metrics: Metrics, name: str, marks: Sequence[Mark], height: float = LOW_HEIGHT
+    title: str, y_name: str, metrics: Metrics, name: str, marks: Sequence[Mark], height: float = LOW
 ) -> Html | None:
     """Draw one metric over the steps that have it; the learning rate is smooth by itself."""
     known_N = np.isfinite(metrics[name])
@@ -119,7 +119,7 @@ def _draw_metric(
     at = thin(value_N, NUM_POINTS)
     width = 2 * int(_SMOOTHED * len(value_N) / 2) + 1
     if name == RATE or width == 1:
-        lines = [(Layer(y_name, "kept"), step_N[at], value_N[at])]
+        lines = [(Layer("each step", "kept"), step_N[at], value_N[at])]
     else:
         mean_N = smooth(value_N, width)
         near = thin(mean_N, NUM_POINTS)
@@ -127,7 +127,7 @@ def _draw_metric(
             (Layer("each step", "dropped"), step_N[at], value_N[at]),
             (Layer(f"mean of {number(width)} steps", "kept"), step_N[near], mean_N[near]),
         ]
-    return curves(title, "step", y_name, lines, marks, _RESUMED, height)
+    return curves(title, "step", y_name, lines, marks, _RESUMED if height == TALL else None, height)
 
 
 def _tell_resumed(resumed: Sequence[Mapping[str, Any]]) -> Html | None:
@@ -149,13 +149,14 @@ def _draw_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> Html | None:
         lead += f" The table has the last {NUM_TOLD} of {number(len(evaluations))} evaluations."
     charts = [_draw_evaluation(name, evaluations) for name in names] if len(evaluations) > 1 else []
     drawn = tag("div", *charts, class_="pair") if any(charts) else None
-    return section("Evaluation", tag("p", lead, class_="lead"), table(("Step", *names), rows), drawn)
+    written = tag("div", table(("Step", *names), rows), class_="told" if drawn else None)
+    return section("Evaluation", tag("p", lead, class_="lead"), drawn, written)
 
 
 def _draw_evaluation(name: str, evaluations: Sequence[Mapping[str, Any]]) -> Html | None:
     values = [math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations]
     metrics = {STEP: np.array([entry[STEP] for entry in evaluations]), name: np.array(values)}
-    return _draw_metric(name, name, metrics, name, ())
+    return _draw_metric(name, "", metrics, name, ())
 
 
 def _tell_training(run: Mapping[str, Any]) -> Table:
