@@ -36,14 +36,23 @@ class EpochPlan:
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return shards and rows, int64 (B,), of the batch of ``step``: 0 is the first of all epochs."""
-        epoch, batch = divmod(step, self.steps_per_epoch)
-        first = batch * self.batch_size
-        parts = list(self._cut(epoch, first, first + self.batch_size))
+        epoch, first, end = self._span(step)
+        windows = self._windows(epoch, first, end)
+        parts = [_shuffle(self, epoch, shards)[:, low:high] for shards, low, high in windows]
         shard_B, row_B = np.concatenate(parts, 1)
         return shard_B, row_B
 
-    def _cut(self, epoch: int, first: int, end: int) -> Iterator[np.ndarray]:
-        """Yield the rows ``first`` to ``end`` of an epoch, window by window, as (2, n)."""
+    def shards(self, step: int) -> set[int]:
+        """Return the shards of the windows that the batch of ``step`` takes rows from."""
+        return {shard for shards, *_ in self._windows(*self._span(step)) for shard in shards}
+
+    def _span(self, step: int) -> tuple[int, int, int]:
+        """Return the epoch of a step, and from which to which of its rows the batch goes."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        return epoch, batch * self.batch_size, (batch + 1) * self.batch_size
+
+    def _windows(self, epoch: int, first: int, end: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
+        """Yield windows of an epoch, and from which to which of its own rows lie in ``first`` to ``end``."""
         shard_S = _draw(self.seed, epoch, 0).permutation(len(self.rows_S))
         place = 0
         for start in range(0, len(shard_S), self.window):
@@ -51,7 +60,7 @@ class EpochPlan:
             size = sum(self.rows_S[shard] for shard in shards)
             low, high = max(first, place), min(end, place + size)
             if low < high:
-                yield _shuffle(self, epoch, shards)[:, low - place : high - place]
+                yield shards, low - place, high - place
             place += size
 
 
