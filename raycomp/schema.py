@@ -5,6 +5,7 @@ import pyarrow as pa
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
+    CAPTIONS,
     IMAGE,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
@@ -151,6 +152,21 @@ NEGATIVES_SCHEMA = pa.schema(
         (CAPTION, pa.string()),
         (NEGATIVES, pa.list_(NEGATIVE_TYPE)),
         (STATUS, pa.string()),
+    ]
+)
+
+# The pairs of a shard that are trained on, in order of position. ``image`` of a negative says that a picture
+# shows it. Loaded, they have a column ``image`` more, and where pictures show negatives ``negative_images``:
+# of every negative its picture's bytes, null without one.
+HARD_TYPE = pa.struct(
+    [("text", pa.string()), ("op", pa.string()), ("kind", pa.string()), ("image", pa.bool_())]
+)
+PAIRS_SCHEMA = pa.schema(
+    [
+        (POSITION, pa.int32()),
+        (UID, pa.string()),
+        (CAPTIONS, pa.list_(pa.string())),
+        (NEGATIVES, pa.list_(HARD_TYPE)),
     ]
 )
 

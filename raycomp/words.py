@@ -115,4 +115,10 @@ DROPPED_UNSCORED = "no_score_for_attribution_gate"
 DROPPED_ATTRIBUTION = "below_attribution_gate"
 DROPPED_CONTROL = "below_control_gate"
 KEPT = "kept"
+# Why a row is not trained on, beside its status.
+NOT_IN_SUBSET = "not_in_subset"
+
+# What a pair has that is trained on, beside position, uid, negatives and image.
+CAPTIONS = "captions"
+NEGATIVE_IMAGES = "negative_images"
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)

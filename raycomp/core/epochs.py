@@ -58,6 +58,10 @@ class EpochPlan:
         epoch, number = divmod(window, self._windows_per_epoch)
         return _order(self, epoch)[number * self.window :][: self.window]
 
+    def shards(self, step: int) -> set[int]:
+        """Return the shards of the windows that the batch of ``step`` takes rows from."""
+        return {shard for window in self.windows_of(step) for shard in self.shards_of(window)}
+
     @property
     def _windows_per_epoch(self) -> int:
         return -(-len(self.rows_S) // self.window)

@@ -4,6 +4,7 @@ Normalisation stays with the scorer: a fixed-size uint8 picture is a quarter of 
 """
 
 import io
+import math
 import re
 import struct
 import warnings
@@ -51,6 +52,8 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _ON_THEIR_SIDE = 5
+# Width by height of a random crop, least and largest.
+_CROP_RATIOS = (3 / 4, 4 / 3)
 
 
 class ImageFault(ValueError):
@@ -202,6 +205,51 @@ def _resizer(spec: ImageSpec) -> Any:
         fill_color=spec.fill_color,
     )
     return Compose(transform.transforms[:-2])  # without MaybeToTensor and Normalize
+
+
+def draw_crop(
+    width: int, height: int, share: tuple[float, ...], rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """Draw (left, top, right, bottom) of a crop as torchvision's RandomResizedCrop.get_params does.
+
+    ``share`` is the least and largest share of the area; sides are from 3:4 to 4:3, each equally likely by
+    its logarithm. What fits in ten draws is taken, else the middle of a picture that is too long.
+    """
+    low, high = _CROP_RATIOS
+    for _ in range(10):
+        area = width * height * rng.uniform(share[0], share[1])
+        ratio = math.exp(rng.uniform(math.log(low), math.log(high)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            top = int(rng.integers(height - h + 1))
+            left = int(rng.integers(width - w + 1))
+            return left, top, left + w, top + h
+    w, h = min(width, round(height * high)), min(height, round(width / low))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def crop_image(
+    data: bytes,
+    spec: ImageSpec,
+    max_pixels: int,
+    share: tuple[float, ...],
+    rng: np.random.Generator,
+    fast: bool = False,
+) -> np.ndarray:
+    """Return a random crop of a picture as uint8 pixels [height, width, 3]; see ``draw_crop``.
+
+    For the same crop this equals open_clip's transform in training, which is bicubic whatever the model, to
+    the bit. With ``fast`` a large JPEG is decoded at a reduced scale, never below what any crop needs, and
+    pixels come close. Raises ImageFault.
+    """
+    least = math.ceil(max(spec.height, spec.width) / math.sqrt(share[0] * _CROP_RATIOS[0]))
+    image, (width, height) = _decode(data, max_pixels, least if fast else None)
+    left, top, right, bottom = draw_crop(width, height, share, rng)
+    across, down = image.width / width, image.height / height
+    box = round(left * across), round(top * down), round(right * across), round(bottom * down)
+    resized = image.crop(box).resize((spec.width, spec.height), Image.Resampling.BICUBIC)
+    return np.asarray(resized, dtype=np.uint8)
 
 
 def prepare_image(

@@ -1,5 +1,6 @@
 """DataComp's layouts: resharded tars ready for open_clip, and the sorted subset file."""
 
+import io
 import json
 import os
 import tempfile
@@ -10,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from raycomp.shards.files import new_file
-from raycomp.shards.paths import join_uri
+from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.rows import parse_object, parse_uid, to_json
 from raycomp.shards.tar import write_tar
 
@@ -86,6 +87,23 @@ def write_subset(uid_chunks: Iterable[np.ndarray], uri: str) -> int:
         for uid_N2 in _in_order(everything, 0):
             target.write(uid_N2.astype("<u8").tobytes())
     return count
+
+
+def read_subset(uri: str) -> np.ndarray:
+    """Return the uids of a file as ``write_subset`` writes it, uint64 (N, 2), all of them in memory.
+
+    Raises ValueError where it is none, OSError where it cannot be read.
+    """
+    filesystem, path = resolve(uri)
+    with filesystem.open_input_file(path) as file:
+        try:
+            uid_N = np.load(io.BytesIO(file.read()), allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise ValueError(f"{uri}: is damaged or no npy file") from error
+    if not isinstance(uid_N, np.ndarray) or uid_N.dtype != SUBSET_DTYPE or uid_N.ndim != 1:
+        kind = getattr(uid_N, "dtype", "an archive")
+        raise ValueError(f"{uri}: must be uids of type u8,u8 in one dimension, is {kind}")
+    return uid_N.view(np.uint64).reshape(-1, 2)
 
 
 def _append(file: IO[bytes], uid_N2: np.ndarray) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -85,6 +86,22 @@ def read_columns(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
         _check_columns(uri, file, columns or ())
         table = file.read(columns=None if columns is None else list(columns))
     return table if columns is None else table.select(list(columns))
+
+
+def read_rows(uri: str, columns: Sequence[str], row_N: np.ndarray) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file at the places ``row_N``, ascending, in a table for each row group.
+
+    Row groups without any are not read. Raises as ``read_columns``.
+    """
+    with _open_parquet(uri) as file:
+        _check_columns(uri, file, columns)
+        start = 0
+        for group in range(file.num_row_groups):
+            end = start + file.metadata.row_group(group).num_rows
+            low, high = np.searchsorted(row_N, [start, end])
+            if low < high:
+                yield file.read_row_group(group, columns=list(columns)).take(row_N[low:high] - start)
+            start = end
 
 
 def read_schema(uri: str) -> pa.Schema:

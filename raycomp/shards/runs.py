@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import posixpath
 import re
 from types import NoneType
@@ -82,6 +83,20 @@ def read_finished(source: str) -> dict[str, Any]:
     if run["status"] != "finished":
         raise ValueError(f"{source}: the run has not finished; the same command goes on with it")
     return run
+
+
+def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
+    """Return the folder that an input is, and the finished curation or selection in it; none without a run.
+
+    Raises ValueError where the run has not finished, or is of another kind.
+    """
+    folder = Folder(spec)
+    if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
+        return folder, None
+    run = read_finished(folder.uri)
+    if run["kind"] not in ("curate", "select"):
+        raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
+    return folder, run
 
 
 def _say_lack(folder: Folder) -> str:

@@ -32,8 +32,8 @@ from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
 from raycomp.shards.parquet import read_columns
-from raycomp.shards.paths import RUN, absolute_uri, fingerprint_shards, join_uri
-from raycomp.shards.runs import digest, identify, read_finished
+from raycomp.shards.paths import absolute_uri, fingerprint_shards, join_uri
+from raycomp.shards.runs import digest, identify, read_curation
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
 
@@ -91,7 +91,7 @@ def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
 
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
-    _, run = _read_curation(config.input)
+    _, run = read_curation(config.input)
     input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
     by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
     return {
@@ -113,7 +113,7 @@ def _describe_llm(model: str) -> str:
 
 def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[Source]]:
     """Return the config with the scorer it ranks by, and the files of captions."""
-    folder, run = _read_curation(config.input)
+    folder, run = read_curation(config.input)
     if run is None:
         if config.negatives.materialize or "negclip" in config.negatives.export:
             raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
@@ -132,17 +132,6 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
         _refuse_shards(config, folder)
     with_images = config.negatives.rank and is_scored_by(config.ranker, run, folder.uri)
     return config, list_curated(run, folder.uri, with_images)
-
-
-def _read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
-    """Return the folder that the input is, and the curation or selection in it; none where it has none."""
-    folder = Folder(spec)
-    if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
-        return folder, None
-    run = read_finished(folder.uri)
-    if run["kind"] not in ("curate", "select"):
-        raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
-    return folder, run
 
 
 def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:

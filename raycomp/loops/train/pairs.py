@@ -1,0 +1,287 @@
+"""What is trained on: the pairs of every shard, listed once, and loaded with their images when their turn is.
+
+Uids of a subset take 16 bytes each in every process that lists pairs, those of negatives 24; the negatives of
+a curation without shards are joined file by file and take none.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.config import CurateConfig, TrainConfig, UserError, from_dict
+from raycomp.core.selection import parse_uids
+from raycomp.core.uids import find_keys, to_keys
+from raycomp.loops.train.hard import (
+    find_images,
+    find_negatives,
+    join_negatives,
+    load_images,
+    mark_images,
+)
+from raycomp.loops.train.subset import load_keys, read_uids, refuse_unknown
+from raycomp.models.images import ImageFault, decode_image
+from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
+from raycomp.shards.folder import Folder
+from raycomp.shards.inputs import expand_input
+from raycomp.shards.parquet import read_columns, read_matching
+from raycomp.shards.paths import ShardPath, fingerprint_shards
+from raycomp.shards.reader import read_shard
+from raycomp.shards.rows import decode_text, parse_object
+from raycomp.shards.runs import digest, find_curation, list_scores, read_curation
+from raycomp.shards.table import CAPTION_COLUMNS
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    CAPTION,
+    CAPTIONS,
+    IMAGE,
+    JSON,
+    NEGATIVE_IMAGES,
+    NEGATIVES,
+    NOT_IN_SUBSET,
+    OK,
+    POSITION,
+    SHARD,
+    SHARD_STATUSES,
+    STATUS,
+    UID,
+)
+
+_BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Where pairs and all that belongs to them lie."""
+
+    source: str
+    """The input as it was named."""
+    shards: tuple[ShardPath, ...]
+    max_pixels: int
+    """Images with more are not decoded. Of a curation it is its own, which its images passed."""
+    is_curated: bool = False
+    """Whether the images were decoded once, by the curation."""
+    scores: tuple[str, ...] = ()
+    """A curation without shards: the scores of every shard, which tell statuses and captions."""
+    kept: str | None = None
+    """And the subset that it chose."""
+    subset: str | None = None
+    """What narrows the pairs further."""
+    negatives: tuple[str, ...] = ()
+    negative_images: tuple[str, ...] = ()
+
+
+def find_pairs(config: TrainConfig) -> Pairs:
+    """Return where the pairs of ``config`` lie; no shard is read.
+
+    Raises ValueError, one line, for what the user can mend: no input, an unfinished run, one without images
+    or whose shards were changed after scoring, a subset that is none, negatives of other pairs.
+    """
+    folder, run = read_curation(config.input)
+    if run is None:
+        pairs = Pairs(config.input, tuple(expand_input(config.input)), config.train.max_pixels)
+    else:
+        pairs = _find_curated(config.input, folder, run)
+    if config.subset is not None:
+        pairs = replace(pairs, subset=config.subset)
+        uid_N2 = read_uids(config.subset)
+        if run is not None:
+            kept = read_columns(folder.at("subset", "kept.parquet"), [UID])[UID]
+            refuse_unknown(config.subset, config.input, uid_N2, np.sort(to_keys(parse_uids(kept))), 0)
+    if config.negatives is not None:
+        pairs = replace(pairs, negatives=find_negatives(config.negatives, run, folder.uri))
+    if config.negative_images is not None:
+        pairs = replace(pairs, negative_images=find_images(config.negative_images))
+    return pairs
+
+
+def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
+    """Return the pairs that a curation or selection kept."""
+    config = from_dict(CurateConfig(), run["config"])
+    if config.prepare.stored_embeddings is not None:
+        raise ValueError(f"input={source!r}: was curated from stored embeddings, there are no images")
+    if not run["funnel"]["kept"]:
+        raise ValueError(f"input={source!r}: kept no pair")
+    most = config.prepare.max_pixels
+    if folder.exists("shards"):
+        return Pairs(source, tuple(expand_input(folder.at("shards"))), most, is_curated=True)
+    scores = list_scores(run, folder.uri)
+    shards = expand_input(config.input)
+    if digest(fingerprint_shards(shards)) != find_curation(run, folder.uri)["fingerprint"]["input"]:
+        raise ValueError(f"input={source!r}: has no shards, and {config.input} was changed after scoring")
+    kept = folder.at("subset", "kept.parquet")
+    return Pairs(source, tuple(shards), most, is_curated=True, scores=tuple(scores), kept=kept)
+
+
+def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
+    """Return the pairs of a shard that are trained on (PAIRS_SCHEMA), and how many rows it has by reason.
+
+    The reason is OK for what is trained on, else the status or NOT_IN_SUBSET; they sum to the rows read. A
+    sample of plain shards is judged as curation does: images of all but what the subset leaves out are
+    decoded. Duplicates in other rows stay; see ``drop_duplicates``.
+    """
+    found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
+    if pairs.negatives:
+        uris = (pairs.negatives[ordinal],) if pairs.scores else pairs.negatives
+        negatives = join_negatives(uris, found[UID])
+    else:
+        negatives = pa.array([[]] * len(found), pa.list_(HARD_TYPE))
+    if pairs.negative_images:
+        negatives = mark_images(pairs.negative_images, found[UID], negatives, pairs.max_pixels)
+    return found.append_column(NEGATIVES, negatives).cast(PAIRS_SCHEMA), Counter(reasons)
+
+
+def _index_scores(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
+    table = read_columns(pairs.scores[ordinal], [POSITION, UID, CAPTION, STATUS])
+    assert pairs.kept is not None, "scores without a subset"
+    kept = read_matching(pairs.kept, [UID], SHARD, pairs.shards[ordinal].name)[UID]
+    # A bad row or a duplicate may have the uid of one that was kept.
+    aligned_N = pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES)).to_numpy()
+    stays_N = aligned_N & pc.is_in(table[UID], kept.combine_chunks()).to_numpy() & _are_named(pairs, table)
+    reason_N = np.where(aligned_N, NOT_IN_SUBSET, np.array(table[STATUS].to_pylist(), object))
+    reason_N[stays_N] = OK
+    table = table.filter(pa.array(stays_N))
+    captions = pa.array([[caption] for caption in table[CAPTION].to_pylist()], pa.list_(pa.string()))
+    return table.select([POSITION, UID]).append_column(CAPTIONS, captions), reason_N.tolist()
+
+
+def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
+    shard = pairs.shards[ordinal]
+    columns: dict[str, list[Any]] = {POSITION: [], UID: [], CAPTIONS: []}
+    reasons: list[str] = []
+    for table in read_shard(shard, _BLOCK_ROWS):
+        found = _judge(pairs, table)
+        kept = table.filter(pa.array([reason == OK for reason in found]))
+        columns[POSITION] += kept[POSITION].to_pylist()
+        columns[UID] += kept[UID].to_pylist()
+        texts = zip(kept[CAPTION].to_pylist(), kept[JSON].to_pylist(), strict=True)
+        columns[CAPTIONS] += [_list_captions(caption, text, shard.format) for caption, text in texts]
+        reasons += found
+    schema = pa.schema([PAIRS_SCHEMA.field(name) for name in columns])
+    return pa.table(columns, schema=schema), reasons
+
+
+def _judge(pairs: Pairs, table: pa.Table) -> list[str]:
+    """Return why each sample is not trained on, OK for those that are."""
+    reasons = table[STATUS].to_pylist()
+    images = table[IMAGE].combine_chunks()
+    for i, is_named in enumerate(_are_named(pairs, table).tolist()):
+        if reasons[i] in SHARD_STATUSES:
+            continue
+        if not is_named:
+            reasons[i] = NOT_IN_SUBSET
+        elif reasons[i] == OK and not pairs.is_curated:
+            try:
+                decode_image(images[i].as_py(), pairs.max_pixels)
+            except ImageFault as fault:
+                reasons[i] = fault.status
+    return reasons
+
+
+def _list_captions(caption: str, text: str | None, form: str) -> list[str]:
+    """Return the captions of an image: the json's ``captions``, else a Parquet's list, else the caption."""
+    if text is None or (form == "tar" and f'"{CAPTIONS}"' not in text):
+        return [caption]
+    own = parse_object(text)[1] or {}
+    lists = [own.get(CAPTIONS)]
+    if form == "parquet":
+        lists.append(next((own[name] for name in CAPTION_COLUMNS if name in own), None))
+    for values in lists:
+        texts = [decode_text(value) for value in values] if isinstance(values, list) else []
+        found = [value for value in texts if value and value.strip()]
+        if found:
+            return found
+    return [caption]
+
+
+def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
+    """Return which rows the subset names, bool (N,)."""
+    if pairs.subset is None:
+        return np.ones(len(table), bool)
+    return find_keys(load_keys(pairs.subset), to_keys(parse_uids(table[UID]))) >= 0
+
+
+def tally_pairs(index: pa.Table) -> Counter[str]:
+    """Return how many pairs an index has, of these with negatives and with pictures of any, and how many
+    captions, negatives and pictures of negatives these are."""
+    flat = index[NEGATIVES].combine_chunks()
+    length_N = pc.list_value_length(flat).to_numpy()
+    shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
+    return Counter(
+        pairs=len(index),
+        with_negatives=int((length_N > 0).sum()),
+        with_negative_images=len(np.unique(np.repeat(np.arange(len(index)), length_N)[shown_F])),
+        captions=pc.sum(pc.list_value_length(index[CAPTIONS])).as_py() or 0,
+        negatives=int(length_N.sum()),
+        negative_images=int(shown_F.sum()),
+    )
+
+
+def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
+    """Return how many negatives an index has of every operation and kind."""
+    flat = index[NEGATIVES].combine_chunks().flatten()
+    found = pa.table([pc.struct_field(flat, name) for name in ("op", "kind")], names=["op", "kind"])
+    lines = found.group_by(["op", "kind"]).aggregate([([], "count_all")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line["count_all"] for line in lines})
+
+
+def check_pairs(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str], uids: Sequence[np.ndarray] = ()
+) -> None:
+    """Raise ValueError, one line, for what is only known of all shards together.
+
+    ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
+    all indices, uint64 (n, 2), where there is a subset. There is no pair; the subset names uids without one
+    (other than those of bad samples); no pair has any of the negatives, or of their pictures.
+    """
+    if pairs.subset is not None and not pairs.is_curated:
+        named_bad = sum(reasons.values()) - sum(reasons[r] for r in (OK, NOT_IN_SUBSET, *SHARD_STATUSES))
+        key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
+        refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
+    if not tally["pairs"]:
+        said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()) if count)
+        raise ValueError(f"input={pairs.source!r}: has no pair to train on: {said or 'no rows'}")
+    if pairs.negatives and not tally["negatives"]:
+        raise ValueError(
+            f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has any in "
+            f"{pairs.negatives[0].rpartition('/')[0]}; they are joined by uid"
+        )
+    if pairs.negative_images and not tally["negative_images"]:
+        raise ValueError(
+            f"negative_images: not one of the {tally['negatives']:,} negatives has a picture that decodes in "
+            f"{pairs.negative_images[0]}; they are joined by uid and negative"
+        )
+
+
+def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
+    """Return the pairs of an index with their images' bytes, and those of their negatives if there are any.
+
+    The shard is read once, up to its last pair. Raises UserError where it is no longer what was indexed, and
+    OSError where the storage fails.
+    """
+    shard, wanted_N = pairs.shards[ordinal], index[POSITION].to_numpy()
+    blocks: list[pa.Table] = []
+    start = 0
+    for table in read_shard(shard, _BLOCK_ROWS) if len(index) else ():
+        low, high = np.searchsorted(wanted_N, [start, start + len(table)])
+        blocks.append(table.select([UID, IMAGE]).take(pa.array(wanted_N[low:high] - start)))
+        start += len(table)
+        if start > wanted_N[-1]:
+            break
+    schema = pa.schema([(UID, pa.string()), (IMAGE, pa.large_binary())])
+    found = pa.concat_tables([schema.empty_table(), *blocks])
+    if found[IMAGE].null_count or not found[UID].equals(index[UID]):
+        raise UserError(
+            f"{shard.uri}: changed since the run began; put it back, or train into another folder"
+        )
+    columns = {IMAGE: found[IMAGE]}
+    if pairs.negative_images:
+        negatives = index[NEGATIVES].combine_chunks()
+        columns[NEGATIVE_IMAGES] = load_images(pairs.negative_images, index[UID], negatives)
+    for name, column in columns.items():
+        index = index.append_column(name, column)
+    return index
