@@ -56,9 +56,9 @@ def train(
 ) -> dict[str, Any]:
     """Train on ``config.input`` into ``out``, as ``raycomp train`` does; return what run.json holds.
 
-    ``evaluate`` is called every ``train.evaluate_steps`` and in the end, in one worker, with open_clip's model
-    and the steps it took; what it returns stands in metrics.jsonl. Raises ValueError for what the caller can
-    mend.
+    ``evaluate`` is called every ``train.evaluate_steps`` and in the end, in one worker, with open_clip's
+    model and the steps it took; what it returns stands in metrics.jsonl. Raises ValueError for what the
+    caller can mend.
     """
     from raycomp.cluster.train.command import train as run
 

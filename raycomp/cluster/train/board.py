@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import ray
-
 # Starts from one and the same step: what ends them all will end the next.
 _MOST_STARTS = 4
 _LOST = "a worker was lost"
@@ -20,7 +18,7 @@ class News:
     told: dict[str, Any] | None = None
     """Of the last one."""
     starts: list[dict[str, Any]] = field(default_factory=list)
-    """The ``step`` at which training began or went on, and ``why`` it did not go on by itself, else nothing."""
+    """The ``step`` at which training began or went on, and ``why`` it had to, nothing where it began."""
     error: Exception | None = None
     """What no start will mend."""
 
@@ -30,9 +28,8 @@ class News:
         return [start for start in self.starts if start["why"]]
 
 
-@ray.remote(num_cpus=0)
 class Board:
-    """Lives as long as the driver; ranks that start anew find what those before them told."""
+    """An actor of the driver's: ranks that start anew find what those before them told."""
 
     def __init__(self) -> None:
         self.known = News()
@@ -47,7 +44,7 @@ class Board:
         last = [start["step"] for start in known.starts[-_MOST_STARTS:]]
         if known.error is None and last == [step] * _MOST_STARTS:
             known.error = RuntimeError(
-                f"training ended {_MOST_STARTS - 1} times after step {step:,} and before the next checkpoint: {why}"
+                f"training ended {_MOST_STARTS - 1} times between step {step:,} and a checkpoint: {why}"
             )
         return known.error is None
 

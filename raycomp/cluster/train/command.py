@@ -1,7 +1,5 @@
 """``raycomp train``: pairs in, a model out, on as many workers as there are."""
 
-import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,7 +22,7 @@ from raycomp.loops.train.journal import METRICS, read_metrics
 from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.loops.train.rank import Evaluate
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
-from raycomp.report.pages.train import render_train
+from raycomp.report.pages.train import list_uses, render_train
 from raycomp.shards.files import check_writable
 from raycomp.shards.inputs import check_output
 from raycomp.shards.paths import absolute_uri
@@ -34,6 +32,7 @@ from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
 _EPOCHS = 5
 # Slots that make batches beside trainers on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
+_ROOMS = ("checkpoint", METRICS)
 _METRICS = ("step", "loss", "learning_rate", "samples_per_s")
 
 
@@ -51,9 +50,8 @@ def train(
     check_output(config.input, out)
     check_writable(out)  # before a model is looked for
     spec = describe_scorer(config.model)
-    commands = _list_commands(out)
-    fingerprint = partial(_fingerprint, config, pairs)
-    with begin("train", config, fingerprint, out, say, commands=commands, rooms=("checkpoint", METRICS)) as run:
+    fingerprint = partial(_fingerprint, config)
+    with begin("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
         if run.is_finished:
             return run.record
         workers = config.train.workers
@@ -68,19 +66,9 @@ def train(
     return run.record
 
 
-def _fingerprint(config: TrainConfig, pairs: Pairs) -> dict[str, Any]:
+def _fingerprint(config: TrainConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
-    return {**fingerprint_pairs(config, pairs), "model": fingerprint_scorer(config.model)}
-
-
-def _list_commands(out: str) -> dict[str, str]:
-    """Return lines that use the model."""
-    model, weights = (f"{out}/checkpoint/model.{end}" for end in ("json", "safetensors"))
-    score = f"raycomp curate --set input=SHARDS --set scorer.model={model} --set scorer.weights={weights}"
-    return {
-        "Score with the model": f"{score} --out DIR",
-        "Publish the model": f"raycomp publish {shlex.quote(out)} --out FOLDER",
-    }
+    return {**fingerprint_pairs(config), "model": fingerprint_scorer(config.model)}
 
 
 def _plan(
@@ -97,7 +85,8 @@ def _plan(
     plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
     if dials.batch_size < session.num_scorers:
         raise ValueError(
-            f"train.batch_size={dials.batch_size}: must be at least {session.num_scorers}, one for each worker"
+            f"train.batch_size={dials.batch_size}: must be at least {session.num_scorers}, a pair for each "
+            "worker"
         )
     kinds = tuple(sorted(index.kinds))
     draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds)
@@ -105,7 +94,7 @@ def _plan(
         config,
         run.folder.uri,
         ray.put(Course(pairs, index.uris, plan, draw)),
-        Board.remote(),
+        ray.remote(num_cpus=0)(Board).remote(),
         dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
         plan.steps_per_epoch,
         len(kinds),
@@ -120,7 +109,7 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
     metrics = read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), job.config.train.batch_size
     seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
-    sections = {
+    sections: dict[str, Any] = {
         "steps": num_steps,
         "epochs": num_steps / job.steps_per_epoch,
         "batch_size": num_pairs,
@@ -149,6 +138,8 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
 def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
     """Return the steps that were evaluated, each with what came of it."""
     names = [name for name in metrics if name not in _METRICS]
-    rows = zip(metrics["step"].tolist(), *(metrics[name].tolist() for name in names), strict=True)
-    found = ({"step": step, **{n: v for n, v in zip(names, values, strict=True) if v == v}} for step, *values in rows)
-    return [row for row in found if len(row) > 1]
+    found: dict[int, dict[str, float]] = {}
+    for name in names:
+        for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
+            found.setdefault(step, {"step": step})[name] = float(metrics[name][step])
+    return [found[step] for step in sorted(found)]

@@ -1,7 +1,7 @@
 """Batches for the ranks: each shard is read once for all of them, decoded by Ray Data in the plan's order.
 
-Ray's own iterators keep no place and share rows out as they come. So every rank lays a dataset of its own over
-the steps that it has still to take: of a step, the plan alone says which rows are whose.
+Ray's own iterators keep no place and share rows out as they come. So every rank lays a dataset of its own
+over the steps that it has still to take: of a step, the plan alone says which rows are whose.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _STEPS = 1000
 # Bytes of batches that wait for a rank: enough for one to be made while another is trained on.
 _WAITING_BYTES = 256 << 20
 _BATCHES = 4
-_CPUS_PER_LOADER = 0.5
+_LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Course:
     draw: Drawing
 
 
-@ray.remote(num_cpus=0)
 class Shelf:
-    """Shards as tables in Ray's object store: those of the windows in use, and of the one that comes next."""
+    """An actor of the first rank's. Shards as tables in Ray's object store: those of the windows in use, and of the one that comes next."""
 
     def __init__(self, course: Any):
         self.course_ref, self.plan = course, _get(course).plan
         self.held: dict[int, dict[int, Any]] = {}
+        self.load = ray.remote(**_LOADER)(_load)
 
     def take(self, step: int) -> dict[int, Any]:
         """Return references to the tables that a step may need, by number of their shard."""
@@ -57,7 +57,7 @@ class Shelf:
             if window not in self.held:
                 there = {shard: ref for refs in self.held.values() for shard, ref in refs.items()}
                 self.held[window] = {
-                    shard: there.get(shard) or _load.remote(self.course_ref, shard)
+                    shard: there.get(shard) or self.load.remote(self.course_ref, shard)
                     for shard in self.plan.shards_of(window)
                 }
         # Ranks are a few batches apart, so one may still be in the window before.
@@ -66,7 +66,6 @@ class Shelf:
         return {shard: ref for window in windows for shard, ref in self.held[window].items()}
 
 
-@ray.remote(num_cpus=_CPUS_PER_LOADER, **TASK_RETRIES)
 def _load(course: Course, shard: int) -> pa.Table:
     return load_shard(course.pairs, shard, read_columns(course.index[shard]))
 
@@ -94,9 +93,7 @@ class Feed:
             dataset = ray.data.read_datasource(
                 ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=1
             )
-            for table in dataset.iter_batches(
-                batch_size=None, batch_format="pyarrow", prefetch_batches=1
-            ):
+            for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
                 yield unpack(table)
 
     def _count_bytes(self) -> int:

@@ -6,12 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2.api.config import LoggingConfig
+from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say

@@ -12,7 +12,7 @@ from ray.train.torch import get_device
 from raycomp.cluster.train.feed import Feed, Shelf
 from raycomp.config import TrainConfig, UserError
 from raycomp.loops.train.feed import to_batch
-from raycomp.loops.train.fit import Batch, Trainer
+from raycomp.loops.train.fit import Batch
 from raycomp.loops.train.rank import Evaluate, Writer, begin_rank, train_rank
 from raycomp.loops.train.state import list_states, load_state
 from raycomp.models.images import ImageSpec
@@ -59,7 +59,7 @@ def _train(job: Job) -> None:
     # A new start after one that failed for good ends here.
     if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.begin.remote(trainer.step))):
         return
-    shelf = broadcast_from_rank_zero(Shelf.remote(job.course) if rank == 0 else None)
+    shelf = broadcast_from_rank_zero(ray.remote(num_cpus=0)(Shelf).remote(job.course) if rank == 0 else None)
     writer = None
     if rank == 0:
         writer = Writer(trainer, job.config, folder, job.board.tell.remote, job.evaluate)

@@ -4,6 +4,7 @@ Uids of a subset take 16 bytes each in every process that lists pairs, those of 
 a curation without shards are joined file by file and take none.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from raycomp.shards.parquet import read_columns, read_matching
 from raycomp.shards.paths import ShardPath, fingerprint_shards
 from raycomp.shards.reader import read_shard
 from raycomp.shards.rows import decode_text, parse_object
-from raycomp.shards.runs import digest, find_curation, list_scores, read_curation
+from raycomp.shards.runs import digest, find_curation, identify, list_scores, read_curation, read_finished
 from raycomp.shards.table import CAPTION_COLUMNS
 from raycomp.words import (
     ALIGNED_STATUSES,
@@ -97,6 +98,22 @@ def find_pairs(config: TrainConfig) -> Pairs:
     if config.negative_images is not None:
         pairs = replace(pairs, negative_images=find_images(config.negative_images))
     return pairs
+
+
+def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
+    """Return what batches depend on beside the dials: the digests of what the input and its companions hold.
+
+    Raises ValueError where one of them is gone.
+    """
+    _, run = read_curation(config.input)
+    found = {"input": identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))}
+    if config.subset is not None:
+        found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset)))).hexdigest()
+    if config.negatives is not None:
+        found["negatives"] = identify(read_finished(config.negatives))
+    if config.negative_images is not None:
+        found["negative_images"] = digest(fingerprint_shards(expand_input(config.negative_images)))
+    return found
 
 
 def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
