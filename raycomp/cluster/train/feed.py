@@ -43,7 +43,8 @@ class Course:
 
 
 class Shelf:
-    """An actor of the first rank's. Shards as tables in Ray's object store: those of the windows in use, and of the one that comes next."""
+    """An actor of the first rank's. Holds shards as tables in Ray's object store: those of the windows in
+    use, and of the one that comes next."""
 
     def __init__(self, course: Any):
         self.course_ref, self.plan = course, _get(course).plan

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.v2.api import config as v2
 
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say
@@ -62,20 +63,22 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
 
 def _make_trainer(job: Job, ranks: Ranks, room: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
+    # ray.train shows type checkers the classes of its first version.
+    run_config: Any = v2.RunConfig(
+        name="train",
+        storage_path=room,
+        # How often is for the board to say, which knows whether any step was taken in between.
+        failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
+        logging_config=v2.LoggingConfig(log_level="ERROR"),
+    )
     return TorchTrainer(
         work,
         train_loop_config={"job": job},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
-        scaling_config=ScalingConfig(
+        scaling_config=v2.ScalingConfig(
             num_workers=ranks.count, use_gpu=ranks.on_gpus, resources_per_worker=resources
         ),
-        run_config=RunConfig(
-            name="train",
-            storage_path=room,
-            # How often is for the board to say, which knows whether any step was taken in between.
-            failure_config=FailureConfig(max_failures=-1, max_preemption_failures=-1),
-            logging_config=LoggingConfig(log_level="ERROR"),
-        ),
+        run_config=run_config,
     )
 
 

@@ -108,7 +108,7 @@ def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     _, run = read_curation(config.input)
     found = {"input": identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))}
     if config.subset is not None:
-        found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset)))).hexdigest()
+        found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset))).tobytes()).hexdigest()
     if config.negatives is not None:
         found["negatives"] = identify(read_finished(config.negatives))
     if config.negative_images is not None:
