@@ -52,11 +52,11 @@ class Board:
         """Take down a step."""
         self.known.step, self.known.told = told["step"] + 1, told
 
-    def fail(self, error: Exception, is_final: bool) -> None:
+    def fail(self, why: str, is_final: bool) -> None:
         """Take down why a rank ended: for good, or until the next start."""
-        self.why = self.why or " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        self.why = self.why or why
         if is_final and self.known.error is None:
-            self.known.error = error
+            self.known.error = ValueError(why)
 
     def news(self) -> News:
         """Return all of it."""

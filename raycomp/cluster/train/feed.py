@@ -46,8 +46,8 @@ class Shelf:
     """An actor of the first rank's. Holds shards as tables in Ray's object store: those of the windows in
     use, and of the one that comes next."""
 
-    def __init__(self, course: Any):
-        self.course_ref, self.plan = course, _get(course).plan
+    def __init__(self, course: Course):
+        self.course, self.plan = ray.put(course), course.plan
         self.held: dict[int, dict[int, Any]] = {}
         self.load = ray.remote(**_LOADER)(_load)
 
@@ -58,7 +58,7 @@ class Shelf:
             if window not in self.held:
                 there = {shard: ref for refs in self.held.values() for shard, ref in refs.items()}
                 self.held[window] = {
-                    shard: there.get(shard) or self.load.remote(self.course_ref, shard)
+                    shard: there.get(shard) or self.load.remote(self.course, shard)
                     for shard in self.plan.shards_of(window)
                 }
         # Ranks are a few batches apart, so one may still be in the window before.

@@ -55,7 +55,7 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
     thread.start()
     news = _follow(job, thread, check, say)
     if news.error is not None:
-        raise ValueError(str(news.error)) if isinstance(news.error, ValueError) else news.error
+        raise news.error
     if ended[0] is not None:
         raise ended[0]
     return news

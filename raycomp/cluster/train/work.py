@@ -10,7 +10,7 @@ from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
 from raycomp.cluster.train.feed import Feed, Shelf
-from raycomp.config import TrainConfig, UserError
+from raycomp.config import TrainConfig
 from raycomp.loops.train.feed import to_batch
 from raycomp.loops.train.fit import Batch
 from raycomp.loops.train.rank import Evaluate, Writer, begin_rank, train_rank
@@ -43,9 +43,11 @@ def work(told: dict[str, Job]) -> None:
     try:
         _train(job)
     except Exception as error:
+        # What failed in a task comes wrapped, with its traceback in its words.
         cause = getattr(error, "cause", error)
         is_final = isinstance(cause, ValueError)
-        ray.get(job.board.fail.remote(UserError(str(cause)) if is_final else cause, is_final))
+        why = str(cause) if is_final else f"{type(cause).__name__}: {cause}"
+        ray.get(job.board.fail.remote(" ".join(why.split())[:1000], is_final))
         raise
 
 
