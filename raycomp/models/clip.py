@@ -4,7 +4,9 @@ B pairs, H x W pixels, N tokens of context, D embedding dims.
 """
 
 import hashlib
+import json
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +18,19 @@ import open_clip
 import torch
 import torch.nn.functional as F
 from huggingface_hub import try_to_load_from_cache
+from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.alignment import normalise
-from raycomp.models.architecture import check_memory, check_schema, register_file
+from raycomp.models.architecture import (
+    HUB_CONFIG,
+    check_memory,
+    check_schema,
+    find_preprocessing,
+    register_file,
+)
 from raycomp.models.device import Device
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
@@ -29,7 +38,8 @@ from raycomp.models.parser import fingerprint_folder
 from raycomp.models.text import TextEncoder, find_tower
 
 ClipConfig = ModelConfig | ScorerConfig
-HUB_CONFIG = "open_clip_config.json"
+# What open_clip_train gives a model for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
+SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 
@@ -87,7 +97,9 @@ def fingerprint_scorer(config: ClipConfig) -> str:
         path = Path(value)
         if path.is_file():
             with path.open("rb") as file:
-                parts.append(hashlib.file_digest(file, "sha256").hexdigest())
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            beside = find_preprocessing(value) if path.suffix == ".json" else None
+            parts.append(f"{digest}+{json.dumps(beside, sort_keys=True)}" if beside else digest)
         elif schema == "local-dir":
             parts.append(fingerprint_folder(Path(place)))
         elif schema == "hf-hub":
@@ -120,7 +132,38 @@ def _model_name(config: ClipConfig) -> str:
     return config.model
 
 
-def _create(config: ClipConfig) -> torch.nn.Module:
+def load_start(config: ModelConfig, loss: str) -> Any:
+    """Return the model that training with a loss begins with, on the CPU.
+
+    With siglip a model that has no bias gets one, -10, and the scale 10, as open_clip_train begins: weights
+    that were trained without bias do not tell how far apart logits should lie. Raises ValueError in the
+    user's words.
+    """
+    model: Any = _create(config, lacks_bias(config, loss))
+    if hasattr(model, "text_decoder"):
+        raise ValueError(f"{config.said_model}: writes captions, which no train.loss teaches; take a CLIP")
+    return model
+
+
+def lacks_bias(config: ModelConfig, loss: str) -> bool:
+    """Return whether a model has no bias but gets one for the loss."""
+    return loss == "siglip" and find_architecture(config).get("init_logit_bias") is None
+
+
+def find_architecture(config: ClipConfig) -> dict[str, Any]:
+    """Return open_clip's config of a model, with QuickGELU where a tag's weights need it.
+
+    open_clip itself takes that from the tag, and tells nobody who loads what was made of it by its path.
+    """
+    name = _model_name(config)
+    if ":" in name:
+        check_schema(name, config.said_model)
+    architecture = get_model_config(name if ":" in name else name.replace("/", "-"))
+    tag = None if ":" in name else get_pretrained_cfg(name, config.weights)
+    return {**architecture, "quick_gelu": True} if tag and tag.get("quick_gelu") else architecture
+
+
+def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
     name = _model_name(config)
     is_random = config.weights.startswith("random:")
     has_schema = ":" in config.model
@@ -147,6 +190,8 @@ def _create(config: ClipConfig) -> torch.nn.Module:
                 force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                 pretrained_text=False,
                 weights_only=True,
+                force_preprocess_cfg=None if has_schema else find_preprocessing(config.model),
+                **(SIGLIP if with_bias else {}),
             )
         except LIBRARIES_FAIL as error:
             is_model = is_random or has_schema
@@ -157,6 +202,10 @@ def _create(config: ClipConfig) -> torch.nn.Module:
             ) from error
     if not is_random:
         _check_finite(model, config)
+    if with_bias:
+        # Where weights have no bias, open_clip lets it begin at 0.
+        torch.nn.init.constant_(model.logit_scale, SIGLIP["init_logit_scale"])
+        torch.nn.init.constant_(model.logit_bias, SIGLIP["init_logit_bias"])
     return model.eval()
 
 
