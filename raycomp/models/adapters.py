@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from raycomp.config.train import TOWERS
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
 # More groups of layers than a tower has.
@@ -29,7 +30,7 @@ def freeze(clip: Any, entries: Sequence[str]) -> None:
         else:
             for parameter in _list_weights(clip, tower):
                 parameter.requires_grad_(False)
-    if not any(p.requires_grad for tower in ("image", "text") for p in _list_weights(clip, tower)):
+    if not any(p.requires_grad for tower in TOWERS for p in _list_weights(clip, tower)):
         raise ValueError(f"train.freeze={tuple(entries)}: leaves nothing to train")
 
 
@@ -60,14 +61,18 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
     """Put adapters on what is trained of both towers' attention; return peft's tuner of the model.
 
     Hu et al. 2021 (arXiv:2106.09685): to the matrix that makes queries, keys and values comes 2 B A; B is 0
-    at first, A drawn by ``seed``. All else is frozen but logit scale and bias. Raises ValueError where
-    nothing that is trained is open_clip's own attention.
+    at first, A drawn by ``seed``. All else is frozen but logit scale and bias. Raises ValueError where a
+    tower that is trained has no such matrix.
     """
-    names = [f"{name}.{_WEIGHT}" for name, _ in _find_attention(clip)]
-    if not names:
-        raise ValueError(
-            f"train.lora_rank={rank}: no attention that is trained has its queries, keys and values in one"
-        )
+    # peft takes names by their ends: a name is whole where all begin alike.
+    names = [f"clip.{name}.{_WEIGHT}" for name in _find_attention(clip)]
+    for tower in TOWERS:
+        is_adapted = any(name.startswith("clip.visual.") == (tower == "image") for name in names)
+        if not is_adapted and any(p.requires_grad for p in _list_weights(clip, tower)):
+            raise ValueError(
+                f"train.lora_rank={rank}: the {tower} tower has no attention that adapters fit; freeze it "
+                f"(train.freeze={tower}), or train all weights"
+            )
     from peft import LoraConfig  # seconds, and few trainings need it
     from peft.tuners.lora import LoraModel
 
@@ -77,20 +82,21 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=[], target_parameters=names)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        tuner = LoraModel(clip, config, "default")
+        tuner = LoraModel(nn.ModuleDict({"clip": clip}), config, "default")
     for name, parameter in clip.named_parameters():
         if name in free:
             parameter.requires_grad_(True)
     return tuner
 
 
-def _find_attention(clip: Any) -> Iterator[tuple[str, nn.MultiheadAttention]]:
+def _find_attention(clip: Any) -> Iterator[str]:
+    """Yield the names of modules whose one matrix for queries, keys and values is trained."""
     for name, module in clip.named_modules():
         weight = getattr(module, _WEIGHT, None) if isinstance(module, nn.MultiheadAttention) else None
         if weight is not None and weight.requires_grad:
-            yield name, module
+            yield name
 
 
 def merge_adapters(tuner: Any) -> Any:
     """Return a copy of the model with its adapters added to its weights: plain, as it was before them."""
-    return copy.deepcopy(tuner).merge_and_unload()
+    return copy.deepcopy(tuner).merge_and_unload()["clip"]

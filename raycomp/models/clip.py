@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -127,9 +128,12 @@ def _model_name(config: ClipConfig) -> str:
     """Return the open_clip name, registering a model config given as a json file."""
     if Path(config.model).suffix == ".json" and ":" not in config.model:
         return register_file(config.model, config.said_model)
-    if ":" not in config.model and config.model.replace("/", "-") not in open_clip.list_models():
+    if ":" in config.model:
+        return config.model
+    name = config.model.replace("/", "-")
+    if name not in open_clip.list_models():
         raise ValueError(f"{config.said_model}: not an open_clip model, see open_clip.list_models()")
-    return config.model
+    return name
 
 
 def load_start(config: ModelConfig, loss: str) -> Any:
@@ -150,6 +154,11 @@ def lacks_bias(config: ModelConfig, loss: str) -> bool:
     return loss == "siglip" and find_architecture(config).get("init_logit_bias") is None
 
 
+def describe_start(config: ModelConfig, loss: str) -> dict[str, Any]:
+    """Return open_clip's config of the model that ``load_start`` returns."""
+    return {**find_architecture(config), **(SIGLIP if lacks_bias(config, loss) else {})}
+
+
 def find_architecture(config: ClipConfig) -> dict[str, Any]:
     """Return open_clip's config of a model, with QuickGELU where a tag's weights need it.
 
@@ -158,7 +167,7 @@ def find_architecture(config: ClipConfig) -> dict[str, Any]:
     name = _model_name(config)
     if ":" in name:
         check_schema(name, config.said_model)
-    architecture = get_model_config(name if ":" in name else name.replace("/", "-"))
+    architecture = get_model_config(name)
     tag = None if ":" in name else get_pretrained_cfg(name, config.weights)
     return {**architecture, "quick_gelu": True} if tag and tag.get("quick_gelu") else architecture
 
@@ -247,6 +256,22 @@ class Clip:
             image_BCHW = image_BHWC.permute(0, 3, 1, 2).float().div(255)
             image_BCHW = image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
             return normalise(self.model.encode_image(image_BCHW).float())
+
+
+def describe_preprocessing(model: Any) -> dict[str, Any]:
+    """Return how a loaded model's images are prepared, as open_clip's hub config has it."""
+    cfg = open_clip.get_model_preprocess_cfg(model)
+    return {name: cfg[name] for name in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
+
+
+def pack_tokenizer(config: ClipConfig) -> dict[str, bytes]:
+    """Return the files of a model's own tokenizer by name; none of CLIP's, which open_clip has."""
+    tokenizer = load_tokenizer(config)
+    if not hasattr(tokenizer, "save_pretrained"):
+        return {}
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
 
 
 def load_tokenizer(config: ClipConfig) -> Any:
