@@ -76,6 +76,9 @@ COMMANDS = {
         "job --set --out",
         TrainConfig,
     ),
+    "publish": Command(
+        "lay a trained model out as open_clip's hub models are", "loops.train.publish:publish", "source --out"
+    ),
     "show": Command("print the funnel of a run", "loops.inspect:show", "source"),
     "explain": Command("print every score and gate of one sample", "loops.inspect:explain", "source uid"),
     "probe": Command(

@@ -40,6 +40,7 @@ HOMES = {
     "huggingface_hub": {"models"},
     "numpy": {"core", "models", "shards", "worlds", "loops", "report", "cluster"},
     "open_clip": {"models"},
+    "peft": {"models"},
     "pyarrow": {"schema", "shards", "loops", "report", "cluster"},
     "ray": {"cluster"},
     "safetensors": {"models", "loops"},

@@ -21,6 +21,7 @@ _MOST = {"image_size": 4096, "context_length": 8192, "layers": 1000, "vocab_size
 _SIZES = (*_MOST, "embed_dim", "width", "heads", "head_width", "patch_size", "mlp_ratio")
 _MOST_OF_OTHERS = 1_000_000
 _NEEDED = ("embed_dim", "vision_cfg", "text_cfg")
+HUB_CONFIG = "open_clip_config.json"
 
 
 def register_file(model: str, said: str) -> str:
@@ -39,6 +40,25 @@ def register_file(model: str, said: str) -> str:
     check_config(said, content)
     open_clip.add_model_config(path)
     return path.stem
+
+
+def find_preprocessing(model: str) -> dict[str, Any] | None:
+    """Return how images are prepared for a model given as a json file, if it is told beside it.
+
+    ``open_clip_config.json``, which a training writes too, tells it; one of another model is not asked. None
+    = as open_clip does by default. Raises ValueError where the file is none.
+    """
+    path = Path(model)
+    beside = path.with_name(HUB_CONFIG)
+    if path.suffix != ".json" or ":" in model or not beside.is_file():
+        return None
+    try:
+        told, own = json.loads(beside.read_text()), json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{beside}: not a json file ({error})") from error
+    if not isinstance(told, dict) or told.get("model_cfg") != own:
+        return None
+    return told.get("preprocess_cfg")
 
 
 def check_schema(model: str, said: str) -> None:

@@ -4,11 +4,14 @@ B pairs, H x W pixels, N tokens of context, D embedding dims.
 """
 
 import hashlib
+import json
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,19 @@ import open_clip
 import torch
 import torch.nn.functional as F
 from huggingface_hub import try_to_load_from_cache
+from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.alignment import normalise
-from raycomp.models.architecture import check_memory, check_schema, register_file
+from raycomp.models.architecture import (
+    HUB_CONFIG,
+    check_memory,
+    check_schema,
+    find_preprocessing,
+    register_file,
+)
 from raycomp.models.device import Device
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
@@ -29,7 +39,8 @@ from raycomp.models.parser import fingerprint_folder
 from raycomp.models.text import TextEncoder, find_tower
 
 ClipConfig = ModelConfig | ScorerConfig
-HUB_CONFIG = "open_clip_config.json"
+# What open_clip_train gives a model for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
+SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 
@@ -87,7 +98,9 @@ def fingerprint_scorer(config: ClipConfig) -> str:
         path = Path(value)
         if path.is_file():
             with path.open("rb") as file:
-                parts.append(hashlib.file_digest(file, "sha256").hexdigest())
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            beside = find_preprocessing(value) if path.suffix == ".json" else None
+            parts.append(f"{digest}+{json.dumps(beside, sort_keys=True)}" if beside else digest)
         elif schema == "local-dir":
             parts.append(fingerprint_folder(Path(place)))
         elif schema == "hf-hub":
@@ -115,12 +128,51 @@ def _model_name(config: ClipConfig) -> str:
     """Return the open_clip name, registering a model config given as a json file."""
     if Path(config.model).suffix == ".json" and ":" not in config.model:
         return register_file(config.model, config.said_model)
-    if ":" not in config.model and config.model.replace("/", "-") not in open_clip.list_models():
+    if ":" in config.model:
+        return config.model
+    name = config.model.replace("/", "-")
+    if name not in open_clip.list_models():
         raise ValueError(f"{config.said_model}: not an open_clip model, see open_clip.list_models()")
-    return config.model
+    return name
 
 
-def _create(config: ClipConfig) -> torch.nn.Module:
+def load_start(config: ModelConfig, loss: str) -> Any:
+    """Return the model that training with a loss begins with, on the CPU.
+
+    With siglip a model that has no bias gets one, -10, and the scale 10, as open_clip_train begins: weights
+    that were trained without bias do not tell how far apart logits should lie. Raises ValueError in the
+    user's words.
+    """
+    model: Any = _create(config, lacks_bias(config, loss))
+    if hasattr(model, "text_decoder"):
+        raise ValueError(f"{config.said_model}: writes captions, which no train.loss teaches; take a CLIP")
+    return model
+
+
+def lacks_bias(config: ModelConfig, loss: str) -> bool:
+    """Return whether a model has no bias but gets one for the loss."""
+    return loss == "siglip" and find_architecture(config).get("init_logit_bias") is None
+
+
+def describe_start(config: ModelConfig, loss: str) -> dict[str, Any]:
+    """Return open_clip's config of the model that ``load_start`` returns."""
+    return {**find_architecture(config), **(SIGLIP if lacks_bias(config, loss) else {})}
+
+
+def find_architecture(config: ClipConfig) -> dict[str, Any]:
+    """Return open_clip's config of a model, with QuickGELU where a tag's weights need it.
+
+    open_clip itself takes that from the tag, and tells nobody who loads what was made of it by its path.
+    """
+    name = _model_name(config)
+    if ":" in name:
+        check_schema(name, config.said_model)
+    architecture = get_model_config(name)
+    tag = None if ":" in name else get_pretrained_cfg(name, config.weights)
+    return {**architecture, "quick_gelu": True} if tag and tag.get("quick_gelu") else architecture
+
+
+def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
     name = _model_name(config)
     is_random = config.weights.startswith("random:")
     has_schema = ":" in config.model
@@ -147,6 +199,8 @@ def _create(config: ClipConfig) -> torch.nn.Module:
                 force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                 pretrained_text=False,
                 weights_only=True,
+                force_preprocess_cfg=None if has_schema else find_preprocessing(config.model),
+                **(SIGLIP if with_bias else {}),
             )
         except LIBRARIES_FAIL as error:
             is_model = is_random or has_schema
@@ -157,6 +211,10 @@ def _create(config: ClipConfig) -> torch.nn.Module:
             ) from error
     if not is_random:
         _check_finite(model, config)
+    if with_bias:
+        # Where weights have no bias, open_clip lets it begin at 0.
+        torch.nn.init.constant_(model.logit_scale, SIGLIP["init_logit_scale"])
+        torch.nn.init.constant_(model.logit_bias, SIGLIP["init_logit_bias"])
     return model.eval()
 
 
@@ -198,6 +256,22 @@ class Clip:
             image_BCHW = image_BHWC.permute(0, 3, 1, 2).float().div(255)
             image_BCHW = image_BCHW.sub(self.mean_3).div(self.std_3).contiguous().to(self.dtype)
             return normalise(self.model.encode_image(image_BCHW).float())
+
+
+def describe_preprocessing(model: Any) -> dict[str, Any]:
+    """Return how a loaded model's images are prepared, as open_clip's hub config has it."""
+    cfg = open_clip.get_model_preprocess_cfg(model)
+    return {name: cfg[name] for name in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
+
+
+def pack_tokenizer(config: ClipConfig) -> dict[str, bytes]:
+    """Return the files of a model's own tokenizer by name; none of CLIP's, which open_clip has."""
+    tokenizer = load_tokenizer(config)
+    if not hasattr(tokenizer, "save_pretrained"):
+        return {}
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
 
 
 def load_tokenizer(config: ClipConfig) -> Any:

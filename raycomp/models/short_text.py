@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raycomp.models.text import find_tower
+from raycomp.models.text import find_causal_tower
 
 
 def encode_text(model: Any, token_BN: Tensor) -> Tensor:
@@ -17,7 +17,7 @@ def encode_text(model: Any, token_BN: Tensor) -> Tensor:
     A causal tower that reads its result at the end-of-text token never looks at what comes after it: that is
     cut, where open_clip's own method takes the whole context alone. Any other tower gets all of it.
     """
-    tower = find_tower(model)
+    tower = find_causal_tower(model)
     if tower is None:
         return model.encode_text(token_BN)
     end_B = token_BN.argmax(1)

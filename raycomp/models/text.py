@@ -36,21 +36,28 @@ Tower = Any
 
 
 def find_tower(model: nn.Module) -> Tower | None:
-    """Return the text tower if prefixes are exact in it: causal, of plain blocks, pooled at the highest id.
+    """Return the text tower if prefixes are exact in it, and its blocks are plain ones."""
+    tower = find_causal_tower(model)
+    if tower is None:
+        return None
+    kinds = (getattr(block, "attn", None) for block in tower.transformer.resblocks)
+    return tower if all(isinstance(kind, nn.MultiheadAttention) for kind in kinds) else None
+
+
+def find_causal_tower(model: nn.Module) -> Tower | None:
+    """Return the text tower if what comes after a text's end cannot matter: causal, pooled at the highest id.
 
     That is CLIP's end-of-text token, and with CLIP's tokens every text begins with one and the same.
     """
     tower = getattr(model, "text", model)
     pool = getattr(tower, "text_pool_type", getattr(tower, "pool_type", None))
-    blocks = getattr(getattr(tower, "transformer", None), "resblocks", None)
-    is_plain = (
-        blocks is not None
+    is_causal = (
+        hasattr(getattr(tower, "transformer", None), "resblocks")
         and pool == "argmax"
         and getattr(tower, "attn_mask", None) is not None
         and getattr(tower, "cls_emb", None) is None
-        and all(isinstance(getattr(block, "attn", None), nn.MultiheadAttention) for block in blocks)
     )
-    return tower if is_plain else None
+    return tower if is_causal else None
 
 
 class TextEncoder:

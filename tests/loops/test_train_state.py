@@ -3,24 +3,24 @@
 import pytest
 import torch
 
-from raycomp.config.train import FitConfig
-from raycomp.loops.train.fit import Trainer
+from raycomp.config import ModelConfig
 from raycomp.loops.train.state import keep_states, list_states, load_state, save_state
 from raycomp.shards.folder import Folder
-from tests.loops.test_fit import BATCH, batches, start
+from tests.loops.fitting import begin, measure_resumed, on_ranks, run, write_model
 
 STEPS = 6
 
 
-def make_trainer(scorer, loss="ceclip") -> Trainer:
-    config = FitConfig(loss=loss, learning_rate=3e-4)
-    return Trainer(start(scorer), config, STEPS, BATCH, num_kinds=3)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> ModelConfig:
+    """One that draws in training: which patches it drops."""
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
+    vision["patch_dropout"] = 0.5
+    return write_model(tmp_path_factory.mktemp("model"), vision_cfg=vision)
 
 
-def run(trainer: Trainer, until: int) -> list[float]:
-    """Take the steps up to ``until``, the batches being those of their steps."""
-    left = list(batches(slice(None), trainer.config.loss))[trainer.step : until]
-    return [told.loss for told in trainer.run(left)]
+def make_trainer(model: ModelConfig, loss: str = "ceclip", **dials):
+    return begin(model, loss, num_steps=STEPS, **dials)
 
 
 @pytest.fixture
@@ -29,25 +29,35 @@ def out(tmp_path, bucket, request) -> Folder:
 
 
 @pytest.mark.parametrize("out", ["disk", "s3"], indirect=True)
-def test_a_stopped_training_goes_on_to_the_same_bits(tiny_scorer, out):
-    whole = make_trainer(tiny_scorer)
-    curve = run(whole, STEPS)
-    first = make_trainer(tiny_scorer)
-    found = run(first, 3)
+@pytest.mark.parametrize("dials", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}])
+def test_a_stopped_training_goes_on_to_the_same_bits(model, out, dials):
+    whole = make_trainer(model, **dials)
+    curve = run(whole, until=STEPS)
+    first = make_trainer(model, **dials)
+    found = run(first, until=3)
     save_state(first, out)
-    again = make_trainer(tiny_scorer)
+    again = make_trainer(model, **dials)
     load_state(again, out, 3)
     assert again.objective.margin_S.any()
-    assert found + run(again, STEPS) == curve
+    assert found + run(again, until=STEPS) == curve
     for name, value in whole.clip.state_dict().items():
         assert torch.equal(value, again.clip.state_dict()[name]), name
 
 
-def test_a_state_cut_short_is_none_and_old_ones_go(tiny_scorer, out):
-    trainer = make_trainer(tiny_scorer, "clip")
+def test_ranks_go_on_to_the_same_bits(model, tmp_path):
+    for ranks in on_ranks(measure_resumed, tmp_path, model, str(tmp_path)).values():
+        for whole, again in ranks:
+            assert whole["losses"] == again["losses"] == ranks[0][0]["losses"]
+            for name, value in whole["weights"].items():
+                assert torch.equal(value, again["weights"][name]), name
+                assert torch.equal(value, ranks[0][0]["weights"][name]), name
+
+
+def test_a_state_cut_short_is_none_and_old_ones_go(model, out):
+    trainer = make_trainer(model, "clip")
     assert list_states(out) == []
     for _ in range(3):
-        run(trainer, trainer.step + 1)
+        run(trainer, until=trainer.step + 1)
         save_state(trainer, out)
     out.remove("checkpoints", "00000003", "state.json")
     assert list_states(out) == [1, 2]
@@ -57,9 +67,9 @@ def test_a_state_cut_short_is_none_and_old_ones_go(tiny_scorer, out):
 
 @pytest.mark.parametrize("file", ["state.json", "model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("damage", ["cut", "gone", "pickle"])
-def test_a_damaged_state_is_one_line(tiny_scorer, out, file, damage):
-    trainer = make_trainer(tiny_scorer, "clip")
-    run(trainer, 1)
+def test_a_damaged_state_is_one_line(model, out, file, damage):
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=1)
     save_state(trainer, out)
     place = ("checkpoints", "00000001", file)
     content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
@@ -67,5 +77,19 @@ def test_a_damaged_state_is_one_line(tiny_scorer, out, file, damage):
     if content:
         out.write_bytes(content, *place)
     with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*\); remove it") as error:
-        load_state(make_trainer(tiny_scorer, "clip"), out, 1)
+        load_state(make_trainer(model, "clip"), out, 1)
     assert "\n" not in str(error.value)
+
+
+def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=1)
+    save_state(trainer, out)
+    with pytest.raises(ValueError, match=r"of a run with train\.learning_rate=0\.0003, not 0\.01"):
+        load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
+    with pytest.raises(ValueError, match=r"of a run with train\.steps=6, not 7"):
+        load_state(begin(model, "clip", num_steps=7), out, 1)
+    other = write_model(tmp_path, "other", embed_dim=16)
+    with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*size mismatch"):
+        load_state(make_trainer(other, "clip"), out, 1)
+    load_state(make_trainer(model, "clip", checkpoint_steps=9, workers=4), out, 1)

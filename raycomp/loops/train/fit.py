@@ -1,36 +1,24 @@
-"""The training loop: a model, a loss, batches of the plan; the same whether one rank has a batch or many.
-
-B pairs of the global batch, R those of this rank, K hard negatives per caption, C x H x W pixels, N tokens of
-context, D embedding dims.
-"""
+"""The training loop: a model, a loss, batches of the plan; the same whether one rank has a batch or many."""
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from raycomp.config.train import FitConfig
+from raycomp.core.epochs import slice_of
 from raycomp.loops.train.objective import Embedded, Objective
 from raycomp.loops.train.ranks import gather
-from raycomp.models.short_text import encode_text
+from raycomp.loops.train.schedule import learning_rate_at, make_optimizer
+from raycomp.loops.train.towers import OF_ALL, OF_ROWS, Batch, Made, Towers, embed, join
+from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 
 MAX_LOGIT_SCALE = math.log(100)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A rank's rows of a global batch, ready for the model."""
-
-    image_RCHW: Tensor
-    token_RN: Tensor
-    negative_RKN: Tensor | None = None
-    valid_RK: Tensor | None = None
-    kind_RK: Tensor | None = None
-    negative_image_RCHW: Tensor | None = None
 
 
 class Told(NamedTuple):
@@ -41,20 +29,6 @@ class Told(NamedTuple):
     loss: float
     """Of the global batch, before the step."""
     learning_rate: float
-
-
-class Towers(nn.Module):
-    """open_clip's model as one call, which is what DistributedDataParallel needs."""
-
-    def __init__(self, clip: Any):
-        super().__init__()
-        self.clip = clip
-
-    def forward(self, image_ICHW: Tensor, token_TN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return images (I, D) and texts (T, D) of length 1 in fp32, exp(logit_scale) and the bias."""
-        image_ID = F.normalize(self.clip.encode_image(image_ICHW).float(), dim=-1)
-        text_TD = F.normalize(encode_text(self.clip, token_TN).float(), dim=-1)
-        return image_ID, text_TD, self.clip.logit_scale.exp(), getattr(self.clip, "logit_bias", None)
 
 
 class Trainer:
@@ -72,91 +46,145 @@ class Trainer:
         num_kinds: int = 0,
         wrap: Any = lambda towers: towers,
     ):
+        """Raise ValueError where the model cannot be trained as the config says."""
         self.clip, self.config, self.num_steps, self.batch_size = clip, config, num_steps, batch_size
+        is_one = not dist.is_initialized()
+        self.rank, num_ranks = (0, 1) if is_one else (dist.get_rank(), dist.get_world_size())
+        if num_ranks > batch_size:
+            raise ValueError(f"train.batch_size={batch_size}: must be at least the {num_ranks} workers")
+        # All ranks have as many parts, whatever each one's rows.
+        self.num_parts = min(config.accumulate, batch_size // num_ranks)
+        _check_norms(clip, self.num_parts)
+        if config.loss != "siglip" and getattr(clip, "logit_bias", None) is not None:
+            # Added to all logits alike, as open_clip's loss does, it changes nothing that is picked.
+            clip.logit_bias.requires_grad_(False)
+        freeze(clip, config.freeze)
+        self.adapters = add_adapters(clip, config.lora_rank, config.seed) if config.lora_rank else None
         self.towers = wrap(Towers(clip))
         self.objective = Objective(config, num_kinds)
         self.optimizer = make_optimizer(clip, config)
-        self.step = 0
+        self.step, self.is_settled = 0, False
+
+    def plain_model(self) -> Any:
+        """Return the model as it is now, without adapters: itself, or a copy with what they learned."""
+        return merge_adapters(self.adapters) if self.adapters else self.clip
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Told]:
         """Yield what each step tells, up to ``num_steps``. Raises ValueError where a loss is not finite."""
-        self.clip.train()
         for batch in batches:
             if self.step == self.num_steps:
                 return
+            if not self.is_settled:
+                self._settle(batch.cut(slice(1)))
             rate = learning_rate_at(self.step, self.num_steps, self.config)
             loss = self._take(batch, rate)
             self.step += 1
             yield Told(self.step - 1, loss, rate)
 
+    def _settle(self, batch: Batch) -> None:
+        """Go back once from a loss of zero, which leaves no trace in the model.
+
+        After the first backward pass DistributedDataParallel lays its buckets out anew, and then adds up in
+        another order: no start, the first or any later one, may be a step.
+        """
+        self.clip.eval()
+        made = self._embed(batch).values()
+        torch.stack([value.sum() * 0 for value in made if value.requires_grad]).sum().backward()
+        self.optimizer.zero_grad()
+        self.is_settled = True
+
     def _take(self, batch: Batch, rate: float) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        device = batch.image_RCHW.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
-            embedded = self._embed(batch)
-        loss = self.objective(embedded)
-        if not torch.isfinite(loss):
-            raise ValueError(
-                f"loss={loss.item()} at step {self.step}: must be finite; "
-                f"train.learning_rate={self.config.learning_rate} may be too high"
-            )
+        _set_training(self.clip)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss = self._find_gradients(batch)
         if self.config.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.clip.parameters(), self.config.clip_norm)
         self.optimizer.step()
         with torch.no_grad():
             self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
+        return loss
+
+    def _find_gradients(self, batch: Batch) -> float:
+        """Give all weights their gradients; return the loss.
+
+        In parts: embed all of them and keep no activations; find what the loss of the whole batch wants of
+        each embedding; embed part after part again and pass that on. The gradients are those of one part.
+        Gao et al. 2021 (arXiv:2101.06983).
+        """
+        if self.num_parts == 1:
+            loss = self._judge(self._embed(batch), batch)
+            loss.backward()
+            return loss.item()
+        slices = [slice_of(part, self.num_parts, len(batch.token_RN)) for part in range(self.num_parts)]
+        parts = [batch.cut(rows) for rows in slices]
+        with torch.no_grad():
+            made = join([self._embed(part, number) for number, part in enumerate(parts)])
+        leaves = {name: value.detach().requires_grad_() for name, value in made.items()}
+        loss = self._judge(leaves, batch)
+        loss.backward()
+        for number, (part, rows) in enumerate(zip(parts, slices, strict=True)):
+            is_last = number == self.num_parts - 1
+            with nullcontext() if is_last else getattr(self.towers, "no_sync", nullcontext)():
+                again = self._embed(part, number)
+                wanted = {
+                    name: leaves[name].grad if name in OF_ALL else leaves[name].grad[rows]
+                    for name in again
+                    if again[name].requires_grad and leaves[name].grad is not None
+                    if is_last or name in OF_ROWS
+                }
+                torch.autograd.backward([again[name] for name in wanted], list(wanted.values()))
         return loss.item()
 
-    def _embed(self, batch: Batch) -> Embedded:
-        """Embed all images and all texts of this rank in one call, gather those of all ranks."""
-        num, texts, images = len(batch.token_RN), [batch.token_RN], [batch.image_RCHW]
-        if batch.negative_RKN is not None:
-            texts.append(batch.negative_RKN.flatten(0, 1))
-        if batch.negative_image_RCHW is not None:
-            images.append(batch.negative_image_RCHW)
-        image_ID, text_TD, scale, bias = self.towers(torch.cat(images), torch.cat(texts))
-        negative_RKD = None
-        if batch.negative_RKN is not None:
-            negative_RKD = text_TD[num:].unflatten(0, batch.negative_RKN.shape[:2])
-        return Embedded(
-            image_ND=self._gather(image_ID[:num]),
-            text_ND=self._gather(text_TD[:num]),
-            scale=scale,
-            bias=bias,
-            negative_NKD=self._gather(negative_RKD),
-            valid_NK=self._gather(batch.valid_RK),
-            kind_NK=self._gather(batch.kind_RK),
-            negative_image_ND=self._gather(image_ID[num:]) if len(images) > 1 else None,
+    def _embed(self, batch: Batch, part: int = 0) -> Made:
+        """Embed a part of this rank's rows; the model draws from seed, step, rank and part alone."""
+        key = np.random.SeedSequence((self.config.seed, self.step, self.rank, part))
+        torch.manual_seed(int(key.generate_state(1)[0]))
+        device = batch.image_RCHW.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
+            return embed(self.towers, batch)
+
+    def _judge(self, made: Made, batch: Batch) -> Tensor:
+        """Return the loss of the global batch; ValueError where it is not finite."""
+        loss = self.objective(
+            Embedded(
+                image_ND=self._gather(made["image"]),
+                text_ND=self._gather(made["text"]),
+                scale=made["scale"],
+                bias=made.get("bias"),
+                negative_NKD=self._gather(made.get("negative")),
+                valid_NK=self._gather(batch.valid_RK),
+                kind_NK=self._gather(batch.kind_RK),
+                negative_image_ND=self._gather(made.get("negative_image")),
+            )
         )
+        if not torch.isfinite(loss):
+            raise ValueError(
+                f"loss={loss.item()} at step {self.step}: must be finite; "
+                f"train.learning_rate={self.config.learning_rate} may be too high"
+            )
+        return loss
 
     def _gather(self, rows: Any) -> Any:
         return None if rows is None else gather(rows, self.batch_size)
 
 
-def learning_rate_at(step: int, num_steps: int, config: FitConfig) -> float:
-    """Return the learning rate of ``step`` (from 0): open_clip's linear rise, then half a cosine."""
-    warmup = round(config.warmup * num_steps)
-    if step < warmup:
-        return config.learning_rate * (step + 1) / warmup
-    progress = (step - warmup) / max(1, num_steps - warmup)
-    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+def _set_training(clip: nn.Module) -> None:
+    """Set the mode of training, but for batch norms whose weights are frozen: so are their statistics."""
+    clip.train()
+    for module in clip.modules():
+        own = list(module.parameters()) if _is_batch_norm(module) else []
+        if own and not any(parameter.requires_grad for parameter in own):
+            module.eval()
 
 
-def make_optimizer(clip: nn.Module, config: FitConfig) -> torch.optim.AdamW:
-    """Return AdamW over what is trained, with no decay where open_clip has none: vectors, scalars, norms."""
-    decayed: list[nn.Parameter] = []
-    free: list[nn.Parameter] = []
-    for name, parameter in clip.named_parameters():
-        if parameter.requires_grad:
-            is_free = parameter.ndim < 2 or any(part in name for part in ("bn", "ln", "bias", "logit_scale"))
-            (free if is_free else decayed).append(parameter)
-    return torch.optim.AdamW(
-        [{"params": free, "weight_decay": 0.0}, {"params": decayed, "weight_decay": config.weight_decay}],
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        eps=config.eps,
-        fused=True,
-    )
+def _is_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
+def _check_norms(clip: nn.Module, num_parts: int) -> None:
+    if num_parts > 1 and any(map(_is_batch_norm, clip.modules())):
+        raise ValueError(
+            f"train.accumulate={num_parts}: must be 1 for a model with batch norms: they would see parts"
+        )

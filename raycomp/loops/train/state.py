@@ -4,6 +4,8 @@ A state lies in ``checkpoints/STEP/``: tensors as safetensors, and ``state.json`
 it there is no state.
 """
 
+import json
+from dataclasses import fields
 from typing import Any
 
 import safetensors.torch
@@ -22,7 +24,8 @@ def save_state(trainer: Trainer, out: Folder) -> None:
     place = (_ROOM, f"{trainer.step:08d}")
     out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
     out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
-    state = {"step": trainer.step, "margins": trainer.objective.margin_S.tolist()}
+    margins = trainer.objective.margin_S.tolist()
+    state = {"step": trainer.step, "margins": margins, "run": _describe_run(trainer)}
     out.write_json(state, *place, _STATE)
 
 
@@ -34,12 +37,13 @@ def list_states(out: Folder) -> list[int]:
 def load_state(trainer: Trainer, out: Folder, step: int) -> None:
     """Let a new trainer of the same config go on from the state of ``step``.
 
-    Raises ValueError, one line, where the state is damaged or another model's.
+    Raises ValueError, one line, where the state is damaged or of another model or run.
     """
     place = (_ROOM, f"{step:08d}")
     where = out.at(*place)
     try:
         state = out.read_json(*place, _STATE)
+        _check_run(state["run"], _describe_run(trainer))
         weights, moments = (
             safetensors.torch.load(out.read_bytes(*place, name)) for name in (_MODEL, _OPTIMIZER)
         )
@@ -48,7 +52,7 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
         trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
         margin_S = torch.tensor(state["margins"], dtype=trainer.objective.margin_S.dtype)
         if margin_S.shape != trainer.objective.margin_S.shape or state["step"] != step:
-            raise ValueError("is of another run")
+            raise ValueError("its step or its kinds of negatives are others")
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
         line = " ".join(str(error).split())[:200]
         raise ValueError(
@@ -63,6 +67,23 @@ def keep_states(out: Folder, count: int) -> None:
     for name in out.list_names(_ROOM):
         if steps and int(name) < steps[0]:
             out.remove(_ROOM, name)
+
+
+def _describe_run(trainer: Trainer) -> dict[str, Any]:
+    """Return, as json has it, on what the steps to come depend beside data and weights."""
+    dials = {
+        f"train.{field.name}": getattr(trainer.config, field.name)
+        for field in fields(trainer.config)
+        if not field.metadata.get("free")
+    }
+    sizes = {"train.batch_size": trainer.batch_size, "train.steps": trainer.num_steps, "train.epochs": None}
+    return json.loads(json.dumps({**dials, **sizes}))
+
+
+def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise ValueError(f"of a run with {name}={found[name]!r}, not {value!r}")
 
 
 def _pack(tensors: dict[str, Tensor]) -> bytes:

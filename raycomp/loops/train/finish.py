@@ -1,0 +1,60 @@
+"""What a training leaves: a model that open_clip and every command of raycomp load."""
+
+import json
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from raycomp.config import ModelConfig
+from raycomp.loops.train.fit import Trainer
+from raycomp.models.architecture import HUB_CONFIG
+from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
+from raycomp.shards.folder import Folder
+
+CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
+
+
+def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
+    """Write what a trainer has made of ``model`` to ``checkpoint/``; one rank does.
+
+    The weights; open_clip's config of the model, which comes last, as without it there is no checkpoint;
+    beside them preprocessing and tokenizer, so that ``local-dir:DIR/checkpoint`` is a model of open_clip,
+    too. Raises ValueError, and writes nothing, where a weight is not finite.
+    """
+    clip = trainer.plain_model()
+    weights = clip.state_dict()
+    share = trainer.config.keep_start
+    if share:
+        weights = interpolate(weights, load_start(model, trainer.config.loss).state_dict(), share)
+    for name, value in weights.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise ValueError(
+                f"{name} after step {trainer.step}: must be finite; "
+                f"train.learning_rate={trainer.config.learning_rate} may be too high"
+            )
+    architecture = describe_start(model, trainer.config.loss)
+    hub = {"model_cfg": architecture, "preprocess_cfg": describe_preprocessing(clip)}
+    files = {
+        WEIGHTS: safetensors.torch.save({name: value.cpu().contiguous() for name, value in weights.items()}),
+        **pack_tokenizer(model),
+        HUB_CONFIG: _to_json(hub),
+        ARCHITECTURE: _to_json(architecture),
+    }
+    for name, content in files.items():
+        out.write_bytes(content, CHECKPOINT, name)
+
+
+def interpolate(trained: dict[str, Tensor], start: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Return (1 - share) * trained + share * start, exactly one of them at 0 and 1.
+
+    Wortsman et al. 2021 (arXiv:2109.01903), whose alpha is 1 - share. Counts stay as trained.
+    """
+    return {
+        name: value.lerp(start[name].to(value), share) if value.is_floating_point() else value
+        for name, value in trained.items()
+    }
+
+
+def _to_json(content: dict) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

@@ -1,0 +1,73 @@
+"""A rank's rows through both towers.
+
+R rows, of I images and T texts in all, K hard negatives per caption, C x H x W pixels, N tokens of context,
+D embedding dims.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from raycomp.models.short_text import encode_text
+
+# What is made of a batch: something of each row, and something once for all.
+Made = dict[str, Tensor]
+OF_ROWS, OF_ALL = ("image", "text", "negative", "negative_image"), ("scale", "bias")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rank's rows of a global batch, ready for the model."""
+
+    image_RCHW: Tensor
+    token_RN: Tensor
+    negative_RKN: Tensor | None = None
+    valid_RK: Tensor | None = None
+    kind_RK: Tensor | None = None
+    negative_image_RCHW: Tensor | None = None
+
+    def cut(self, rows: slice) -> "Batch":
+        """Return some of the rows."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return Batch(*(None if value is None else value[rows] for value in values))
+
+
+class Towers(nn.Module):
+    """open_clip's model as one call, which is what DistributedDataParallel needs."""
+
+    def __init__(self, clip: Any):
+        super().__init__()
+        self.clip = clip
+
+    def forward(self, image_ICHW: Tensor, token_TN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return images (I, D) and texts (T, D) of length 1 in fp32, exp(logit_scale) and the bias."""
+        image_ID = F.normalize(self.clip.encode_image(image_ICHW).float(), dim=-1)
+        text_TD = F.normalize(encode_text(self.clip, token_TN).float(), dim=-1)
+        return image_ID, text_TD, self.clip.logit_scale.exp(), getattr(self.clip, "logit_bias", None)
+
+
+def embed(towers: Any, batch: Batch) -> Made:
+    """Embed all images and all texts of a batch in one call, so that a model has one gradient to share."""
+    num, texts, images = len(batch.token_RN), [batch.token_RN], [batch.image_RCHW]
+    if batch.negative_RKN is not None:
+        texts.append(batch.negative_RKN.flatten(0, 1))
+    if batch.negative_image_RCHW is not None:
+        images.append(batch.negative_image_RCHW)
+    image_ID, text_TD, scale, bias = towers(torch.cat(images), torch.cat(texts))
+    made = {"image": image_ID[:num], "text": text_TD[:num], "scale": scale}
+    if bias is not None:
+        made["bias"] = bias
+    if batch.negative_RKN is not None:
+        made["negative"] = text_TD[num:].unflatten(0, batch.negative_RKN.shape[:2])
+    if batch.negative_image_RCHW is not None:
+        made["negative_image"] = image_ID[num:]
+    return made
+
+
+def join(parts: list[Made]) -> Made:
+    """Return what parts of a batch make as what the batch makes."""
+    rows = {name: torch.cat([part[name] for part in parts]) for name in OF_ROWS if name in parts[0]}
+    return {**rows, **{name: parts[0][name] for name in OF_ALL if name in parts[0]}}
