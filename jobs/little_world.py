@@ -8,8 +8,10 @@ third of OUT/curate has a planted fault, named in each json's `fault`. OUT/score
 OUT/scorer/model.safetensors, with recall@1 among 1,000 held-out pairs (image to text, text to image) of
 0.851, 0.842 with seed 0 and 0.773, 0.779 with seed 1 (same pairs); 0.884, 0.870 after 600 steps (74 s) with
 seed 0. It varies that much with the seed and the number of threads.
-With --negatives, a folder of `raycomp negatives`: Parquet files in OUT with an image for each negative that a
-scene of the world can show and that does not show its caption, too, as train.loss=triplet takes them. TODO
+With --negatives, a folder of `raycomp negatives`: Parquet files in OUT, as train.loss=triplet takes them,
+with an image for each negative that a scene shows while it does not show the caption, too. Of one call on
+1,500 captions of OUT/curate 2,906 of 4,500 have one (SWAP and REPLACE 97 %, ADD none: it brings in what no
+scene holds), of two calls 4,250 of 9,000; 10 s.
 """
 
 import argparse

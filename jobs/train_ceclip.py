@@ -16,7 +16,7 @@ evaluates the fifth, rate 5e-6, 50 steps of warm-up, weight decay .1; it was mad
 Cost: an estimate, about 1.8 hours of one A100 (jobs/train_clip.py says how; 4 texts more add 25 GFLOP to a
 pair's 33), the negatives apart. The twins: some 3 minutes on 2 cores.
 Expected: SugarCrepe 61.07 on the half, 60.20 on all pairs (Go et al., arXiv 2605.22651); of several calls no
-figure is published. Unverified: was not run here. The twins: see TWIN.
+figure is published. Unverified: was not run here, nor were the twins.
 """
 
 from dataclasses import replace

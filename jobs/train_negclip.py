@@ -21,9 +21,8 @@ weights, batch 256, 5 epochs, rate 1e-6, 50 steps of warm-up; it was made for CO
 
 Cost: an estimate, about 1.2 hours of one A100 (jobs/train_clip.py says how; a second text adds 6 GFLOP to a
 pair's 33), the negatives apart. The twins: some 2 minutes on 2 cores.
-Expected: SugarCrepe 59.53 on the half, 58.91 on all pairs (Go et al.); from one call to two 57.18 to 59.02
-over its categories on other captions of CC3M (arXiv 2510.26302). Unverified: was not run here. The twins: see
-TWIN.
+Expected: SugarCrepe 59.53 on the half, 58.91 on all pairs (Go et al.); "overall" on CC3M 57.18 with one call,
+59.02 with two (arXiv 2510.26302). Unverified: was not run here, nor were the twins.
 """
 
 from dataclasses import replace

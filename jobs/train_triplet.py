@@ -16,8 +16,8 @@ Settings: those of jobs/train_clip.py, which are this method's own; without imag
 
 Cost: an estimate, about 2 hours of one A100 with 32 cores to decode (jobs/train_clip.py says how; twice the
 images and texts), negatives and their images apart. The twins: some 3 minutes on 2 cores.
-Expected: from one call to two 63.49 to 64.79 over SugarCrepe's categories on other captions of CC3M (arXiv
-2510.26302). Unverified: was not run here. The twins: see TWIN.
+Expected: "overall" on CC3M 63.49 with one call, 64.79 with two (arXiv 2510.26302). Unverified: was not run
+here, nor were the twins.
 """
 
 from dataclasses import replace
