@@ -12,9 +12,9 @@ from ray.train.torch import get_device
 from raycomp.cluster.train.feed import Feed, Shelf
 from raycomp.config import TrainConfig
 from raycomp.loops.train.feed import to_batch
-from raycomp.loops.train.fit import Batch
 from raycomp.loops.train.rank import Evaluate, Writer, begin_rank, train_rank
 from raycomp.loops.train.state import list_states, load_state
+from raycomp.loops.train.towers import Batch
 from raycomp.models.images import ImageSpec
 from raycomp.shards.folder import Folder
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from raycomp.config import FitConfig, ModelConfig, UserError
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.tables import readable
-from raycomp.loops.train.fit import Batch
 from raycomp.loops.train.pairs import Pairs, load_shard
+from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import load_tokenizer
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID

@@ -26,9 +26,8 @@ from raycomp.shards.parquet import read_columns, read_rows, read_schema
 from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.rows import parse_uid
 from raycomp.shards.runs import find_curation, identify, list_tables, read_curation, read_finished
-from raycomp.words import IMAGE, NEGATIVES, UID
+from raycomp.words import IMAGE, NEGATIVE, NEGATIVES, UID
 
-NEGATIVE = "negative"
 PATH = "path"
 
 

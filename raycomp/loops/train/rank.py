@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from raycomp.config import TrainConfig
-from raycomp.loops.train.fit import Batch, Told, Trainer
+from raycomp.loops.train.finish import finish
+from raycomp.loops.train.fit import Told, Trainer
 from raycomp.loops.train.journal import Journal
 from raycomp.loops.train.ranks import share
 from raycomp.loops.train.state import keep_states, save_state
-from raycomp.models.clip import Clip
+from raycomp.loops.train.towers import Batch
+from raycomp.models.clip import load_start
 from raycomp.shards.folder import Folder
 
 Evaluate = Callable[[Any, int], dict[str, float]]
@@ -61,9 +63,10 @@ class Writer:
         self.began = time.perf_counter()
 
     def close(self) -> None:
-        """Keep the last step."""
+        """Keep the last step, and write the model."""
         self.keep()
         self.journal.close()
+        finish(self.trainer, self.config.model, self.folder)
 
 
 def begin_rank(
@@ -72,7 +75,7 @@ def begin_rank(
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    clip = Clip(config.model, device=device).model
+    clip = load_start(config.model, config.train.loss).to(device)
     return Trainer(clip, config.train, num_steps, config.train.batch_size, num_kinds, wrap=share)
 
 
