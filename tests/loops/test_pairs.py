@@ -12,15 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import raycomp
-from raycomp.config import NegativesConfig, TrainConfig, UserError, WritingConfig, override_all
+from raycomp.config import UserError
 from raycomp.core.selection import format_uids, parse_uids
 from raycomp.core.uids import drop_duplicates, find_keys, to_keys
 from raycomp.loops.train.pairs import (
-    Pairs,
     check_pairs,
     find_pairs,
-    index_shard,
     list_kinds,
     load_shard,
     tally_pairs,
@@ -30,11 +27,8 @@ from raycomp.shards.datacomp import write_subset
 from raycomp.shards.parquet import write_table
 from raycomp.shards.tar import write_tar
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
-from tests.cluster.corpus import write_bad_shards, write_world_shards
-
-
-def make_config(**dials) -> TrainConfig:
-    return override_all(TrainConfig(), dials)
+from tests.cluster.corpus import write_bad_shards
+from tests.cluster.pairs import check_all, index_all, list_uids, make_config
 
 
 def make_image(seed: int) -> bytes:
@@ -46,29 +40,6 @@ def make_image(seed: int) -> bytes:
 
 def uid_of(number: int) -> str:
     return f"{number:032x}"
-
-
-def index_all(pairs: Pairs) -> tuple[list[pa.Table], Counter]:
-    """Return what a run trains on: every shard's index without the duplicates of others, and all reasons."""
-    found = [index_shard(pairs, shard.ordinal) for shard in pairs.shards]
-    indices, reasons = [table for table, _ in found], sum((counts for _, counts in found), Counter())
-    keep = drop_duplicates([parse_uids(table["uid"]) for table in indices])
-    dropped = sum(int((~mask).sum()) for mask in keep)
-    reasons.update({DUPLICATE_UID: dropped, "ok": -dropped})
-    return [table.filter(pa.array(mask)) for table, mask in zip(indices, keep, strict=True)], +reasons
-
-
-def check_all(config: TrainConfig) -> tuple[Pairs, list[pa.Table], Counter]:
-    """Go the whole way of a run: find, index, check."""
-    pairs = find_pairs(config)
-    indices, reasons = index_all(pairs)
-    tally = sum(map(tally_pairs, indices), Counter())
-    check_pairs(pairs, reasons, tally, [parse_uids(table["uid"]) for table in indices])
-    return pairs, indices, reasons
-
-
-def list_uids(indices: list[pa.Table]) -> list[str]:
-    return [uid for table in indices for uid in table["uid"].to_pylist()]
 
 
 @pytest.fixture(scope="module")
@@ -363,77 +334,3 @@ def test_keys_are_found_where_they_stand():
     for key, place in zip(to_keys(uid_N2), found_N, strict=True):
         assert place == (list(key_M).index(key) if key in list(key_M) else -1)
     assert find_keys(key_M[:0], key_M).tolist() == [-1] * 10
-
-
-class TestCurations:
-    """Runs on a Ray cluster, and what training makes of their folders."""
-
-    pytestmark = pytest.mark.ray
-
-    @pytest.fixture(scope="class")
-    def folders(self, curated, tmp_path_factory) -> tuple[Path, Path, Path]:
-        """A curation, a smaller selection from it without shards, and negatives of the curation."""
-        base = tmp_path_factory.mktemp("runs")
-        dials = {"attribute.keep": 0.3, "materialize": False}
-        raycomp.select(str(curated[1]), dials, str(base / "selected"))
-        writing = WritingConfig(rank=False)
-        negatives = NegativesConfig(input=str(curated[1]), negatives=writing)
-        raycomp.negatives(negatives, str(base / "negatives"))
-        return curated[1], base / "selected", base / "negatives"
-
-    def test_a_curation_with_shards_and_one_without_have_the_same_pairs(self, curated, folders, tmp_path):
-        raycomp.select(str(folders[0]), {"materialize": False}, str(tmp_path / "same"))
-        found = []
-        for folder in (folders[0], tmp_path / "same"):
-            pairs, indices, reasons = check_all(make_config(input=str(folder), negatives=str(folders[2])))
-            loaded = [load_shard(pairs, i, index) for i, index in enumerate(indices)]
-            rows = pa.concat_tables(loaded).drop_columns(["position"]).to_pylist()
-            found.append((len(indices), reasons, rows))
-        assert found[0][2] == found[1][2] and any(row["negatives"] for row in found[0][2])
-        kept = pq.read_table(folders[0] / "subset" / "kept.parquet")["uid"].to_pylist()
-        assert [row["uid"] for row in found[0][2]] == kept
-        assert found[0][1] == {"ok": len(kept)}
-        assert found[1][1] == {"ok": len(kept), NOT_IN_SUBSET: 90 - len(kept)}
-        assert [found[0][0], found[1][0]] == [1, 3]
-
-    def test_a_selection_takes_the_negatives_of_its_curation(self, folders):
-        config = make_config(input=str(folders[1]), negatives=str(folders[2]))
-        _, indices, reasons = check_all(config)
-        kept = pq.read_table(folders[1] / "subset" / "kept.parquet")["uid"].to_pylist()
-        assert list_uids(indices) == kept and reasons["ok"] == len(kept) == 27
-        assert sum(map(tally_pairs, indices), Counter())["with_negatives"] > 20
-
-    def test_a_selection_as_subset_is_the_selection(self, folders):
-        subset = folders[1] / "subset"
-        whole = [
-            list_uids(check_all(make_config(input=str(folders[0]), subset=str(subset / name)))[1])
-            for name in ("subset.npy", "kept.parquet")
-        ]
-        assert whole[0] == whole[1] == list_uids(check_all(make_config(input=str(folders[1])))[1])
-        with pytest.raises(ValueError, match=r"\d+ of the \d+ uids that it names have no pair in"):
-            config = make_config(input=str(folders[1]), subset=str(folders[0] / "subset" / "kept.parquet"))
-            find_pairs(config)
-
-    def test_negatives_of_another_curation_are_refused(self, folders, tmp_path):
-        stranger = shutil.copytree(folders[2], tmp_path / "negatives")
-        run = json.loads((stranger / "run.json").read_text())
-        run["fingerprint"]["input"] = "0" * 64
-        (stranger / "run.json").write_text(json.dumps(run))
-        with pytest.raises(ValueError, match=r"negatives=.*: were written for .*, which is no curation of"):
-            find_pairs(make_config(input=str(folders[0]), negatives=str(stranger)))
-
-    def test_shards_that_changed_after_scoring_are_refused(self, folders, tmp_path):
-        selected = shutil.copytree(folders[1], tmp_path / "selected")
-        run = json.loads((selected / "run.json").read_text())
-        run["config"]["input"] = write_world_shards(tmp_path / "other", 90, 30, seed=5)
-        (selected / "run.json").write_text(json.dumps(run))
-        with pytest.raises(ValueError, match=r"has no shards, and .* was changed after scoring"):
-            find_pairs(make_config(input=str(selected)))
-
-    def test_stored_embeddings_have_no_images(self, folders, tmp_path):
-        selected = shutil.copytree(folders[1], tmp_path / "selected")
-        run = json.loads((selected / "run.json").read_text())
-        run["config"]["prepare"]["stored_embeddings"] = "b32_img"
-        (selected / "run.json").write_text(json.dumps(run))
-        with pytest.raises(ValueError, match="was curated from stored embeddings, there are no images"):
-            find_pairs(make_config(input=str(selected)))
