@@ -277,7 +277,7 @@ def test_memory_that_runs_out_is_a_picture_too_large(monkeypatch):
     def fail(*args, **kwargs):
         raise MemoryError
 
-    data = encode(draw(), "PNG")
+    data = encode(draw("L"), "PNG")
     monkeypatch.setattr(Image.Image, "convert", fail)
     with pytest.raises(ImageFault) as fault:
         decode_image(data, 10**6)

@@ -38,6 +38,7 @@ from raycomp.words import (
     ALIGNED_STATUSES,
     CAPTION,
     CAPTIONS,
+    DUPLICATE_UID,
     IMAGE,
     JSON,
     NEGATIVE_IMAGES,
@@ -242,7 +243,8 @@ def check_pairs(
     (other than those of bad samples); no pair has any of the negatives, or of their pictures.
     """
     if pairs.subset is not None and not pairs.is_curated:
-        named_bad = sum(reasons.values()) - sum(reasons[r] for r in (OK, NOT_IN_SUBSET, *SHARD_STATUSES))
+        others = (OK, NOT_IN_SUBSET, DUPLICATE_UID, *SHARD_STATUSES)
+        named_bad = sum(count for reason, count in reasons.items() if reason not in others)
         key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
         refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
     if not tally["pairs"]:
