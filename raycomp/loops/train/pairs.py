@@ -225,12 +225,12 @@ def tally_pairs(index: pa.Table) -> Counter[str]:
     )
 
 
-def list_kinds(index: pa.Table) -> set[tuple[str, str]]:
-    """Return every (operation, kind) that the negatives of an index have."""
+def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
+    """Return how many negatives an index has of every operation and kind."""
     flat = index[NEGATIVES].combine_chunks().flatten()
     found = pa.table([pc.struct_field(flat, name) for name in ("op", "kind")], names=["op", "kind"])
-    lines = found.group_by(["op", "kind"]).aggregate([]).to_pylist()
-    return {(line["op"], line["kind"]) for line in lines}
+    lines = found.group_by(["op", "kind"]).aggregate([([], "count_all")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line["count_all"] for line in lines})
 
 
 def check_pairs(

@@ -1,4 +1,4 @@
-"""A file of uids that narrows what is trained on: DataComp's ``subset.npy``, or Parquet with a column ``uid``.
+"""A file of uids that narrows what is trained on: DataComp's ``subset.npy``, or Parquet with ``uid``.
 
 N uids that it names, M keys of pairs in order.
 """
