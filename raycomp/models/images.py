@@ -174,7 +174,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         # Pillow clips wide grey to 255; its upper byte is the picture.
         upper = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
         return Image.fromarray(upper).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
 def _read_orientation(image: Image.Image) -> int:
@@ -248,7 +248,8 @@ def crop_image(
     left, top, right, bottom = draw_crop(width, height, share, rng)
     across, down = image.width / width, image.height / height
     box = round(left * across), round(top * down), round(right * across), round(bottom * down)
-    resized = image.crop(box).resize((spec.width, spec.height), Image.Resampling.BICUBIC)
+    with _guard(max_pixels):  # crops are asked for their size, too
+        resized = image.crop(box).resize((spec.width, spec.height), Image.Resampling.BICUBIC)
     return np.asarray(resized, dtype=np.uint8)
 
 

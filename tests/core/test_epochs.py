@@ -75,3 +75,13 @@ def test_ranks_share_a_batch_without_a_rest(batch_size, num_ranks):
 def test_more_rows_in_a_batch_than_there_are_is_said():
     with pytest.raises(ValueError, match=r"train\.batch_size=32: must be at most the 31 pairs there are"):
         EpochPlan(ROWS, 32, 1, 0)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+def test_a_batch_takes_rows_of_the_shards_of_its_windows(window):
+    plan = EpochPlan(ROWS, 4, window, seed=0)
+    windows = [plan.shards(step) for step in range(30)]
+    for step, shards in enumerate(windows):
+        assert set(plan.batch(step)[0].tolist()) <= shards
+        assert window > 1 or len(shards) <= 1 + 4  # some shards have but a row, one has none
+    assert window < 100 or all(shards == set(range(len(ROWS))) for shards in windows)

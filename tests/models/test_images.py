@@ -12,9 +12,18 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms.functional import resized_crop
 
 from raycomp.models import images
-from raycomp.models.images import ImageFault, ImageSpec, decode_image, prepare_image
+from raycomp.models.images import (
+    ImageFault,
+    ImageSpec,
+    crop_image,
+    decode_image,
+    draw_crop,
+    prepare_image,
+)
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -268,7 +277,7 @@ def test_memory_that_runs_out_is_a_picture_too_large(monkeypatch):
     def fail(*args, **kwargs):
         raise MemoryError
 
-    data = encode(draw(), "PNG")
+    data = encode(draw("L"), "PNG")
     monkeypatch.setattr(Image.Image, "convert", fail)
     with pytest.raises(ImageFault) as fault:
         decode_image(data, 10**6)
@@ -417,3 +426,66 @@ def test_fast_decoding_refuses_by_the_declared_size_and_sees_damage():
     with pytest.raises(ImageFault) as fault:
         prepare_image(data[: len(data) // 2], SPEC, 10**8, fast=True)
     assert fault.value.status == CORRUPT_IMAGE
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("box", [(0, 0, 90, 60), (7, 3, 68, 59), (1, 0, 3, 2)])
+def test_a_crop_is_torchvisions_to_the_bit(mode, box, monkeypatch):
+    monkeypatch.setattr(images, "draw_crop", lambda *_: box)
+    left, top, right, bottom = box
+    data = encode(draw(mode), "JPEG")
+    for spec in (SPEC, ImageSpec(32, 48, MEAN, STD)):
+        size = [spec.height, spec.width]
+        expected = resized_crop(
+            decode_image(data, 10**6), top, left, bottom - top, right - left, size, InterpolationMode.BICUBIC
+        )
+        found = crop_image(data, spec, 10**6, (0.9, 1.0), np.random.default_rng(0))
+        assert found.shape == (*size, 3) and np.array_equal(found, np.asarray(expected))
+
+
+@pytest.mark.parametrize("share", [(0.9, 1.0), (0.08, 1.0), (0.3, 0.3)])
+@pytest.mark.parametrize("size", [(640, 480), (300, 500), (120, 100)])
+def test_crops_are_drawn_as_torchvision_draws_them(size, share):
+    """Means and spreads of 3,000 boxes: width, height and the share of the free place beside them."""
+    num, rng = 3000, np.random.default_rng(0)
+    own = np.array([draw_crop(*size, share, rng) for _ in range(num)], float)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        image = Image.new("RGB", size)
+        tops = [RandomResizedCrop.get_params(image, list(share), [3 / 4, 4 / 3]) for _ in range(num)]
+    theirs = np.array([(left, top, left + w, top + h) for top, left, h, w in tops], float)
+    for boxes in (own, theirs):
+        assert boxes.min() >= 0 and (boxes[:, 2] <= size[0]).all() and (boxes[:, 3] <= size[1]).all()
+    for box in (own, theirs):
+        box[:, 2:] -= box[:, :2]
+    error = np.sqrt((own.var(0) + theirs.var(0)) / num)
+    assert (np.abs(own.mean(0) - theirs.mean(0)) <= 4 * error + 1e-9).all()
+    assert np.allclose(own.std(0), theirs.std(0), rtol=0.1, atol=0.2)
+
+
+@pytest.mark.parametrize("size", [(1000, 10), (10, 1000), (1, 1), (5, 1)])
+def test_a_picture_that_no_crop_fits_gives_its_middle(size):
+    share = (0.9, 1.0)
+    top, left, height, width = RandomResizedCrop.get_params(
+        Image.new("RGB", size), list(share), [3 / 4, 4 / 3]
+    )
+    found = draw_crop(*size, share, np.random.default_rng(0))
+    assert found == (left, top, left + width, top + height)
+
+
+@pytest.mark.parametrize("share", [(0.9, 1.0), (0.08, 0.3)])
+def test_a_fast_crop_comes_close_and_enlarges_nothing(share, monkeypatch):
+    spec, boxes = ImageSpec(32, 32, MEAN, STD), []
+    crop = Image.Image.crop
+    monkeypatch.setattr(Image.Image, "crop", lambda image, box: boxes.append(box) or crop(image, box))
+    data = encode(draw().resize((1200, 900)), "JPEG", quality=95)
+    for seed in range(10):
+        exact, fast = (
+            crop_image(data, spec, 10**7, share, np.random.default_rng(seed), fast) for fast in (False, True)
+        )
+        assert not np.array_equal(exact, fast)
+        assert np.abs(exact.astype(int) - fast).mean() < 4
+    assert min(side for left, top, right, bottom in boxes for side in (right - left, bottom - top)) >= 31
+    small = encode(draw(), "JPEG")
+    pair = [crop_image(small, SPEC, 10**6, share, np.random.default_rng(1), fast) for fast in (False, True)]
+    assert np.array_equal(*pair)

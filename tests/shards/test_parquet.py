@@ -7,7 +7,14 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.shards.parquet import join_tables, read_columns, read_matching, read_schema, write_table
+from raycomp.shards.parquet import (
+    join_tables,
+    read_columns,
+    read_matching,
+    read_rows,
+    read_schema,
+    write_table,
+)
 
 NUM_ROWS = 500
 SCHEMA = scores_schema(aligned_schema(8, "float32"))
@@ -121,3 +128,14 @@ def test_a_column_that_is_missing_is_named(table, tmp_path):
         read_columns(uri, ["uid", "nothing"])
     with pytest.raises(UserError, match="has no column nothing"):
         read_matching(uri, ["uid"], "nothing", "a")
+
+
+def test_chosen_rows_are_read_from_their_row_groups_alone(tmp_path):
+    uri = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"a": range(20), "b": range(20)}), uri, row_group_size=6)
+    row_N = np.array([0, 5, 5, 6, 19])
+    found = [table.to_pydict() for table in read_rows(uri, ["b"], row_N)]
+    assert found == [{"b": [0, 5, 5]}, {"b": [6]}, {"b": [19]}]
+    assert list(read_rows(uri, ["b"], row_N[:0])) == []
+    with pytest.raises(UserError, match="has no column c"):
+        next(read_rows(uri, ["c"], row_N))

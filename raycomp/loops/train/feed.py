@@ -185,7 +185,8 @@ def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec:
         if pixels_RHWC is None:
             return None
         mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (spec.mean, spec.std))
-        return pixels_RHWC.permute(0, 3, 1, 2).float().div(255).sub(mean).div(std).contiguous()
+        image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
+        return image_RCHW.div_(255).sub_(mean).div_(std)
 
     negative_RKN = move("negative")
     return Batch(

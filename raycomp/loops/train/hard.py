@@ -8,6 +8,7 @@ M keys in order.
 import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -104,8 +105,8 @@ class _Places(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _place(uris: tuple[str, ...], columns: tuple[str, ...]) -> _Places:
-    """Return where the keys of files stand: of their uids, or of uids and texts."""
+def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Places:
+    """Return where the keys of files stand, of their uids, or of uids and texts; kept for ``token``."""
     keys, files, rows = [np.empty(0, KEY)], [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for number, uri in enumerate(uris):
         table = read_columns(uri, columns)
@@ -141,9 +142,12 @@ def _to_text_keys(key_N: np.ndarray, texts: Sequence[str | None]) -> np.ndarray:
     return np.frombuffer(b"".join(digests), KEY)
 
 
-def join_negatives(uris: tuple[str, ...], uids: pa.ChunkedArray | pa.Array) -> pa.ListArray:
-    """Return a list of HARD_TYPE for each uid, empty where there are no negatives; no picture shows any."""
-    file_N, row_N = _place(uris, (UID,)).find(to_keys(parse_uids(uids)))
+def join_negatives(uris: tuple[str, ...], uids: pa.ChunkedArray, token: str) -> pa.ListArray:
+    """Return a list of HARD_TYPE for each uid, empty where there are no negatives; no picture shows any.
+
+    Where the files' rows stand is remembered for the next call with the ``token``.
+    """
+    file_N, row_N = _place(uris, (UID,), token).find(to_keys(parse_uids(uids)))
     kind = pa.list_(HARD_TYPE)
     parts, count = [pa.array([[]], kind)], 1
     order_N = np.zeros(len(file_N), np.int64)
@@ -170,37 +174,40 @@ def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offset_N), flat)
 
 
-def mark_images(
-    uris: tuple[str, ...], uids: pa.ChunkedArray, negatives: pa.ListArray, max_pixels: int
-) -> pa.ListArray:
-    """Return negatives that say which of them a picture shows: one that can be had, and decodes."""
-    flat, file_F, row_F = _find(uris, uids, negatives)
-    shown_F = np.zeros(len(flat), bool)
-    for place, data in _read_images(uris, file_F, row_F):
-        shown_F[place] = data is not None and _decodes(data, max_pixels)
-    fields = [*flat.flatten()[:-1], pa.array(shown_F)]
-    length_N = pc.list_value_length(negatives).to_numpy()
-    return _to_lists(length_N, pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE)))
+@dataclass(frozen=True)
+class HardImages:
+    """Pictures of negatives, in files that ``find_images`` found."""
 
+    uris: tuple[str, ...]
+    token: str
 
-def load_images(uris: tuple[str, ...], uids: pa.ChunkedArray, negatives: pa.ListArray) -> pa.ListArray:
-    """Return the bytes of every negative's picture, null where none shows it."""
-    flat, file_F, row_F = _find(uris, uids, negatives)
-    file_F = np.where(pc.struct_field(flat, "image").to_numpy(zero_copy_only=False), file_F, -1)
-    images: list[bytes | None] = [None] * len(flat)
-    for place, data in _read_images(uris, file_F, row_F):
-        images[place] = data
-    return _to_lists(pc.list_value_length(negatives).to_numpy(), pa.array(images, pa.large_binary()))
+    def mark(self, uids: pa.ChunkedArray, negatives: pa.ListArray, max_pixels: int) -> pa.ListArray:
+        """Return negatives that say which of them a picture shows: one that can be had, and decodes."""
+        flat, file_F, row_F = self._find(uids, negatives)
+        shown_F = np.zeros(len(flat), bool)
+        for place, data in _read_images(self.uris, file_F, row_F):
+            shown_F[place] = data is not None and _decodes(data, max_pixels)
+        fields = [*flat.flatten()[:-1], pa.array(shown_F)]
+        marked = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
+        return _to_lists(pc.list_value_length(negatives).to_numpy(), marked)
 
+    def load(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> pa.ListArray:
+        """Return the bytes of every negative's picture, null where none shows it."""
+        flat, file_F, row_F = self._find(uids, negatives)
+        file_F = np.where(pc.struct_field(flat, "image").to_numpy(zero_copy_only=False), file_F, -1)
+        images: list[bytes | None] = [None] * len(flat)
+        for place, data in _read_images(self.uris, file_F, row_F):
+            images[place] = data
+        return _to_lists(pc.list_value_length(negatives).to_numpy(), pa.array(images, pa.large_binary()))
 
-def _find(
-    uris: tuple[str, ...], uids: pa.ChunkedArray, negatives: pa.ListArray
-) -> tuple[pa.StructArray, np.ndarray, np.ndarray]:
-    """Return the negatives in one array, and file and row of each one's picture."""
-    flat = negatives.flatten()
-    key_F = np.repeat(to_keys(parse_uids(uids)), pc.list_value_length(negatives).to_numpy())
-    texts = pc.struct_field(flat, "text").to_pylist()
-    return flat, *_place(uris, (UID, NEGATIVE)).find(_to_text_keys(key_F, texts))
+    def _find(
+        self, uids: pa.ChunkedArray, negatives: pa.ListArray
+    ) -> tuple[pa.StructArray, np.ndarray, np.ndarray]:
+        """Return the negatives in one array, and file and row of each one's picture."""
+        flat = negatives.flatten()
+        key_F = np.repeat(to_keys(parse_uids(uids)), pc.list_value_length(negatives).to_numpy())
+        key_F = _to_text_keys(key_F, pc.struct_field(flat, "text").to_pylist())
+        return flat, *_place(self.uris, (UID, NEGATIVE), self.token).find(key_F)
 
 
 def _read_images(

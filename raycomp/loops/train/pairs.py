@@ -5,9 +5,10 @@ a curation without shards are joined file by file and take none.
 """
 
 import hashlib
+import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,10 @@ from raycomp.config import CurateConfig, TrainConfig, UserError, from_dict
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import find_keys, to_keys
 from raycomp.loops.train.hard import (
+    HardImages,
     find_images,
     find_negatives,
     join_negatives,
-    load_images,
-    mark_images,
 )
 from raycomp.loops.train.subset import load_keys, read_uids, refuse_unknown
 from raycomp.models.images import ImageFault, decode_image
@@ -39,6 +39,7 @@ from raycomp.words import (
     ALIGNED_STATUSES,
     CAPTION,
     CAPTIONS,
+    DUPLICATE_UID,
     IMAGE,
     JSON,
     NEGATIVE_IMAGES,
@@ -74,6 +75,8 @@ class Pairs:
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
     negative_images: tuple[str, ...] = ()
+    token: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+    """Names this finding: what a process remembers of files is read anew for the next."""
 
 
 def find_pairs(config: TrainConfig) -> Pairs:
@@ -144,11 +147,12 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
         uris = (pairs.negatives[ordinal],) if pairs.scores else pairs.negatives
-        negatives = join_negatives(uris, found[UID])
+        negatives = join_negatives(uris, found[UID], pairs.token)
     else:
         negatives = pa.array([[]] * len(found), pa.list_(HARD_TYPE))
     if pairs.negative_images:
-        negatives = mark_images(pairs.negative_images, found[UID], negatives, pairs.max_pixels)
+        images = HardImages(pairs.negative_images, pairs.token)
+        negatives = images.mark(found[UID], negatives, pairs.max_pixels)
     return found.append_column(NEGATIVES, negatives).cast(PAIRS_SCHEMA), Counter(reasons)
 
 
@@ -219,7 +223,7 @@ def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
     """Return which rows the subset names, bool (N,)."""
     if pairs.subset is None:
         return np.ones(len(table), bool)
-    return find_keys(load_keys(pairs.subset), to_keys(parse_uids(table[UID]))) >= 0
+    return find_keys(load_keys(pairs.subset, pairs.token), to_keys(parse_uids(table[UID]))) >= 0
 
 
 def tally_pairs(index: pa.Table) -> Counter[str]:
@@ -256,7 +260,8 @@ def check_pairs(
     (other than those of bad samples); no pair has any of the negatives, or of their pictures.
     """
     if pairs.subset is not None and not pairs.is_curated:
-        named_bad = sum(reasons.values()) - sum(reasons[r] for r in (OK, NOT_IN_SUBSET, *SHARD_STATUSES))
+        others = (OK, NOT_IN_SUBSET, DUPLICATE_UID, *SHARD_STATUSES)
+        named_bad = sum(count for reason, count in reasons.items() if reason not in others)
         key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
         refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
     if not tally["pairs"]:
@@ -298,7 +303,8 @@ def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
     columns = {IMAGE: found[IMAGE]}
     if pairs.negative_images:
         negatives = index[NEGATIVES].combine_chunks()
-        columns[NEGATIVE_IMAGES] = load_images(pairs.negative_images, index[UID], negatives)
+        images = HardImages(pairs.negative_images, pairs.token)
+        columns[NEGATIVE_IMAGES] = images.load(index[UID], negatives)
     for name, column in columns.items():
         index = index.append_column(name, column)
     return index

@@ -16,8 +16,11 @@ from raycomp.words import UID
 
 
 @lru_cache(maxsize=1)
-def load_keys(uri: str) -> np.ndarray:
-    """Return the keys of a subset in order, (N,), kept for the next call. Raises as ``read_uids``."""
+def load_keys(uri: str, token: str) -> np.ndarray:
+    """Return the keys of a subset in order, (N,), kept for the next call with the ``token``.
+
+    Raises as ``read_uids``.
+    """
     return np.sort(to_keys(read_uids(uri)))
 
 
