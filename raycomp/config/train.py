@@ -60,8 +60,8 @@ class FitConfig:
     """Towers that keep their weights: image, text; image:2 = all of it but its last 2 groups of layers,
     the projection being one."""
     lora_rank: int | None = None
-    """Train adapters of this rank on what makes queries, keys and values in the towers' attention, merged in the
-    end; none = all weights."""
+    """Train adapters of this rank on what makes queries, keys and values in both towers, merged in the end;
+    none = all weights."""
     keep_start: float = 0.0
     """Share of the weights that training began with in those that it ends with (WiSE-FT)."""
     seed: int = 0

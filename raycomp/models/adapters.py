@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from raycomp.config import UserError
 from raycomp.config.train import TOWERS
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
@@ -20,7 +21,7 @@ _WEIGHT = "in_proj_weight"
 def freeze(clip: Any, entries: Sequence[str]) -> None:
     """Let towers keep their weights: ``image``, ``text``, or all of one but its last groups, ``text:3``.
 
-    Groups are open_clip's, from the end: the projection, then each block. Raises ValueError where nothing of
+    Groups are open_clip's, from the end: the projection, then each block. Raises UserError where nothing of
     a tower would be frozen or all of both, or its kind can only be frozen whole.
     """
     for entry in entries:
@@ -31,7 +32,7 @@ def freeze(clip: Any, entries: Sequence[str]) -> None:
             for parameter in _list_weights(clip, tower):
                 parameter.requires_grad_(False)
     if not any(p.requires_grad for tower in TOWERS for p in _list_weights(clip, tower)):
-        raise ValueError(f"train.freeze={tuple(entries)}: leaves nothing to train")
+        raise UserError(f"train.freeze={tuple(entries)}: leaves nothing to train")
 
 
 def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
@@ -44,11 +45,11 @@ def _freeze_beginning(clip: Any, tower: str, count: int, said: str) -> None:
             has_rest = not all(parameter.requires_grad for parameter in weights)
             lock(count)
     except LIBRARIES_FAIL as error:
-        raise ValueError(f"{said}: this tower can only be frozen whole ({one_line(error)})") from error
+        raise UserError(f"{said}: this tower can only be frozen whole ({one_line(error)})") from error
     if has_rest:
-        raise ValueError(f"{said}: this tower can only be frozen whole, as its groups do not cover it")
+        raise UserError(f"{said}: this tower can only be frozen whole, as its groups do not cover it")
     if all(parameter.requires_grad for parameter in weights):
-        raise ValueError(f"{said}: freezes nothing, the {tower} tower has no more groups of layers")
+        raise UserError(f"{said}: freezes nothing, the {tower} tower has no more groups of layers")
 
 
 def _list_weights(clip: Any, tower: str) -> list[nn.Parameter]:
@@ -61,7 +62,7 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
     """Put adapters on what is trained of both towers' attention; return peft's tuner of the model.
 
     Hu et al. 2021 (arXiv:2106.09685): to the matrix that makes queries, keys and values comes 2 B A; B is 0
-    at first, A drawn by ``seed``. All else is frozen but logit scale and bias. Raises ValueError where a
+    at first, A drawn by ``seed``. All else is frozen but logit scale and bias. Raises UserError where a
     tower that is trained has no such matrix.
     """
     # peft takes names by their ends: a name is whole where all begin alike.
@@ -69,7 +70,7 @@ def add_adapters(clip: Any, rank: int, seed: int) -> Any:
     for tower in TOWERS:
         is_adapted = any(name.startswith("clip.visual.") == (tower == "image") for name in names)
         if not is_adapted and any(p.requires_grad for p in _list_weights(clip, tower)):
-            raise ValueError(
+            raise UserError(
                 f"train.lora_rank={rank}: the {tower} tower has no attention that adapters fit; freeze it "
                 f"(train.freeze={tower}), or train all weights"
             )

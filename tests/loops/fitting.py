@@ -85,7 +85,7 @@ def on_ranks(measure: Callable[..., Any], folder: Path, *arguments: Any) -> dict
 
     The processes are forks of one that has imported all, so that they begin at once.
     """
-    mp.get_context("forkserver").set_forkserver_preload([__name__])
+    mp.get_context("forkserver").set_forkserver_preload([__name__, "peft.tuners.lora"])
     folder.mkdir(parents=True, exist_ok=True)
     mp.start_processes(_run_rank, (measure, str(folder), arguments), nprocs=3, start_method="forkserver")
     return {
@@ -108,12 +108,12 @@ def measure_curves(rank: int, num_ranks: int, model: ModelConfig) -> dict[str, l
     return {loss: run(begin(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
 
 
-def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, parts: int) -> dict[str, Any]:
-    """Return losses and weights of steps in parts.
+def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, dials: Any) -> dict[str, Any]:
+    """Return losses and weights of some steps.
 
     AdamW divides by the gradient's size: where that is as small as eps, a rounding error is a whole step.
     """
-    trainer = begin(model, loss, rank, num_ranks, accumulate=parts, eps=1e-4)
+    trainer = begin(model, loss, rank, num_ranks, **{"eps": 1e-4, **dials})
     losses = run(trainer, rank, num_ranks, 5)
     return {"losses": losses, **trainer.clip.state_dict()}
 

@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from raycomp.config import ModelConfig
+from raycomp.config import ModelConfig, UserError
 from raycomp.loops.train.fit import Trainer
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
@@ -20,7 +20,7 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
 
     The weights; open_clip's config of the model, which comes last, as without it there is no checkpoint;
     beside them preprocessing and tokenizer, so that ``local-dir:DIR/checkpoint`` is a model of open_clip,
-    too. Raises ValueError, and writes nothing, where a weight is not finite.
+    too. Raises UserError, and writes nothing, where a weight is not finite.
     """
     clip = trainer.plain_model()
     weights = clip.state_dict()
@@ -29,7 +29,7 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
         weights = interpolate(weights, load_start(model, trainer.config.loss).state_dict(), share)
     for name, value in weights.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
-            raise ValueError(
+            raise UserError(
                 f"{name} after step {trainer.step}: must be finite; "
                 f"train.learning_rate={trainer.config.learning_rate} may be too high"
             )

@@ -10,12 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from raycomp.config import UserError
 from raycomp.config.train import FitConfig
 from raycomp.core.epochs import slice_of
 from raycomp.loops.train.objective import Embedded, Objective
 from raycomp.loops.train.ranks import gather
 from raycomp.loops.train.schedule import learning_rate_at, make_optimizer
-from raycomp.loops.train.towers import OF_ALL, OF_ROWS, Batch, Made, Towers, embed, join
+from raycomp.loops.train.towers import OF_ROWS, Batch, Made, Towers, embed, join
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 
 MAX_LOGIT_SCALE = math.log(100)
@@ -46,12 +47,12 @@ class Trainer:
         num_kinds: int = 0,
         wrap: Any = lambda towers: towers,
     ):
-        """Raise ValueError where the model cannot be trained as the config says."""
+        """Raise UserError where the model cannot be trained as the config says."""
         self.clip, self.config, self.num_steps, self.batch_size = clip, config, num_steps, batch_size
         is_one = not dist.is_initialized()
         self.rank, num_ranks = (0, 1) if is_one else (dist.get_rank(), dist.get_world_size())
         if num_ranks > batch_size:
-            raise ValueError(f"train.batch_size={batch_size}: must be at least the {num_ranks} workers")
+            raise UserError(f"train.batch_size={batch_size}: must be at least the {num_ranks} workers")
         # All ranks have as many parts, whatever each one's rows.
         self.num_parts = min(config.accumulate, batch_size // num_ranks)
         _check_norms(clip, self.num_parts)
@@ -70,7 +71,7 @@ class Trainer:
         return merge_adapters(self.adapters) if self.adapters else self.clip
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Told]:
-        """Yield what each step tells, up to ``num_steps``. Raises ValueError where a loss is not finite."""
+        """Yield what each step tells, up to ``num_steps``. Raises UserError where a loss is not finite."""
         for batch in batches:
             if self.step == self.num_steps:
                 return
@@ -124,17 +125,15 @@ class Trainer:
         leaves = {name: value.detach().requires_grad_() for name, value in made.items()}
         loss = self._judge(leaves, batch)
         loss.backward()
+        wanted = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
         for number, (part, rows) in enumerate(zip(parts, slices, strict=True)):
             is_last = number == self.num_parts - 1
             with nullcontext() if is_last else getattr(self.towers, "no_sync", nullcontext)():
                 again = self._embed(part, number)
-                wanted = {
-                    name: leaves[name].grad if name in OF_ALL else leaves[name].grad[rows]
-                    for name in again
-                    if again[name].requires_grad and leaves[name].grad is not None
-                    if is_last or name in OF_ROWS
-                }
-                torch.autograd.backward([again[name] for name in wanted], list(wanted.values()))
+                names = [name for name in wanted if again[name].requires_grad]
+                names = [name for name in names if is_last or name in OF_ROWS]
+                grads = [wanted[name][rows] if name in OF_ROWS else wanted[name] for name in names]
+                torch.autograd.backward([again[name] for name in names], grads)
         return loss.item()
 
     def _embed(self, batch: Batch, part: int = 0) -> Made:
@@ -146,7 +145,7 @@ class Trainer:
             return embed(self.towers, batch)
 
     def _judge(self, made: Made, batch: Batch) -> Tensor:
-        """Return the loss of the global batch; ValueError where it is not finite."""
+        """Return the loss of the global batch; UserError where it is not finite."""
         loss = self.objective(
             Embedded(
                 image_ND=self._gather(made["image"]),
@@ -160,7 +159,7 @@ class Trainer:
             )
         )
         if not torch.isfinite(loss):
-            raise ValueError(
+            raise UserError(
                 f"loss={loss.item()} at step {self.step}: must be finite; "
                 f"train.learning_rate={self.config.learning_rate} may be too high"
             )
@@ -185,6 +184,6 @@ def _is_batch_norm(module: nn.Module) -> bool:
 
 def _check_norms(clip: nn.Module, num_parts: int) -> None:
     if num_parts > 1 and any(map(_is_batch_norm, clip.modules())):
-        raise ValueError(
+        raise UserError(
             f"train.accumulate={num_parts}: must be 1 for a model with batch norms: they would see parts"
         )

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from raycomp.config import UserError
 from raycomp.loops.train.fit import Trainer
 from raycomp.shards.folder import Folder
 
@@ -37,7 +38,7 @@ def list_states(out: Folder) -> list[int]:
 def load_state(trainer: Trainer, out: Folder, step: int) -> None:
     """Let a new trainer of the same config go on from the state of ``step``.
 
-    Raises ValueError, one line, where the state is damaged or of another model or run.
+    Raises UserError, one line, where the state is damaged or of another model or run.
     """
     place = (_ROOM, f"{step:08d}")
     where = out.at(*place)
@@ -55,7 +56,7 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
             raise ValueError("its step or its kinds of negatives are others")
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
         line = " ".join(str(error).split())[:200]
-        raise ValueError(
+        raise UserError(
             f"{where}: no state of this training ({line}); remove it to go on before it"
         ) from error
     trainer.objective.margin_S, trainer.step = margin_S, step

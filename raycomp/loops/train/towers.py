@@ -31,8 +31,11 @@ class Batch:
 
     def cut(self, rows: slice) -> "Batch":
         """Return some of the rows."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return Batch(*(None if value is None else value[rows] for value in values))
+
+        def some(value: Any) -> Any:
+            return None if value is None else value[rows]
+
+        return Batch(*(some(getattr(self, field.name)) for field in fields(self)))
 
 
 class Towers(nn.Module):
