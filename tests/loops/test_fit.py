@@ -79,10 +79,12 @@ def test_ranks_have_the_curve_of_one_process(model, tmp_path: Path) -> None:
 
 
 def assert_equal_within(found: dict, expected: dict, tolerance: float) -> None:
+    """Losses are some units large, so a last bit of theirs is half a millionth."""
     assert {*found} == {*expected}
     for name, value in expected.items():
+        rtol = tolerance if name == "losses" else 0
         torch.testing.assert_close(
-            torch.as_tensor(found[name]), torch.as_tensor(value), rtol=0, atol=tolerance, msg=name
+            torch.as_tensor(found[name]), torch.as_tensor(value), rtol=rtol, atol=tolerance, msg=name
         )
 
 
