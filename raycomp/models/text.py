@@ -129,7 +129,7 @@ class TextEncoder:
         tower, first = self.tower, self.tower.transformer.resblocks[0]
         dtype = tower.transformer.get_cast_dtype()
         x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
-        return x_UD, self._in_chunks(lambda x: _project(first, x), self.num_positions, x_UD)
+        return x_UD, self._in_chunks(lambda x: project(first, x), self.num_positions, x_UD)
 
     def _run(self, x_UD: Tensor, qkv_UE: Tensor, packed: Pass, index_M: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return of each segment's last position what enters the last block, and what it attended to."""
@@ -141,14 +141,14 @@ class TextEncoder:
         with self.device.computing():
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
             for block, after in pairwise(blocks):
-                x_MD = _mix(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
-                qkv_ME = _project(after, x_MD)
+                x_MD = mix(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
+                qkv_ME = project(after, x_MD)
             return x_MD[last_S], _attend(blocks[-1].attn, qkv_ME, rows)[source_M[last_S]]
 
     def _finish(self, x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
         """The rest of the last block, final norm, projection and unit length."""
         tower = self.tower
-        x = tower.ln_final(_mix(tower.transformer.resblocks[-1], x_SD, mixed_SD))
+        x = tower.ln_final(mix(tower.transformer.resblocks[-1], x_SD, mixed_SD))
         if isinstance(tower.text_projection, nn.Linear):
             x = tower.text_projection(x)
         elif tower.text_projection is not None:
@@ -173,7 +173,7 @@ class TextEncoder:
         return self._in_chunks(encode, size, self.device.move(token_KN)).cpu()
 
 
-def _project(block: Tower, x_MD: Tensor) -> Tensor:
+def project(block: Tower, x_MD: Tensor) -> Tensor:
     """Return the block's queries, keys and values [M, 3 D]."""
     return F.linear(block.ln_1(x_MD), block.attn.in_proj_weight, block.attn.in_proj_bias)
 
@@ -189,7 +189,7 @@ def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[T
     return torch.cat(mixed)
 
 
-def _mix(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
+def mix(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
     """Return the block's output from its input and what its attention gathered."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))

@@ -1,0 +1,154 @@
+"""raycomp's making of training batches against open_clip_train's webdataset loader, at equal workers.
+
+    python -m bench.train_input ../shared [--workers 1 2] [--batch 64]
+
+Both read the same tars of 1,200 photos with their captions, decode by Pillow, draw a crop of 90 to 100 %
+of the area, resize to 224 x 224 and tokenise in worker processes of a DataLoader; open_clip_train by its own
+``get_wds_dataset`` and training transform, raycomp by ``make_batch``, a worker for each slice of a batch.
+raycomp's pixels travel as uint8 and are normalised by the process that trains, which counts. One epoch warms
+up; rounds of one epoch each, sides in turn. A share of the rows at an epoch's end fills no batch and is not
+counted. Last line one JSON object.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from open_clip_train.data import get_wds_dataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from jobs.real_photos import write_shards
+from raycomp.config import FitConfig, ModelConfig, TrainConfig
+from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.loops.train.feed import Drawing, read_batches, to_batch
+from raycomp.loops.train.pairs import Pairs, find_pairs, index_shard
+from raycomp.models.images import ImageSpec
+
+MODEL = "ViT-B-32"
+PER_SHARD = 100
+SPEC = ImageSpec(224, 224, open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
+
+
+class Slices(IterableDataset):
+    """What each worker makes: its rows of every batch of an epoch."""
+
+    def __init__(self, pairs: Pairs, indices: list, plan: EpochPlan, draw: Drawing):
+        self.parts = pairs, indices, plan, draw
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield this worker's rows."""
+        worker = get_worker_info()
+        plan = self.parts[2]
+        own = slice_of(worker.id, worker.num_workers, plan.batch_size)
+        steps = plan.steps_per_epoch
+        yield from read_batches(*self.parts, int(self.epoch) * steps, steps, own)
+
+
+def make_raycomp(folder: str, batch_size: int, workers: int) -> Callable[[], int]:
+    """Return what runs an epoch and tells its rows."""
+    pairs = find_pairs(TrainConfig(input=folder))
+    indices = [index_shard(pairs, i)[0] for i in range(len(pairs.shards))]
+    plan = EpochPlan(tuple(map(len, indices)), batch_size, FitConfig().window, 0)
+    model = ModelConfig(name=MODEL, weights="random:0")
+    slices = Slices(pairs, indices, plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels))
+    loader = DataLoader(slices, batch_size=None, num_workers=workers, persistent_workers=True)
+
+    def run() -> int:
+        rows = sum(len(to_batch(arrays, "cpu", SPEC).image_RCHW) for arrays in loader)
+        slices.epoch += 1
+        return rows
+
+    return run
+
+
+def make_open_clip(folder: str, batch_size: int, workers: int, num_rows: int) -> Callable[[], int]:
+    """Return what runs an epoch and tells its rows."""
+    shards = sorted(str(path) for path in Path(folder).rglob("*.tar"))
+    args = SimpleNamespace(
+        train_data="::".join(shards),
+        train_num_samples=num_rows,
+        train_data_upsampling_factors=None,
+        dataset_resampled=False,
+        seed=0,
+        batch_size=batch_size,
+        workers=workers,
+        world_size=1,
+    )
+    transform = open_clip.image_transform(224, is_train=True, mean=SPEC.mean, std=SPEC.std)
+    data = get_wds_dataset(
+        args, transform, is_train=True, floor=True, tokenizer=open_clip.get_tokenizer(MODEL)
+    )
+    epoch = iter(range(1 << 30))
+
+    def run() -> int:
+        data.set_epoch(next(epoch))
+        return sum(len(images) for images, _ in data.dataloader)
+
+    return run
+
+
+def cpu_seconds() -> float:
+    """Return what this process and its living children have used."""
+    ticks = 0
+    for pid in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def compare(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, Any]:
+    """Return samples per second and CPU milliseconds per sample of all ways, in turn."""
+    speed: dict[str, list[float]] = {name: [] for name in ways}
+    cost: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds + 1):
+        for name, run in ways.items():
+            started, used = time.perf_counter(), cpu_seconds()
+            rows = run()
+            speed[name].append(rows / (time.perf_counter() - started))
+            cost[name].append(1000 * (cpu_seconds() - used) / rows)
+    kept = {name: np.array(values[1:]) for name, values in speed.items()}
+    return {
+        "samples_per_s": {
+            n: [round(float(f(v)), 1) for f in (np.median, np.min, np.max)] for n, v in kept.items()
+        },
+        "cpu_ms_per_sample": {name: round(float(np.median(values[1:])), 2) for name, values in cost.items()},
+        "ratio": round(float(np.median(kept["raycomp"] / kept["open_clip_train"])), 3),
+    }
+
+
+def main() -> None:
+    """Write the shards, time both sides, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=4)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    report: dict[str, Any] = {"batch": args.batch}
+    with tempfile.TemporaryDirectory() as folder:
+        num_rows = write_shards(args.shared, Path(folder), PER_SHARD)
+        for workers in args.workers:
+            ways = {
+                "raycomp": make_raycomp(folder, args.batch, workers),
+                "open_clip_train": make_open_clip(folder, args.batch, workers, num_rows),
+            }
+            report[f"workers_{workers}"] = compare(ways, args.rounds)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
