@@ -8,6 +8,8 @@ from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig
 
 LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
+WITH_NEGATIVES = ("negclip", "ceclip", "triplet")
+WITH_NEGATIVE_IMAGES = ("triplet",)
 TOWERS = ("image", "text")
 
 
@@ -83,6 +85,8 @@ class FitConfig:
         counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
         for name in counts.split():
             check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
+        is_one = self.loss != "triplet" or self.num_negatives == 1
+        check(is_one, "train.num_negatives", self.num_negatives, "1 with train.loss=triplet")
         check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
         for name in ("learning_rate", "eps", "clip_norm"):
             value = getattr(self, name)
@@ -119,14 +123,16 @@ class TrainConfig:
     """A folder that ``raycomp negatives`` wrote of the same pairs."""
     negative_images: str | None = field(default=None, metadata=PLACE)
     """Parquet files with uid, negative, and image or path: what shows a negative."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
     train: FitConfig = field(default_factory=FitConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        needs = self.train.loss in ("negclip", "ceclip", "triplet")
+        precision = self.model.precision
+        check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
+        needs = self.train.loss in WITH_NEGATIVES
         named = f"named with train.loss={self.train.loss}"
         check(bool(self.negatives) or not needs, "negatives", self.negatives, named)
-        shows = self.train.loss == "triplet"
+        shows = self.train.loss in WITH_NEGATIVE_IMAGES
         without = f"{named}; without images of negatives take negclip, which is the same for texts"
         check(bool(self.negative_images) or not shows, "negative_images", self.negative_images, without)

@@ -5,14 +5,15 @@ neighbours, a window, together: a worker then reads each shard once, from its be
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """The rows of every global batch, whatever the number of workers."""
+    """The rows of every global batch, whatever the number of workers. Equal only to itself: a thousand shards
+    are asked after many times."""
 
     rows_S: tuple[int, ...]
     """Rows of every shard, at least 0."""
@@ -28,7 +29,7 @@ class EpochPlan:
             most = f"{sum(self.rows_S):,} pairs there are"
             raise ValueError(f"train.batch_size={self.batch_size}: must be at most the {most}")
 
-    @property
+    @cached_property
     def steps_per_epoch(self) -> int:
         """Batches of an epoch. The rest, fewer rows than a batch has, is another in every epoch."""
         return sum(self.rows_S) // self.batch_size

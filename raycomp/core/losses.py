@@ -53,7 +53,8 @@ def triplet_loss(
     """NegCLIP's loss of the pairs, plus that of their negatives with the images that show those.
 
     Patel et al. 2024, arXiv:2411.02545, with one negative caption and its image per pair; ``valid_N`` where
-    there are both. Without any it is ``clip_loss``.
+    there are both. The second part weighs as many N-ths as pairs have both, so that none of them counts more
+    where others lack one. Without any it is ``clip_loss``.
     """
     _check(image_ND=image_ND, text_ND=text_ND, negative_image_ND=negative_image_ND, negative_ND=negative_ND)
     loss = negclip_loss(image_ND, text_ND, negative_ND[:, None], valid_N[:, None], scale)
@@ -61,7 +62,8 @@ def triplet_loss(
         return loss
     image_VD, text_VD = negative_image_ND[valid_N], negative_ND[valid_N]
     all_V1 = torch.ones_like(valid_N[valid_N])[:, None]
-    return loss + negclip_loss(image_VD, text_VD, text_ND[valid_N][:, None], all_V1, scale)
+    shown = negclip_loss(image_VD, text_VD, text_ND[valid_N][:, None], all_V1, scale)
+    return loss + shown * (len(image_VD) / len(image_ND))
 
 
 class CeClip(NamedTuple):
@@ -87,7 +89,8 @@ def ceclip_parts(
 
     Zhang et al. 2024, arXiv:2306.08832. ``kind_NK`` numbers a negative's kind, 0 to S - 1, whose margin is
     ``margin_S``, in logits, 0 before the first step; the next one is the gap that this step found between
-    captions and negatives of the kind, from 0 to ``most``. A kind that a step does not hold keeps its own.
+    captions and negatives of the kind, from 0 to ``most``. A kind that a step does not hold keeps its own, as
+    all do from epoch to epoch, where the authors' code begins each at 0.
     """
     _check(image_ND=image_ND, text_ND=text_ND)
     own_N = scale * (image_ND * text_ND).sum(-1)

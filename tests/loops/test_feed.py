@@ -147,7 +147,7 @@ def test_slots_without_a_negative_are_safe_and_say_so():
 
 
 def test_triplet_takes_negatives_that_a_picture_shows():
-    draw = make_drawing(loss="triplet", crop=(1.0, 1.0), num_negatives=3)
+    draw = make_drawing(loss="triplet", crop=(1.0, 1.0))
     shown = {place: prepare_image(make_image(1000 + place), SPEC, 10**6)[0] for place in (0, 2)}
     known, seen = tokens(["two", "three", "four"]), set()
     for epoch in range(20):

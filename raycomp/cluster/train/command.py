@@ -14,6 +14,7 @@ from raycomp.cluster.train.board import Board, News
 from raycomp.cluster.train.feed import Course
 from raycomp.cluster.train.fit import Ranks, fit
 from raycomp.cluster.train.index import Index, make_index
+from raycomp.cluster.train.shelf import Stock
 from raycomp.cluster.train.work import Job
 from raycomp.config import TrainConfig
 from raycomp.core.epochs import EpochPlan
@@ -93,7 +94,8 @@ def _plan(
     return Job(
         config,
         run.folder.uri,
-        ray.put(Course(pairs, index.uris, plan, draw)),
+        ray.put(Stock(pairs, index.uris)),
+        ray.put(Course(plan, draw)),
         ray.remote(num_cpus=0)(Board).remote(),
         dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
         plan.steps_per_epoch,

@@ -1,4 +1,4 @@
-"""Batches for the ranks: each shard is read once for all of them, decoded by Ray Data in the plan's order.
+"""Batches for the ranks, made beside them by Ray Data, in the order of the plan.
 
 Ray's own iterators keep no place and share rows out as they come. So every rank lays a dataset of its own
 over the steps that it has still to take: of a step, the plan alone says which rows are whose.
@@ -16,63 +16,29 @@ from ray.data import DataContext, ExecutionResources
 
 from raycomp.cluster.session import settle_data_context
 from raycomp.cluster.source import ItemSource
+from raycomp.config.train import WITH_NEGATIVE_IMAGES
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.loops.tables import to_fixed_lists, to_matrix
 from raycomp.loops.train.feed import Drawing, make_batch
-from raycomp.loops.train.pairs import Pairs, load_shard
-from raycomp.shards.parquet import read_columns
-from raycomp.shards.retries import TASK_RETRIES
 
 # Steps that one dataset spans: each has a task made for it in advance.
 _STEPS = 1000
 # Bytes of batches that wait for a rank: enough for one to be made while another is trained on.
 _WAITING_BYTES = 256 << 20
 _BATCHES = 4
-_LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
 
 
 @dataclass(frozen=True)
 class Course:
-    """What every batch of a run follows from."""
+    """What every batch of a run follows from, beside the shards."""
 
-    pairs: Pairs
-    index: tuple[str, ...]
-    """Where the table of each shard's pairs lies."""
     plan: EpochPlan
     draw: Drawing
 
 
-class Shelf:
-    """An actor of the first rank's. Holds shards as tables in Ray's object store: those of the windows in
-    use, and of the one that comes next."""
-
-    def __init__(self, course: Course):
-        self.course, self.plan = ray.put(course), course.plan
-        self.held: dict[int, dict[int, Any]] = {}
-        self.load = ray.remote(**_LOADER)(_load)
-
-    def take(self, step: int) -> dict[int, Any]:
-        """Return references to the tables that a step may need, by number of their shard."""
-        windows = self.plan.windows_of(step)
-        for window in range(windows[0], windows[-1] + 2):
-            if window not in self.held:
-                there = {shard: ref for refs in self.held.values() for shard, ref in refs.items()}
-                self.held[window] = {
-                    shard: there.get(shard) or self.load.remote(self.course, shard)
-                    for shard in self.plan.shards_of(window)
-                }
-        # Ranks are a few batches apart, so one may still be in the window before.
-        for window in [window for window in self.held if window < windows[0] - 1]:
-            del self.held[window]
-        return {shard: ref for window in windows for shard, ref in self.held[window].items()}
-
-
-def _load(course: Course, shard: int) -> pa.Table:
-    return load_shard(course.pairs, shard, read_columns(course.index[shard]))
-
-
 @lru_cache(maxsize=1)
-def _get(course: Any) -> Course:
+def get_course(course: Any) -> Course:
+    """Return the course behind a reference, the same each time in one process."""
     return ray.get(course)
 
 
@@ -89,30 +55,41 @@ class Feed:
     def batches(self, first_step: int, num_steps: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the rank's part of every batch from ``first_step`` on, up to ``num_steps``."""
         _settle(self._count_bytes())
+        step = first_step
         for start in range(first_step, num_steps, _STEPS):
             steps = list(range(start, min(start + _STEPS, num_steps)))
             dataset = ray.data.read_datasource(
                 ItemSource(steps, partial(_make, self)), override_num_blocks=len(steps), num_cpus=1
             )
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
+                # All hangs on it that Ray Data neither joins, parts nor reorders what tasks made.
+                found = table.schema.metadata
+                assert found == _mark(step), f"of {step} came {found}"
                 yield unpack(table)
+                step += 1
 
     def _count_bytes(self) -> int:
-        course = _get(self.course)
+        course = get_course(self.course)
         num_rows = -(-course.plan.batch_size // self.num_ranks)
-        return num_rows * course.draw.image.num_values
+        num_images = 2 if course.draw.fit.loss in WITH_NEGATIVE_IMAGES else 1
+        return num_rows * num_images * course.draw.image.num_values
 
 
 def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
     """Yield the one table that a rank's part of a step is."""
-    course = _get(feed.course)
+    course = get_course(feed.course)
     own = slice_of(feed.rank, feed.num_ranks, course.plan.batch_size)
     shard_R, row_R = (number_B[own] for number_B in course.plan.batch(step))
-    refs = ray.get(feed.shelf.take.remote(step))
+    refs = ray.get(feed.shelf.take.remote(step, feed.rank))
     shards = sorted(set(shard_R.tolist()))
     tables = dict(zip(shards, ray.get([refs[shard] for shard in shards]), strict=True))
     epoch = step // course.plan.steps_per_epoch
-    yield pack(make_batch(tables, shard_R, row_R, epoch, course.draw))
+    table = pack(make_batch(tables, shard_R, row_R, epoch, course.draw))
+    yield table.replace_schema_metadata(_mark(step))
+
+
+def _mark(step: int) -> dict[bytes, bytes]:
+    return {b"step": str(step).encode()}
 
 
 def _settle(batch_bytes: int) -> None:

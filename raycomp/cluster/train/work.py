@@ -9,7 +9,8 @@ import ray.train
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
-from raycomp.cluster.train.feed import Feed, Shelf
+from raycomp.cluster.train.feed import Feed, get_course
+from raycomp.cluster.train.shelf import Shelf
 from raycomp.config import TrainConfig
 from raycomp.loops.train.feed import to_batch
 from raycomp.loops.train.rank import Evaluate, Writer, begin_rank, train_rank
@@ -25,6 +26,8 @@ class Job:
 
     config: TrainConfig
     out: str
+    stock: Any
+    """A reference to what shards are read from."""
     course: Any
     """A reference to the course of all batches."""
     board: Any
@@ -61,12 +64,17 @@ def _train(job: Job) -> None:
     # A new start after one that failed for good ends here.
     if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.begin.remote(trainer.step))):
         return
-    shelf = broadcast_from_rank_zero(ray.remote(num_cpus=0)(Shelf).remote(job.course) if rank == 0 else None)
+    shelf = broadcast_from_rank_zero(_put_up_shelf(job) if rank == 0 else None)
     writer = None
     if rank == 0:
         writer = Writer(trainer, job.config, folder, job.board.tell.remote, job.evaluate)
     batches = _move(Feed(job.course, shelf, rank, num_ranks), trainer.step, job)
     train_rank(trainer, batches, job.config.train.checkpoint_steps, writer, _is_warned)
+
+
+def _put_up_shelf(job: Job) -> Any:
+    plan = get_course(job.course).plan
+    return ray.remote(num_cpus=0)(Shelf).remote([job.stock], plan, job.num_steps)
 
 
 def _is_warned() -> bool:

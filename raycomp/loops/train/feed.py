@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raycomp.config import FitConfig, ModelConfig, UserError
+from raycomp.config.train import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.tables import readable
 from raycomp.loops.train.pairs import Pairs, load_shard
@@ -22,9 +23,6 @@ from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import load_tokenizer
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
-
-WITH_NEGATIVES = ("negclip", "ceclip", "triplet")
-WITH_NEGATIVE_IMAGES = ("triplet",)
 
 _tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 
@@ -66,7 +64,7 @@ def make_batch(
     batch = {"image": np.stack([one.pixels for one in drawn])}
     if draw.fit.loss not in WITH_NEGATIVES:
         return batch | {"token": _tokenize([one.caption for one in drawn], draw)}
-    num_slots = _count_slots(draw)
+    num_slots = draw.fit.num_negatives
     texts = [one.caption for one in drawn]
     for one in drawn:
         texts += [negative["text"] for negative in one.negatives]
@@ -87,10 +85,6 @@ def make_batch(
     return batch
 
 
-def _count_slots(draw: Drawing) -> int:
-    return 1 if draw.fit.loss in WITH_NEGATIVE_IMAGES else draw.fit.num_negatives
-
-
 def _take(
     tables: Mapping[int, pa.Table], shard_R: np.ndarray, row_R: np.ndarray, draw: Drawing
 ) -> list[dict[str, Any]]:
@@ -108,17 +102,19 @@ def _take(
 
 
 def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
-    """Draw caption, negatives and crops, in this order, of one pair."""
-    rng = np.random.default_rng((draw.fit.seed, epoch, int(row[UID], 16)))
+    """Draw caption, crops and negatives of one pair, each for itself: no loss changes what another shows."""
+    of_caption, of_crop, of_negatives = (
+        np.random.default_rng((draw.fit.seed, epoch, int(row[UID], 16), what)) for what in range(3)
+    )
     captions = row[CAPTIONS]
-    caption = captions[rng.integers(len(captions))]
+    caption = captions[of_caption.integers(len(captions))]
+    pixels = _make_pixels(row[IMAGE], row[UID], draw, of_crop)
     shown = None
     chosen: list[int] = []
     if draw.fit.loss in WITH_NEGATIVES:
-        chosen = _choose(row[NEGATIVES], draw, rng)
-    pixels = _make_pixels(row[IMAGE], row[UID], draw, rng)
+        chosen = _choose(row[NEGATIVES], draw, of_negatives)
     if chosen and draw.fit.loss in WITH_NEGATIVE_IMAGES:
-        shown = _make_pixels(row[NEGATIVE_IMAGES][chosen[0]], row[UID], draw, rng)
+        shown = _make_pixels(row[NEGATIVE_IMAGES][chosen[0]], row[UID], draw, of_crop)
     return _Drawn(pixels, caption, [row[NEGATIVES][place] for place in chosen], shown)
 
 
@@ -132,7 +128,7 @@ def _choose(negatives: list[dict[str, Any]], draw: Drawing, rng: np.random.Gener
     for place in places:
         kind = negatives[place]["op"], negatives[place]["kind"]
         turns[place] = seen[kind] = seen.get(kind, -1) + 1
-    return sorted(places, key=turns.__getitem__)[: _count_slots(draw)]
+    return sorted(places, key=turns.__getitem__)[: draw.fit.num_negatives]
 
 
 def _make_pixels(data: bytes, uid: str, draw: Drawing, rng: np.random.Generator) -> np.ndarray:
@@ -188,12 +184,12 @@ def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec:
         image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
         return image_RCHW.div_(255).sub_(mean).div_(std)
 
-    negative_RKN = move("negative")
     return Batch(
         normalise("image"),
-        torch.from_numpy(arrays["token"]).to(device).long(),
-        None if negative_RKN is None else negative_RKN.long(),
-        move("valid"),
-        move("kind"),
-        normalise("negative_image"),
+        # Texts are cut by their tokens, for which no GPU need be waited for: these stay where they are.
+        token_RN=torch.from_numpy(arrays["token"]).long(),
+        negative_RKN=torch.from_numpy(arrays["negative"]).long() if "negative" in arrays else None,
+        valid_RK=move("valid"),
+        kind_RK=move("kind"),
+        negative_image_RCHW=normalise("negative_image"),
     )

@@ -1,6 +1,7 @@
 """What a training leaves: a model that open_clip and every command of raycomp load."""
 
 import json
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -22,11 +23,8 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
     beside them preprocessing and tokenizer, so that ``local-dir:DIR/checkpoint`` is a model of open_clip,
     too. Raises UserError, and writes nothing, where a weight is not finite.
     """
-    clip = trainer.plain_model()
+    clip = make_final(trainer, model)
     weights = clip.state_dict()
-    share = trainer.config.keep_start
-    if share:
-        weights = interpolate(weights, load_start(model, trainer.config.loss).state_dict(), share)
     for name, value in weights.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise UserError(
@@ -43,6 +41,17 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
     }
     for name, content in files.items():
         out.write_bytes(content, CHECKPOINT, name)
+
+
+def make_final(trainer: Trainer, model: ModelConfig) -> Any:
+    """Return the model that a trainer would leave now: without adapters, drawn back towards its start."""
+    clip, share = trainer.plain_model(), trainer.config.keep_start
+    if not share:
+        return clip
+    start = load_start(model, trainer.config.loss)
+    weights = interpolate(clip.state_dict(), start.state_dict(), share)
+    start.load_state_dict(weights)
+    return start.to(trainer.clip.logit_scale.device)
 
 
 def interpolate(trained: dict[str, Tensor], start: dict[str, Tensor], share: float) -> dict[str, Tensor]:

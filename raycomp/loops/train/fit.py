@@ -99,7 +99,13 @@ class Trainer:
             group["lr"] = rate
         _set_training(self.clip)
         self.optimizer.zero_grad()
-        loss = self._find_gradients(batch)
+        # A GPU is waited for only once its work up to here is laid out.
+        loss = self._find_gradients(batch).item()
+        if not math.isfinite(loss):
+            raise UserError(
+                f"loss={loss} at step {self.step}: must be finite; "
+                f"train.learning_rate={self.config.learning_rate} may be too high"
+            )
         if self.config.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.clip.parameters(), self.config.clip_norm)
         self.optimizer.step()
@@ -107,7 +113,7 @@ class Trainer:
             self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
         return loss
 
-    def _find_gradients(self, batch: Batch) -> float:
+    def _find_gradients(self, batch: Batch) -> Tensor:
         """Give all weights their gradients; return the loss.
 
         In parts: embed all of them and keep no activations; find what the loss of the whole batch wants of
@@ -117,7 +123,7 @@ class Trainer:
         if self.num_parts == 1:
             loss = self._judge(self._embed(batch), batch)
             loss.backward()
-            return loss.item()
+            return loss
         slices = [slice_of(part, self.num_parts, len(batch.token_RN)) for part in range(self.num_parts)]
         parts = [batch.cut(rows) for rows in slices]
         with torch.no_grad():
@@ -134,7 +140,7 @@ class Trainer:
                 names = [name for name in names if is_last or name in OF_ROWS]
                 grads = [wanted[name][rows] if name in OF_ROWS else wanted[name] for name in names]
                 torch.autograd.backward([again[name] for name in names], grads)
-        return loss.item()
+        return loss
 
     def _embed(self, batch: Batch, part: int = 0) -> Made:
         """Embed a part of this rank's rows; the model draws from seed, step, rank and part alone."""
@@ -145,8 +151,8 @@ class Trainer:
             return embed(self.towers, batch)
 
     def _judge(self, made: Made, batch: Batch) -> Tensor:
-        """Return the loss of the global batch; UserError where it is not finite."""
-        loss = self.objective(
+        """Return the loss of the global batch."""
+        return self.objective(
             Embedded(
                 image_ND=self._gather(made["image"]),
                 text_ND=self._gather(made["text"]),
@@ -158,12 +164,6 @@ class Trainer:
                 negative_image_ND=self._gather(made.get("negative_image")),
             )
         )
-        if not torch.isfinite(loss):
-            raise UserError(
-                f"loss={loss.item()} at step {self.step}: must be finite; "
-                f"train.learning_rate={self.config.learning_rate} may be too high"
-            )
-        return loss
 
     def _gather(self, rows: Any) -> Any:
         return None if rows is None else gather(rows, self.batch_size)

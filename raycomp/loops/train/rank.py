@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from raycomp.config import TrainConfig
-from raycomp.loops.train.finish import finish
+from raycomp.loops.train.finish import finish, make_final
 from raycomp.loops.train.fit import Told, Trainer
 from raycomp.loops.train.journal import Journal
 from raycomp.loops.train.ranks import share
-from raycomp.loops.train.state import keep_states, save_state
+from raycomp.loops.train.state import keep_states, list_states, save_state
 from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import load_start
 from raycomp.shards.folder import Folder
@@ -49,11 +49,9 @@ class Writer:
         self.began = time.perf_counter()
 
     def _evaluate(self, evaluate: Evaluate) -> dict[str, float]:
-        self.trainer.clip.eval()
+        """Return what is found of the model as it would be written now."""
         with torch.inference_mode():
-            found = evaluate(self.trainer.clip, self.trainer.step)
-        self.trainer.clip.train()
-        return found
+            return evaluate(make_final(self.trainer, self.config.model).eval(), self.trainer.step)
 
     def keep(self) -> None:
         """Write a checkpoint: all that was told so far, then the state that goes on from there."""
@@ -63,8 +61,9 @@ class Writer:
         self.began = time.perf_counter()
 
     def close(self) -> None:
-        """Keep the last step, and write the model."""
-        self.keep()
+        """Keep the last step, if it is not, and write the model."""
+        if self.trainer.step not in list_states(self.folder):
+            self.keep()
         self.journal.close()
         finish(self.trainer, self.config.model, self.folder)
 
@@ -99,5 +98,6 @@ def train_rank(
             if trainer.step % checkpoint_steps == 0 or warned > was_warned:
                 writer.keep()
         was_warned = warned
+    assert trainer.step == trainer.num_steps, f"batches end after step {trainer.step} of {trainer.num_steps}"
     if writer:
         writer.close()

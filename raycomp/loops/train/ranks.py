@@ -22,7 +22,10 @@ def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     gradients, weights get the gradient that one process would give them. Without a process group these are
     the rows of the one rank.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    rank, num_ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    own = slice_of(rank, num_ranks, batch_size)
+    assert len(local_RD) == own.stop - own.start, f"{len(local_RD)} rows of {own} came"
+    if num_ranks == 1:
         return local_RD
     return _Gather.apply(local_RD, batch_size)
 

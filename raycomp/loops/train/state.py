@@ -32,7 +32,12 @@ def save_state(trainer: Trainer, out: Folder) -> None:
 
 def list_states(out: Folder) -> list[int]:
     """Return the steps of which there is a state, in their order."""
-    return sorted(int(name) for name in out.list_names(_ROOM) if out.exists(_ROOM, name, _STATE))
+    return sorted(int(name) for name in _list_rooms(out) if out.exists(_ROOM, name, _STATE))
+
+
+def _list_rooms(out: Folder) -> list[str]:
+    """Return the names of what is, or was to be, a state."""
+    return [name for name in out.list_names(_ROOM) if name.isdecimal()]
 
 
 def load_state(trainer: Trainer, out: Folder, step: int) -> None:
@@ -54,6 +59,8 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
         margin_S = torch.tensor(state["margins"], dtype=trainer.objective.margin_S.dtype)
         if margin_S.shape != trainer.objective.margin_S.shape or state["step"] != step:
             raise ValueError("its step or its kinds of negatives are others")
+    except torch.OutOfMemoryError:
+        raise
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
         line = " ".join(str(error).split())[:200]
         raise UserError(
@@ -65,7 +72,7 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
 def keep_states(out: Folder, count: int) -> None:
     """Remove all states but the last ``count``, and what was left of one half written before those."""
     steps = list_states(out)[-count:]
-    for name in out.list_names(_ROOM):
+    for name in _list_rooms(out):
         if steps and int(name) < steps[0]:
             out.remove(_ROOM, name)
 
