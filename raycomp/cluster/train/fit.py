@@ -53,7 +53,12 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
     # Not in the main thread: there Ray Train would take Ctrl-C for itself.
     thread = threading.Thread(target=run, daemon=True, name="ray train")
     thread.start()
-    news = _follow(job, thread, check, say)
+    try:
+        news = _follow(job, thread, check, say)
+    except BaseException:
+        # The cluster may outlive this run: its ranks are to take no further step.
+        job.board.fail.remote("", RuntimeError("the driver follows no longer"))
+        raise
     if news.error is not None:
         raise news.error
     if ended[0] is not None:
