@@ -19,19 +19,26 @@ from raycomp.shards.paths import join_uri, resolve
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
+@contextmanager
+def name_place(place: str) -> Iterator[None]:
+    """Let a write that fails in the block name the place: "no space left" says not where."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = place
+        raise
+
+
 class _NamedFile(io.FileIO):
-    """A new file whose failed writes name it, or the place where it lies: "no space left" says not where."""
+    """A new file whose failed writes name it, or the place where it lies."""
 
     def __init__(self, file: str | int, place: str):
         super().__init__(file, "x" if isinstance(file, str) else "w")
         self.place = place
 
     def write(self, data: Any) -> int:
-        try:
+        with name_place(self.place):
             return super().write(data)
-        except OSError as error:
-            error.filename = self.place
-            raise
 
 
 @contextmanager

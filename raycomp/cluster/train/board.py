@@ -34,29 +34,44 @@ class Board:
     def __init__(self) -> None:
         self.known = News()
         self.why = ""
+        self.tries = 0
+
+    def arrive(self) -> bool:
+        """Return whether ranks that have just started are to go on: nothing has been loaded yet."""
+        self.tries += 1
+        # The last one that may begin is refused at its step, which this start does not know yet.
+        self._end_after(_MOST_STARTS + 1)
+        return self.known.error is None
 
     def begin(self, step: int) -> bool:
         """Return whether training may begin, or go on, at a step."""
         known = self.known
-        why = (self.why or _LOST) if known.starts else _BEGUN_BEFORE * (step > 0)
-        known.starts.append({"step": step, "why": why})
-        known.step, self.why = step, ""
-        last = [start["step"] for start in known.starts[-_MOST_STARTS:]]
-        if known.error is None and last == [step] * _MOST_STARTS:
-            known.error = RuntimeError(
-                f"training ended {_MOST_STARTS - 1} times between step {step:,} and a checkpoint: {why}"
-            )
+        if known.starts and step > known.starts[-1]["step"]:
+            self.tries = 1
+        self._end_after(_MOST_STARTS)
+        if known.error is None:
+            why = (self.why or _LOST) if known.starts else _BEGUN_BEFORE * (step > 0)
+            known.starts.append({"step": step, "why": why})
+            known.step, self.why = step, ""
         return known.error is None
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """Take down a step."""
-        self.known.step, self.known.told = told["step"] + 1, told
+    def _end_after(self, starts: int) -> None:
+        """Let so many starts without a checkpoint in between be the last."""
+        known = self.known
+        if known.error is None and self.tries >= starts:
+            where = f"step {known.starts[-1]['step']:,}" if known.starts else "its start"
+            said = f"training ended {starts - 1} times between {where} and a checkpoint"
+            known.error = OSError(f"{said}: {self.why or _LOST}")
 
-    def fail(self, why: str, is_final: bool) -> None:
-        """Take down why a rank ended: for good, or until the next start."""
+    def tell(self, told: dict[str, Any]) -> bool:
+        """Take down a step; return whether there is to be another."""
+        self.known.step, self.known.told = told["step"] + 1, told
+        return self.known.error is None
+
+    def fail(self, why: str, error: Exception | None = None) -> None:
+        """Take down why a rank ended: until the next start, or for good where there is an ``error``."""
         self.why = self.why or why
-        if is_final and self.known.error is None:
-            self.known.error = ValueError(why)
+        self.known.error = self.known.error or error
 
     def news(self) -> News:
         """Return all of it."""

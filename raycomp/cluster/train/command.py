@@ -1,12 +1,14 @@
 """``raycomp train``: pairs in, a model out, on as many workers as there are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import Session, connect
@@ -14,26 +16,31 @@ from raycomp.cluster.train.board import Board, News
 from raycomp.cluster.train.feed import Course
 from raycomp.cluster.train.fit import Ranks, fit
 from raycomp.cluster.train.index import Index, make_index
+from raycomp.cluster.train.job import Job
 from raycomp.cluster.train.shelf import Stock
-from raycomp.cluster.train.work import Job
 from raycomp.config import TrainConfig
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.train.feed import Drawing
-from raycomp.loops.train.journal import METRICS, read_metrics
+from raycomp.loops.train.journal import EVENTS, METRICS, read_metrics
 from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.loops.train.rank import Evaluate
+from raycomp.loops.train.state import list_states
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.pages.train import list_uses, render_train
 from raycomp.shards.files import check_writable
+from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output
-from raycomp.shards.paths import absolute_uri
+from raycomp.shards.paths import RUN, absolute_uri
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
 
 _EPOCHS = 5
 # Slots that make batches beside trainers on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
+# Without which no batch would ever be made.
+_CPUS_TO_DECODE = 1
 _ROOMS = ("checkpoint", METRICS)
+_OF_A_START = ("work", "logs", "checkpoints", EVENTS, METRICS, RUN)
 _METRICS = ("step", "loss", "learning_rate", "samples_per_s")
 
 
@@ -58,7 +65,7 @@ def train(
         workers = config.train.workers
         cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
         needed = (workers or 1) + _CPUS_FOR_BATCHES
-        with connect(cluster, run.folder, run.lease.check, needed) as session:
+        with _leave_no_start(run.folder), connect(cluster, run.folder, run.lease.check, needed) as session:
             run.bind(session.device)
             index = make_index(pairs, run.work)
             job = _plan(run, config, session, spec, pairs, index, evaluate)
@@ -83,6 +90,12 @@ def _plan(
 ) -> Job:
     """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
     dials = config.train
+    most = session.num_cpus - _CPUS_TO_DECODE
+    if session.device == "cpu" and session.num_scorers > most:
+        raise ValueError(
+            f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for "
+            f"batches of the {session.num_cpus} that the cluster has"
+        )
     plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
     if dials.batch_size < session.num_scorers:
         raise ValueError(
@@ -92,18 +105,36 @@ def _plan(
     kinds = tuple(sorted(index.kinds))
     draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds)
     return Job(
-        config,
-        run.folder.uri,
-        ray.put(Stock(pairs, index.uris)),
-        ray.put(Course(plan, draw)),
-        ray.remote(num_cpus=0)(Board).remote(),
-        dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
-        plan.steps_per_epoch,
-        len(kinds),
-        spec.image,
-        session.num_threads,
-        evaluate,
+        config=config,
+        out=run.folder.uri,
+        stock=ray.put(Stock(pairs, index.uris)),
+        course=ray.put(Course(plan, draw)),
+        board=_make_board(),
+        num_steps=dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
+        steps_per_epoch=plan.steps_per_epoch,
+        num_kinds=len(kinds),
+        image=spec.image,
+        threads=session.num_threads,
+        evaluate=evaluate,
     )
+
+
+def _make_board() -> Any:
+    """Return the board, on this machine: it lives as long as the driver."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0)(Board).options(scheduling_strategy=here).remote()
+
+
+@contextmanager
+def _leave_no_start(folder: Folder) -> Iterator[None]:
+    """Leave nothing of a run that is refused before its first checkpoint: mended, it may be another."""
+    try:
+        yield
+    except ValueError:
+        if not list_states(folder):
+            for name in _OF_A_START:
+                folder.remove(name)
+        raise
 
 
 def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> None:

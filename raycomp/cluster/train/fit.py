@@ -15,7 +15,7 @@ from ray.train.v2.api import config as v2
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say
 from raycomp.cluster.train.board import News
-from raycomp.cluster.train.work import Job, work
+from raycomp.cluster.train.job import Job, work
 
 _POLL_S = 0.5
 _CHECK_S = 10.0
@@ -53,7 +53,12 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
     # Not in the main thread: there Ray Train would take Ctrl-C for itself.
     thread = threading.Thread(target=run, daemon=True, name="ray train")
     thread.start()
-    news = _follow(job, thread, check, say)
+    try:
+        news = _follow(job, thread, check, say)
+    except BaseException:
+        # The cluster may outlive this run: its ranks are to take no further step.
+        job.board.fail.remote("", RuntimeError("the driver follows no longer"))
+        raise
     if news.error is not None:
         raise news.error
     if ended[0] is not None:

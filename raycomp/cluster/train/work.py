@@ -1,75 +1,106 @@
 """What every rank of Ray Train does: load the model, go on from the last checkpoint, train."""
 
+import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ray
 import ray.train
+import torch
+from ray.exceptions import RayError
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
 from raycomp.cluster.train.feed import Feed, get_course
+from raycomp.cluster.train.job import Job
 from raycomp.cluster.train.shelf import Shelf
-from raycomp.config import TrainConfig
+from raycomp.config import UserError
 from raycomp.loops.train.feed import to_batch
-from raycomp.loops.train.rank import Evaluate, Writer, begin_rank, train_rank
+from raycomp.loops.train.rank import Writer, begin_rank, train_rank
 from raycomp.loops.train.state import list_states, load_state
 from raycomp.loops.train.towers import Batch
-from raycomp.models.images import ImageSpec
 from raycomp.shards.folder import Folder
 
-
-@dataclass(frozen=True)
-class Job:
-    """What every rank is told."""
-
-    config: TrainConfig
-    out: str
-    stock: Any
-    """A reference to what shards are read from."""
-    course: Any
-    """A reference to the course of all batches."""
-    board: Any
-    num_steps: int
-    steps_per_epoch: int
-    num_kinds: int
-    image: ImageSpec
-    threads: int | None
-    """Torch threads of a rank on CPUs; none on GPUs."""
-    evaluate: Evaluate | None
+_LONGEST = 1000
+_ASK_EVERY = 5
+# What ranks say of one that they can no longer reach.
+_OTHERS_GONE = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
 
 
-def work(told: dict[str, Job]) -> None:
-    """Train as one rank. What the user can mend ends the run for good."""
-    job = told["job"]
+class Stopped(Exception):
+    """The board wants no further step."""
+
+
+def train_as_rank(job: Job) -> None:
+    """Train as one rank. Whatever no start mends ends the run for good."""
     try:
         _train(job)
     except Exception as error:
-        # What failed in a task comes wrapped, with its traceback in its words.
-        cause = getattr(error, "cause", error)
-        is_final = isinstance(cause, ValueError)
-        why = str(cause) if is_final else f"{type(cause).__name__}: {cause}"
-        ray.get(job.board.fail.remote(" ".join(why.split())[:1000], is_final))
+        why, final = judge(error)
+        ray.get(job.board.fail.remote(why, final))
         raise
+
+
+def judge(error: Exception) -> tuple[str, Exception | None]:
+    """Return in a line why a rank ended, nothing where another did, and what ends all starts, if it does.
+
+    A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
+    """
+    # What failed in a task comes wrapped by each task between, with its traceback in its words.
+    cause: BaseException = error
+    while isinstance(getattr(cause, "cause", None), BaseException):
+        cause = cause.cause  # type: ignore[attr-defined]
+    why = " ".join(str(cause).split())[:_LONGEST]
+    if isinstance(cause, Stopped) or any(word in why.lower() for word in _OTHERS_GONE):
+        return "", None
+    # A library's own kind of ValueError is our mistake.
+    if isinstance(cause, UserError) or type(cause) is ValueError:
+        return why, UserError(why)
+    if isinstance(cause, OSError):
+        return why, None
+    if isinstance(cause, torch.OutOfMemoryError):
+        return why, UserError(
+            "a step needs more memory than the GPU has; lower train.batch_size or raise train.accumulate "
+            f"({why})"
+        )
+    why = f"{type(cause).__name__}: {why}"
+    if isinstance(cause, (RuntimeError, RayError)):
+        return why, None
+    return why, RuntimeError("".join(traceback.format_exception(error)))
+
+
+class _Line:
+    """A rank's line to the board: one step's word is on its way while the next step is taken."""
+
+    def __init__(self, board: Any):
+        self.board = board
+        self.goes_on = ray.put(True)
+
+    def tell(self, told: dict[str, Any]) -> None:
+        """Tell of a step. Raises Stopped where the board wanted none after the one before."""
+        if not ray.get(self.goes_on):
+            raise Stopped
+        self.goes_on = self.board.tell.remote(told)
 
 
 def _train(job: Job) -> None:
     context, folder = ray.train.get_context(), Folder(job.out)
     rank, num_ranks = context.get_world_rank(), context.get_world_size()
+    # A new start after one that failed for good ends here.
+    if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.arrive.remote())):
+        return
     trainer = begin_rank(job.config, job.num_steps, job.num_kinds, str(get_device()), job.threads)
     steps = broadcast_from_rank_zero(list_states(folder))
     if steps:
         load_state(trainer, folder, steps[-1])
-    # A new start after one that failed for good ends here.
     if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.begin.remote(trainer.step))):
         return
     shelf = broadcast_from_rank_zero(_put_up_shelf(job) if rank == 0 else None)
     writer = None
     if rank == 0:
-        writer = Writer(trainer, job.config, folder, job.board.tell.remote, job.evaluate)
+        writer = Writer(trainer, job.config, folder, _Line(job.board).tell, job.evaluate)
     batches = _move(Feed(job.course, shelf, rank, num_ranks), trainer.step, job)
-    train_rank(trainer, batches, job.config.train.checkpoint_steps, writer, _is_warned)
+    train_rank(trainer, batches, job.config.train.checkpoint_steps, writer, _Warning())
 
 
 def _put_up_shelf(job: Job) -> Any:
@@ -77,9 +108,18 @@ def _put_up_shelf(job: Job) -> Any:
     return ray.remote(num_cpus=0)(Shelf).remote([job.stock], plan, job.num_steps)
 
 
-def _is_warned() -> bool:
-    """Whether a rank's machine will soon be taken away; all ranks ask, and hear the same."""
-    return ray.train.get_preemption_info() is not None
+class _Warning:
+    """Whether a rank's machine will soon be taken away. All ranks ask and hear the same, which takes each as
+    long as the slowest, so only every so many steps."""
+
+    def __init__(self) -> None:
+        self.asked, self.heard = 0, False
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        if self.asked % _ASK_EVERY == 0:
+            self.heard = ray.train.get_preemption_info() is not None
+        return self.heard
 
 
 def _move(feed: Feed, first_step: int, job: Job) -> Iterator[Batch]:

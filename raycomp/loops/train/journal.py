@@ -23,6 +23,7 @@ from tensorboardX import RecordWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
+from raycomp.shards.files import name_place
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import resolve
 
@@ -55,9 +56,10 @@ class Journal:
         """
         assert told[STEP] == self._next, f"step {told[STEP]}: must be {self._next}"
         line = {name: value if math.isfinite(value) else None for name, value in told.items()}
-        self._lines.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-        self._lines.flush()
-        self._events.write(told)
+        with name_place(self._near.uri):
+            self._lines.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            self._lines.flush()
+            self._events.write(told)
         self._next += 1
 
     def keep(self) -> None:
@@ -65,9 +67,10 @@ class Journal:
 
         To be called before the state of the same step is written: a state has all lines before it.
         """
-        self._lines.flush()
-        os.fsync(self._lines.fileno())
-        self._events.flush()
+        with name_place(self._near.uri):
+            self._lines.flush()
+            os.fsync(self._lines.fileno())
+            self._events.flush()
         if self._spool is not None:
             for names in ((METRICS,), (EVENTS, self._events.name)):
                 self._folder.write_bytes(self._near.read_bytes(*names), *names)
