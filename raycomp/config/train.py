@@ -8,6 +8,7 @@ from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig
 
 LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
+WITH_NEGATIVES, WITH_NEGATIVE_IMAGES = ("negclip", "ceclip", "triplet"), ("triplet",)
 TOWERS = ("image", "text")
 
 
@@ -134,7 +135,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         loss = self.train.loss
         folder = f"a folder that raycomp negatives wrote, which train.loss={loss} needs"
-        has_all = bool(self.negatives) or loss not in ("negclip", "ceclip", "triplet")
-        check(has_all, "negatives", self.negatives, folder)
+        check(bool(self.negatives) or loss not in WITH_NEGATIVES, "negatives", self.negatives, folder)
         files = f"Parquet with images of negatives, which train.loss={loss} needs; without take negclip"
-        check(bool(self.negative_images) or loss != "triplet", "negative_images", self.negative_images, files)
+        has_images = bool(self.negative_images) or loss not in WITH_NEGATIVE_IMAGES
+        check(has_images, "negative_images", self.negative_images, files)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raycomp.config import FitConfig, ModelConfig, UserError
+from raycomp.config.train import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.tables import readable
 from raycomp.loops.train.pairs import Pairs, load_shard
@@ -22,9 +23,6 @@ from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import load_tokenizer
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
-
-WITH_NEGATIVES = ("negclip", "ceclip", "triplet")
-WITH_NEGATIVE_IMAGES = ("triplet",)
 
 _tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 
