@@ -22,7 +22,7 @@ class FitConfig:
     steps: int | None = None
     """Optimizer steps; none = those of ``epochs``."""
     epochs: int | None = None
-    """Passes over the pairs, instead of ``steps``; none = 5 where that is none."""
+    """Passes over the pairs, instead of ``steps``; none = 5 unless that is set."""
     batch_size: int = 256
     """Pairs of a step, of all workers together; an image has to find its caption among all of them."""
     workers: int | None = field(default=None, metadata=FREE)
