@@ -195,7 +195,7 @@ def _printable(text: str) -> str:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="raycomp", description="Curate image-text data for composition on Ray."
+        prog="raycomp", description="Curate image-text data for composition on Ray, and train on it."
     )
     parser.add_argument("--version", action=_TellVersion, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)

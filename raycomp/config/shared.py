@@ -11,7 +11,7 @@ PRECISIONS = ("fp32", "bf16")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A CLIP model. Commands that score with one spell it ``scorer.model`` and ``scorer.weights``."""
+    """The CLIP that training begins with. Where a CLIP scores it is ``scorer.model``, ``scorer.weights``."""
 
     name: str = field(default="ViT-B-32", metadata=FILE)
     """An open_clip architecture name, or a path to an open_clip model config (json)."""
@@ -108,9 +108,10 @@ class ClusterConfig:
     num_cpus: int | None = None
     """Logical CPUs of a cluster started here; none = as many as the stages need."""
     scorers: int | None = None
-    """Scoring actors; none = one per GPU, or one on a machine without."""
+    """Scoring actors; none = one per GPU, or one on a machine without. Training has ``train.workers``."""
     gpu: bool | None = None
-    """Whether a scorer asks for a GPU; none = if the cluster has one now, true waits for an autoscaler."""
+    """Whether scorers and workers that train ask for a GPU; none = if the cluster has one now, true waits for
+    an autoscaler."""
     block_rows: int = 64
     """Rows of a block between stages."""
     price_per_hour: float | None = None

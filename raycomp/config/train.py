@@ -18,62 +18,69 @@ class FitConfig:
     """How a model is fitted: AdamW with warm-up and cosine, as open_clip trains."""
 
     loss: str = "clip"
-    """clip, siglip; with hard negatives negclip, ceclip, triplet (which needs their images, too)."""
+    """clip or siglip; negclip or ceclip, which need ``negatives``; triplet, which needs ``negative_images``,
+    too."""
     steps: int | None = None
     """Optimizer steps; none = those of ``epochs``."""
     epochs: int | None = None
-    """Passes over the pairs; none = 5 where ``steps`` is none."""
+    """Passes over the pairs, instead of ``steps``; none = 5 unless that is set."""
     batch_size: int = 256
-    """Pairs of a step, of all workers together; each pair's negatives are the others."""
+    """Pairs of a step, of all workers together; an image has to find its caption among all of them."""
     workers: int | None = field(default=None, metadata=FREE)
     """Processes that share a batch; none = one for each GPU, or one on a machine without."""
     learning_rate: float = 5e-4
-    """The highest one, at the end of the warm-up; it then falls to 0 along half a cosine."""
+    """The highest one, at the end of the warm-up; it then falls to 0 along half a cosine. The default is for
+    random weights: fine-tuning takes some 1e-6 to 1e-5."""
     warmup: float = 0.05
-    """Share of the steps in which the learning rate rises."""
+    """Share of all steps in which the learning rate rises: 0.05 of 10,000 are 500."""
     weight_decay: float = 0.2
     """On matrices only: never on biases, norms or the logit scale."""
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-6
+    """With ``beta1`` and ``beta2``, AdamW's."""
     clip_norm: float | None = None
-    """Longest gradient; none = any."""
+    """Length that longer gradients are cut to, of all weights together; none = they stay."""
     autocast: bool = False
-    """Compute in bf16 where that is safe; weights stay as ``model.precision`` has them."""
+    """Compute in bf16 where that is safe, faster on GPUs; weights and the optimizer stay as
+    ``model.precision`` has them, best in fp32."""
     accumulate: int = 1
-    """Parts in which a worker embeds its rows: less memory for activations, each row embedded twice. The
-    loss is that of the whole batch all the same."""
+    """Parts in which a worker embeds its rows, to save memory; above 1 it embeds each row twice. The loss
+    is that of the whole batch all the same."""
     num_negatives: int = 1
-    """Hard negatives that a caption has in a batch, at most; drawn anew in every epoch."""
+    """Hard negatives that a caption has in a batch, at most; drawn anew in every epoch. triplet takes 1."""
     crop: tuple[float, ...] = (0.9, 1.0)
     """Least and largest share of an image's area that a random crop has, as open_clip's. 1 and 1 = the
     preprocessing of evaluation, without a crop."""
     fast_decode: bool = False
-    """Decode large JPEGs at a reduced scale; pixels come close."""
+    """Decode large JPEGs at a reduced scale: faster, and pixels differ a little."""
     max_pixels: int = 100_000_000
-    """Images with more are not decoded."""
+    """Pairs whose image has more pixels are dropped; a curation has its own limit."""
     window: int = 8
-    """Shards whose rows are shuffled together."""
+    """Shards whose pairs are shuffled together. Three windows of them lie in memory, with their images."""
     imc: float = 0.3
-    """ceclip: weight of the contrast among captions. Zhang et al. (arXiv 2306.08832)."""
+    """ceclip: weight of the contrast between captions and negatives. Zhang et al. (arXiv 2306.08832)."""
     cmr: float = 0.2
-    """ceclip: weight of the rank across images and captions."""
+    """ceclip: weight of the rank, by which an image prefers its caption by a margin."""
     freeze: tuple[str, ...] = ()
-    """Towers that keep their weights: image, text; image:2 = all of it but its last 2 groups of layers,
-    the projection being one."""
+    """Towers that keep their weights, joined with commas: image, text; image:3 = all of it but its last 3
+    groups of layers, of which the projection is one and each block one."""
     lora_rank: int | None = None
-    """Train adapters of this rank on what makes queries, keys and values in both towers, merged in the end;
-    none = all weights."""
+    """LoRA: train adapters of this rank beside the matrices of queries, keys and values in both towers, and
+    add them to the weights in the end; none = train all weights."""
     keep_start: float = 0.0
-    """Share of the weights that training began with in those that it ends with (WiSE-FT)."""
+    """WiSE-FT: share of the weights that training began with in the model that is written, to keep what a
+    fine-tuning would forget; 0 = as trained."""
     seed: int = 0
-    """Draws the order of the pairs, crops, and which caption and negatives a pair has."""
+    """Draws the order of the pairs, crops, and which caption and negatives a pair has; random weights have
+    their own, in ``model.weights``."""
     checkpoint_steps: int = field(default=500, metadata=FREE)
-    """Steps from one checkpoint to the next."""
+    """Steps from one checkpoint to the next: what a kill costs at most."""
     keep_checkpoints: int = field(default=2, metadata=FREE)
-    """The last so many stay."""
+    """Checkpoints that stay, the last ones."""
     evaluate_steps: int | None = field(default=None, metadata=FREE)
-    """Steps from one evaluation to the next, where a function for it was given; none = only at the end."""
+    """Steps from one evaluation to the next, where Python gave ``raycomp.train`` a function for it; none =
+    only at the end."""
 
     def __post_init__(self) -> None:
         check_choice("train.loss", self.loss, LOSSES)
@@ -122,7 +129,8 @@ class TrainConfig:
     negatives: str | None = field(default=None, metadata=PLACE)
     """A folder that ``raycomp negatives`` wrote of the same pairs."""
     negative_images: str | None = field(default=None, metadata=PLACE)
-    """Parquet files with uid, negative, and image or path: what shows a negative."""
+    """Parquet with a row for each negative that a picture shows: uid, negative (its text), and image (bytes)
+    or path."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
     train: FitConfig = field(default_factory=FitConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
@@ -130,9 +138,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         precision = self.model.precision
         check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
-        needs = self.train.loss in WITH_NEGATIVES
-        named = f"named with train.loss={self.train.loss}"
-        check(bool(self.negatives) or not needs, "negatives", self.negatives, named)
-        shows = self.train.loss in WITH_NEGATIVE_IMAGES
-        without = f"{named}; without images of negatives take negclip, which is the same for texts"
-        check(bool(self.negative_images) or not shows, "negative_images", self.negative_images, without)
+        loss = self.train.loss
+        folder = f"a folder that raycomp negatives wrote, which train.loss={loss} needs"
+        check(bool(self.negatives) or loss not in WITH_NEGATIVES, "negatives", self.negatives, folder)
+        files = f"Parquet with images of negatives, which train.loss={loss} needs; without take negclip"
+        has_images = bool(self.negative_images) or loss not in WITH_NEGATIVE_IMAGES
+        check(has_images, "negative_images", self.negative_images, files)

@@ -182,7 +182,7 @@ def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bu
 
 
 def test_publish_says_what_is_missing(model, tmp_path):
-    with pytest.raises(ValueError, match=r"holds no checkpoint/model\.json; has its training ended\?"):
+    with pytest.raises(ValueError, match=r"holds no checkpoint/model\.json; name a folder"):
         publish(str(tmp_path), str(tmp_path / "out"))
     train(model, tmp_path / "in")
     (tmp_path / "full").mkdir()

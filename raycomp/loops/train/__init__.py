@@ -1,1 +1,1 @@
-"""Training in one process, and the little world that it is tried on."""
+"""Training, on one rank or many, and the little world that it is tried on."""

@@ -22,7 +22,8 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     """
     found, folder = Folder(source), Folder(out)
     if not found.exists(CHECKPOINT, ARCHITECTURE):
-        raise ValueError(f"{source}: holds no {CHECKPOINT}/{ARCHITECTURE}; has its training ended?")
+        where = f"{CHECKPOINT}/{ARCHITECTURE}"
+        raise ValueError(f"{source}: holds no {where}; name a folder in which raycomp train has ended")
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
     names = [name for name in found.list_names(CHECKPOINT) if name != ARCHITECTURE and name[0] != "."]

@@ -89,7 +89,8 @@ def _draw_loss(run: Mapping[str, Any], metrics: Metrics) -> Html:
     lead = "The loss of each step's batch, before the step."
     if run["config"]["train"]["loss"] != "siglip":
         pairs, chance = number(run["batch_size"]), number(math.log(run["batch_size"]))
-        lead += f" Chance among {pairs} pairs is {chance}, and more where negatives join in."
+        more = ", and more with their negatives" if run["negatives_by_kind"] else ""
+        lead += f" Chance among {pairs} pairs is {chance}{more}."
     marks = [Mark(entry[STEP]) for entry in run["resumed"]]
     loss = _draw_metric("Loss", "", metrics, LOSS, marks, TALL)
     rate, unit = _scale(metrics)
