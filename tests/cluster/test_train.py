@@ -330,7 +330,6 @@ def test_a_board_wants_no_step_after_what_ends_all():
         (Stopped(), "", None),
         (RuntimeError("CUDA error"), "RuntimeError: CUDA error", None),
         (UserError("a: must\nbe b"), "a: must be b", UserError),
-        (torch.OutOfMemoryError("9 GiB"), "9 GiB", UserError),
         (KeyError("x"), "KeyError: 'x'", RuntimeError),
     ],
 )

@@ -92,8 +92,8 @@ def _plan(
     most = session.num_cpus - _CPUS_TO_DECODE
     if session.device == "cpu" and session.num_scorers > most:
         raise ValueError(
-            f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for batches "
-            f"of the {session.num_cpus} that the cluster has"
+            f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for "
+            f"batches of the {session.num_cpus} that the cluster has"
         )
     plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
     if dials.batch_size < session.num_scorers:
@@ -125,7 +125,7 @@ def _make_board() -> Any:
 
 @contextmanager
 def _leave_no_start(folder: Folder) -> Iterator[None]:
-    """Leave nothing of a run that is refused before its first checkpoint: what mends it may make it another."""
+    """Leave nothing of a run that is refused before its first checkpoint: mended it may be another."""
     try:
         yield
     except ValueError:

@@ -7,7 +7,6 @@ from typing import Any
 
 import ray
 import ray.train
-import torch
 from ray.exceptions import RayError
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
@@ -60,7 +59,7 @@ def work(told: dict[str, Job]) -> None:
 
 
 def judge(error: Exception) -> tuple[str, Exception | None]:
-    """Return in a line why a rank ended, nothing where another rank did, and what ends all starts, if it does.
+    """Return in a line why a rank ended, nothing where another one did, and what ends the run, if it does.
 
     A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
     """
@@ -73,10 +72,6 @@ def judge(error: Exception) -> tuple[str, Exception | None]:
         return why, UserError(why)
     if isinstance(cause, OSError):
         return why, None
-    if isinstance(cause, torch.OutOfMemoryError):
-        return why, UserError(
-            f"a step needs more memory than the GPU has; lower train.batch_size or raise train.accumulate ({why})"
-        )
     why = f"{type(cause).__name__}: {why}"
     if isinstance(cause, (RuntimeError, RayError)):
         return why, None
