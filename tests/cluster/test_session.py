@@ -13,6 +13,7 @@ from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
+from ray._private import worker
 
 from raycomp.cluster import session
 from raycomp.cluster.log import LOG, keep_log
@@ -189,6 +190,16 @@ def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
     said = [f"WARNING {name}: {text}" for name, text in WARNINGS]
     assert [line.split(" ", 2)[2] for line in lines] == 2 * said
     assert capsys.readouterr().err == ""
+
+
+def test_what_rays_nodes_tell_reaches_the_file_and_not_stdout(tmp_path, capsys):
+    told = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
+    printed = worker.print_to_stdstream
+    with keep_log(Folder(str(tmp_path))):
+        worker.print_to_stdstream(told, ignore_prefix=False)
+    assert worker.print_to_stdstream is printed
+    assert Folder(str(tmp_path)).read_bytes(*LOG).endswith(b"8 PYTHON worker processes have been started\n")
+    assert capsys.readouterr().out == ""
 
 
 def test_in_a_bucket_the_log_appears_when_the_run_ends(bucket):

@@ -326,7 +326,8 @@ def test_a_board_wants_no_step_after_what_ends_all():
     ("error", "why", "ends"),
     [
         (OSError(28, "No space left on device", "/x"), "[Errno 28] No space left on device: '/x'", None),
-        (RuntimeError("[pair.cc:547] Connection closed by peer [10.0.0.1]:9"), "", None),
+        (ConnectionError("Connection reset by peer"), "Connection reset by peer", None),
+        (RuntimeError("[/gloo/tcp/pair.cc:537] Read error [10.0.0.1]:9: Connection reset"), "", None),
         (Stopped(), "", None),
         (RuntimeError("CUDA error"), "RuntimeError: CUDA error", None),
         (UserError("a: must\nbe b"), "a: must be b", UserError),

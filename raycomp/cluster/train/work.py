@@ -21,8 +21,8 @@ from raycomp.models.images import ImageSpec
 from raycomp.shards.folder import Folder
 
 _LONGEST = 1000
-# What ranks say of one that they can no longer reach.
-_OTHERS_GONE = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
+# Which of torch's voices tell that another rank can no longer be reached.
+_BETWEEN_RANKS = ("gloo", "nccl")
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ def judge(error: Exception) -> tuple[str, Exception | None]:
     # What failed in a task comes wrapped, with its traceback in its words.
     cause = getattr(error, "cause", error)
     why = " ".join(str(cause).split())[:_LONGEST]
-    if isinstance(cause, Stopped) or any(word in why.lower() for word in _OTHERS_GONE):
-        return "", None
     if isinstance(cause, ValueError):
         return why, UserError(why)
     if isinstance(cause, OSError):
         return why, None
+    is_between = isinstance(cause, RuntimeError) and any(word in why.lower() for word in _BETWEEN_RANKS)
+    if is_between or isinstance(cause, Stopped):
+        return "", None
     why = f"{type(cause).__name__}: {why}"
     if isinstance(cause, (RuntimeError, RayError)):
         return why, None
