@@ -64,7 +64,8 @@ def world(tmp_path_factory, ray_cluster) -> World:
     found = scenes(32, seed=3)
     own = {"json": json.dumps({"uid": "ab" * 16}).encode()}
     found[0] |= own
-    broken = [("corrupt", {"jpg": b"\xff\xd8 none", "txt": b"a cube"}), ("mute", {"png": found[1]["png"]})]
+    mute = {name: data for name, data in found[1].items() if name != "txt"}
+    broken = [("corrupt", {"jpg": b"\xff\xd8 none", "txt": b"a cube"}), ("mute", mute)]
     rows = [(f"s{i:02d}", members) for i, members in enumerate(found)]
     write_tar(str(folder / "in/0.tar"), rows[:20] + broken)
     write_tar(str(folder / "in/1.tar"), [*rows[20:], ("again", found[0]), ("more", {**found[5], **own})])
