@@ -25,6 +25,7 @@ from raycomp.loops.inspect import show
 from raycomp.loops.train.pairs import find_pairs
 from raycomp.models.clip import Clip
 from raycomp.shards.folder import Folder
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
 from tests.cluster.corpus import scenes
@@ -64,7 +65,7 @@ def world(tmp_path_factory, ray_cluster) -> World:
     found = scenes(32, seed=3)
     own = {"json": json.dumps({"uid": "ab" * 16}).encode()}
     found[0] |= own
-    mute = {name: data for name, data in found[1].items() if name != "txt"}
+    mute = {name: data for name, data in found[1].items() if name not in ("txt", "json")}
     broken = [("corrupt", {"jpg": b"\xff\xd8 none", "txt": b"a cube"}), ("mute", mute)]
     rows = [(f"s{i:02d}", members) for i, members in enumerate(found)]
     write_tar(str(folder / "in/0.tar"), rows[:20] + broken)
@@ -189,7 +190,7 @@ def test_every_kind_of_input_is_counted(world, curated, tmp_path):
 
 def _read_good(path: Path) -> list[dict]:
     """Return the good rows of a shard, as Parquet has them."""
-    (shard,) = raycomp.shards.inputs.expand_input(str(path))
+    (shard,) = expand_input(str(path))
     return [
         {"uid": row["uid"], "image": {"bytes": row["image"]}, "caption": row["caption"]}
         for table in read_shard(shard, 100)
