@@ -103,16 +103,18 @@ def has_kept(out: Folder, step: int) -> bool:
     return any(int(name) >= step for name in out.list_names("checkpoints"))
 
 
-def kill_rank(raylet: int, number: int) -> bool:
-    """Kill one of the ranks."""
-    ranks = [
-        pid
-        for pid, line in processes(os.getsid(0)).items()
-        if line.startswith(RANK) and find_parent(pid) == raylet
-    ]
-    for pid in sorted(ranks)[number:][:1]:
+def list_workers(raylet: int, name: str = RANK) -> list[int]:
+    """Return the processes of a name that a raylet has started."""
+    found = processes(os.getsid(0)).items()
+    return sorted(pid for pid, line in found if line.startswith(name) and find_parent(pid) == raylet)
+
+
+def kill(raylet: int, number: int, name: str = RANK) -> bool:
+    """Kill one of the ranks, or of the processes of another name; return whether it was there."""
+    pids = list_workers(raylet, name)[number:][:1]
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    return bool(ranks)
+    return bool(pids)
 
 
 def kill_workers(calm: Calm, out: Folder, raylet: int, joined: str, seed: int, count: int) -> None:
@@ -122,7 +124,7 @@ def kill_workers(calm: Calm, out: Folder, raylet: int, joined: str, seed: int, c
         for step in sorted(random.sample(range(EVERY + 1, STEPS), count)):
             run.reach(lambda step=step: count_steps(out) >= step)
             rank, begun = random.randrange(2), find_begun(out)
-            run.reach(lambda rank=rank: kill_rank(raylet, rank))
+            run.reach(lambda rank=rank: kill(raylet, rank))
             tell(f"rank {rank} of 2 killed", f"seed {seed}: step {step} or just after", tell_steps(out))
             run.reach(lambda begun=begun: find_begun(out) != begun)
         code, said = run.wait()
@@ -161,7 +163,7 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet,
     first, second = random.randrange(EVERY + 1, 16), random.randrange(20, STEPS - 2)
     with trained.start(out, joined) as run:
         run.reach(lambda: count_steps(out) >= first)
-        run.reach(lambda: kill_rank(raylet, 1))
+        run.reach(lambda: kill(raylet, 1))
         run.reach(lambda: count_steps(out) >= second)
         run.kill()
         said = run.process.stdout.read()
@@ -201,7 +203,7 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
             if step == drivers[-1]:
                 run.reach(lambda: has_kept(out, 4 * EVERY))
                 time.sleep(random.uniform(0, 0.3))
-                run.reach(lambda: kill_rank(raylet, 0))
+                run.reach(lambda: kill(raylet, 0))
                 tell("S3: rank 0 of 2 killed", f"seed 3: step {4 * EVERY} kept", tell_steps(out))
             run.reach(lambda step=step: has_kept(out, step))
             time.sleep(random.uniform(0, 0.3))
@@ -227,14 +229,9 @@ def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, numb
     tell(f"{word} ({number.name})", "training", f"exit {found} after {spent:.1f} s: {said.strip()}")
     assert spent < 20
     until = time.monotonic() + 20
-    while (left := _list_ranks(raylet)) and time.monotonic() < until:
+    while (left := list_workers(raylet)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left, left
-
-
-def _list_ranks(raylet: int) -> list[str]:
-    found = processes(os.getsid(0)).items()
-    return [line for pid, line in found if line.startswith(RANK) and find_parent(pid) == raylet]
 
 
 def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
@@ -246,6 +243,20 @@ def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
     assert said.startswith("trained 6 steps of 7 pairs in ") and said.count("\n") == 1, said
     assert all(line.startswith("train: step ") for line in told.splitlines()), told
     assert not left, left
+
+
+@pytest.mark.chaos
+def test_a_lost_controller_is_one_line_and_a_restart_goes_on(trained, out, joined, raylet):
+    with trained.start(out, joined) as run:
+        run.reach(lambda: has_kept(out, EVERY))
+        run.reach(lambda: kill(raylet, 0, "ray::TrainController"))
+        code, said = run.wait()
+    tell("controller of Ray Train killed", tell_steps(out), f"exit {code}: {said.strip()[-300:]}")
+    assert code == STORAGE_FAILED and said.count("\n") == 1, said
+    with trained.start(out, joined) as run:
+        code, said = run.wait()
+    assert code == 0 and not said, said
+    trained.check(out)
 
 
 @pytest.mark.chaos
