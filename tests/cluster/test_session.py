@@ -234,3 +234,11 @@ def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
     monkeypatch.setattr(session, "_describe", lambda config: None)
     with connect(ClusterConfig()), Progress("choose", 1) as progress:
         assert progress._name_pause() > 1
+
+
+def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(monkeypatch):
+    monkeypatch.setattr(session.ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 1.0})
+    monkeypatch.setattr(session.ray, "nodes", lambda: [{"Resources": {"CPU": 8.0}, "Alive": True}])
+    with pytest.raises(ValueError, match=r"train\.workers=2: must be at most 1, the GPUs there are now"):
+        session._describe(ClusterConfig(scorers=2))
+    assert session._describe(ClusterConfig(scorers=2, gpu=True)).device == "gpu"
