@@ -1,7 +1,7 @@
 """The command line: ``raycomp COMMAND [jobs/FILE.py[:VARIANT]] [--set a.b=value ...] --out DIR``.
 
-Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
-over; 130 interrupted; 143 terminated.
+Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed, workers were lost time and
+again or another run took the output over; 130 interrupted; 143 terminated.
 """
 
 import argparse

@@ -6,6 +6,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from ray._private import worker
 
 from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
@@ -29,6 +32,25 @@ class _LogFile(logging.FileHandler):
 
 
 @contextmanager
+def _log_notes() -> Iterator[None]:
+    """Log what Ray's nodes have to tell: a node lost, a worker killed for memory.
+
+    Ray prints it on stdout, where results are, and has no dial for that.
+    """
+    before = worker.print_to_stdstream
+
+    def log(data: dict[str, Any], ignore_prefix: bool) -> None:
+        for line in data["lines"]:
+            _LOGGERS[0].warning(line)
+
+    worker.print_to_stdstream = log
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+@contextmanager
 def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Append what Ray says at WARNING and above to ``logs/ray.log`` in a folder, not to the terminal.
 
@@ -37,9 +59,10 @@ def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> It
     """
     _quieten()
     if out is None:
-        yield
+        with _log_notes():
+            yield
         return
-    with tempfile.TemporaryDirectory() as room:
+    with tempfile.TemporaryDirectory() as room, _log_notes():
         path = Path(resolve(out.uri)[1] if out.is_local else room, *LOG)
         log = _LogFile(path, delay=True)
         log.setLevel(logging.WARNING)

@@ -244,8 +244,8 @@ def _describe(config: ClusterConfig) -> Session:
     if config.gpu or (config.gpu is None and num_gpus):
         if config.gpu is None and num_scorers > num_gpus:
             raise ValueError(
-                f"{num_scorers} scorers or workers: must be at most {num_gpus}, the GPUs there are now; "
-                f"set cluster.gpu=true to wait for more"
+                f"cluster.scorers or train.workers={num_scorers}: must be at most {num_gpus}, the GPUs there "
+                f"are now; set cluster.gpu=true to wait for more"
             )
         return Session(num_scorers, {"num_gpus": 1}, None, num_cpus, len(nodes), config.block_rows)
     # A cluster on this machine alone may count more CPUs than there are cores.

@@ -13,6 +13,7 @@ from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
+from ray._private import worker
 
 from raycomp.cluster import session
 from raycomp.cluster.log import LOG, keep_log
@@ -191,6 +192,16 @@ def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_rays_nodes_tell_reaches_the_file_and_not_stdout(tmp_path, capsys):
+    told = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
+    printed = worker.print_to_stdstream
+    with keep_log(Folder(str(tmp_path))):
+        worker.print_to_stdstream(told, ignore_prefix=False)
+    assert worker.print_to_stdstream is printed
+    assert Folder(str(tmp_path)).read_bytes(*LOG).endswith(b"8 PYTHON worker processes have been started\n")
+    assert capsys.readouterr().out == ""
+
+
 def test_in_a_bucket_the_log_appears_when_the_run_ends(bucket):
     out = Folder(f"{bucket}/run")
     for _ in range(2):
@@ -223,3 +234,11 @@ def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
     monkeypatch.setattr(session, "_describe", lambda config: None)
     with connect(ClusterConfig()), Progress("choose", 1) as progress:
         assert progress._name_pause() > 1
+
+
+def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(monkeypatch):
+    monkeypatch.setattr(session.ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 1.0})
+    monkeypatch.setattr(session.ray, "nodes", lambda: [{"Resources": {"CPU": 8.0}, "Alive": True}])
+    with pytest.raises(ValueError, match=r"train\.workers=2: must be at most 1, the GPUs there are now"):
+        session._describe(ClusterConfig(scorers=2))
+    assert session._describe(ClusterConfig(scorers=2, gpu=True)).device == "gpu"

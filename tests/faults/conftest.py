@@ -1,12 +1,16 @@
 """What the undisturbed run wrote, once for all tests of faults."""
 
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 import raycomp
 from raycomp.config import CurateConfig
 from raycomp.shards.folder import Folder
 from tests.cluster.corpus import write_world_shards
-from tests.faults.harness import NUM_SHARDS, PER_SHARD, digests
+from tests.faults.harness import NUM_SHARDS, PER_SHARD, digests, mount
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +35,13 @@ def joined(ray_cluster) -> str:
 def out(tmp_path) -> Folder:
     """Where a disturbed run writes."""
     return Folder(str(tmp_path / "out"))
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    """A file system of its own, whose size the test sets."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount(folder, "size=64m")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

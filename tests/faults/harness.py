@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from raycomp.config import CurateConfig
 from raycomp.shards.folder import Folder
@@ -52,7 +54,7 @@ def processes(sid: int) -> dict[int, str]:
 
 @dataclass
 class Run:
-    """A ``raycomp curate`` that runs in a session of its own."""
+    """A command that runs in a session of its own."""
 
     process: subprocess.Popen
     out: Folder
@@ -107,10 +109,17 @@ def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Ite
         f"waves.shards_per_wave={PER_WAVE}",
         *more,
     ]
+    with start_command("curate", dials, out, **environment) as run:
+        yield run
+
+
+@contextmanager
+def start_command(command: str, dials: Iterable[str], out: str, **environment: str) -> Iterator[Run]:
+    """Start a command with these dials; in the end kill what is left of its session."""
     # A shell's background jobs are born deaf to Ctrl-C.
-    command = ["env", "--default-signal=INT,TERM,HUP", sys.executable, "-m", "raycomp", "curate"]
+    line = ["env", "--default-signal=INT,TERM,HUP", sys.executable, "-m", "raycomp", command]
     process = subprocess.Popen(
-        [*command, *(f"--set={dial}" for dial in dials), "--out", out],
+        [*line, *(f"--set={dial}" for dial in dials), "--out", out],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -175,6 +184,19 @@ def finish(config: CurateConfig, out: Folder, expected: dict[str, str], *more: s
         code, said = run.wait()
     assert code == 0, said
     check_promise(out, expected)
+
+
+def find_parent(pid: int) -> int:
+    """Return the process that started ``pid``."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def mount(folder: Path, options: str) -> None:
+    """Mount a file system in memory on a folder, or mount it anew; skip the test where that may not be."""
+    line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
 
 
 def tell(fault: str, moment: str, happened: str) -> None:

@@ -1,32 +1,11 @@
 """An output whose disk is full: one line that names it, and a restart once there is room."""
 
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from raycomp.shards.folder import Folder
-from tests.faults.harness import finish, start, tell, tell_progress
+from tests.faults.harness import finish, mount, start, tell, tell_progress
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]
-
-
-def mount(folder: Path, options: str) -> None:
-    line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    done = subprocess.run(line, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
-
-
-@pytest.fixture
-def disk(tmp_path) -> Iterator[Path]:
-    """A file system of its own, whose size the test sets."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount(folder, "size=64m")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 # What the whole output takes is about 1 MB, its work as much again.

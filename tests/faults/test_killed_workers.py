@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import ray
@@ -22,6 +21,7 @@ from tests.faults.harness import (
     PATIENCE_S,
     Run,
     check_promise,
+    find_parent,
     finish,
     processes,
     start,
@@ -71,11 +71,6 @@ def kill_while_it_works(calm, run: Run, name: str, phase: str | None = None) -> 
     tell(f"{name} killed", reached, f"exit {code}, {said.strip() or 'nothing said'}")
     assert code == 0, said
     check_promise(run.out, expected)
-
-
-def find_parent(pid: int) -> int:
-    """Return the process that started ``pid``."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def kill_scorer(out: Folder, raylet: int) -> str:

@@ -127,7 +127,7 @@ def _make_board() -> Any:
 
 @contextmanager
 def _leave_no_start(folder: Folder) -> Iterator[None]:
-    """Leave nothing of a run that is refused before its first checkpoint: mended, it may be another."""
+    """Leave nothing of a run that is refused before its first checkpoint: mended it may be another."""
     try:
         yield
     except ValueError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api import config as v2
 
@@ -23,6 +24,7 @@ _CHECK_S = 10.0
 _START_S = 600
 # A rank that lost the others finds out at its next word to them.
 _SILENCE_S = 1800
+_LONGEST = 500
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class Ranks:
 def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
     """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
 
-    Raises what the ranks found that no start mends: ValueError for what the user can mend, else what they
-    raised.
+    Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where one
+    start after the other was lost, RuntimeError with a rank's traceback for a mistake of our own.
     """
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
@@ -61,6 +63,9 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
         raise
     if news.error is not None:
         raise news.error
+    if isinstance(ended[0], RayError):
+        line = " ".join(str(ended[0]).split())[:_LONGEST]
+        raise OSError(f"Ray lost what starts the workers: {line}") from ended[0]
     if ended[0] is not None:
         raise ended[0]
     return news

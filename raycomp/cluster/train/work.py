@@ -6,7 +6,6 @@ from typing import Any
 
 import ray
 import ray.train
-import torch
 from ray.exceptions import RayError
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
@@ -23,8 +22,8 @@ from raycomp.shards.folder import Folder
 
 _LONGEST = 1000
 _ASK_EVERY = 5
-# What ranks say of one that they can no longer reach.
-_OTHERS_GONE = ("gloo", "nccl", "connection closed by peer", "connection reset by peer")
+# Which of torch's voices tell that another rank can no longer be reached.
+_BETWEEN_RANKS = ("gloo", "nccl")
 
 
 class Stopped(Exception):
@@ -42,7 +41,7 @@ def train_as_rank(job: Job) -> None:
 
 
 def judge(error: Exception) -> tuple[str, Exception | None]:
-    """Return in a line why a rank ended, nothing where another did, and what ends all starts, if it does.
+    """Return in a line why a rank ended, nothing where another one did, and what ends the run, if it does.
 
     A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
     """
@@ -51,18 +50,17 @@ def judge(error: Exception) -> tuple[str, Exception | None]:
     while isinstance(getattr(cause, "cause", None), BaseException):
         cause = cause.cause  # type: ignore[attr-defined]
     why = " ".join(str(cause).split())[:_LONGEST]
-    if isinstance(cause, Stopped) or any(word in why.lower() for word in _OTHERS_GONE):
-        return "", None
     # A library's own kind of ValueError is our mistake.
     if isinstance(cause, UserError) or type(cause) is ValueError:
         return why, UserError(why)
     if isinstance(cause, OSError):
         return why, None
-    if isinstance(cause, torch.OutOfMemoryError):
-        return why, UserError(
-            "a step needs more memory than the GPU has; lower train.batch_size or raise train.accumulate "
-            f"({why})"
-        )
+    is_between = isinstance(cause, RuntimeError) and any(word in why.lower() for word in _BETWEEN_RANKS)
+    if is_between or isinstance(cause, Stopped):
+        return "", None
+    if type(cause).__name__ == "OutOfMemoryError":
+        lack = "a step needs more memory than the GPU has; lower train.batch_size or raise train.accumulate"
+        return why, UserError(f"{lack} ({why})")
     why = f"{type(cause).__name__}: {why}"
     if isinstance(cause, (RuntimeError, RayError)):
         return why, None

@@ -71,14 +71,24 @@ class Trainer:
         return merge_adapters(self.adapters) if self.adapters else self.clip
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Told]:
-        """Yield what each step tells, up to ``num_steps``. Raises UserError where a loss is not finite."""
+        """Yield what each step tells, up to ``num_steps``.
+
+        Raises UserError where a loss is not finite, or the GPU's memory too small.
+        """
         for batch in batches:
             if self.step == self.num_steps:
                 return
             if not self.is_settled:
                 self._settle(batch.cut(slice(1)))
             rate = learning_rate_at(self.step, self.num_steps, self.config)
-            loss = self._take(batch, rate)
+            try:
+                loss = self._take(batch, rate)
+            except torch.OutOfMemoryError as error:
+                line = " ".join(str(error).split())[:200]
+                raise UserError(
+                    f"step {self.step}: needs more memory than the GPU has; lower train.batch_size, raise "
+                    f"train.accumulate or take more workers ({line})"
+                ) from error
             self.step += 1
             yield Told(self.step - 1, loss, rate)
 
