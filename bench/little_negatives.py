@@ -86,7 +86,10 @@ def measure(folder: str, held: Held) -> dict[str, tuple[float, ...]]:
     for op, kind in sorted(set(kinds)):
         groups[op] = [one[0] == op for one in kinds]
         groups[f"{op} {kind}"] = [one == (op, kind) for one in kinds]
-    return found | {name: tuple(prefer(win_V, of_V, np.array(own))) for name, own in groups.items()}
+    for name, own in groups.items():
+        interval = prefer(win_V, of_V, np.array(own))
+        found[name] = tuple(interval) if np.isfinite(interval).all() else interval[:1]
+    return found
 
 
 def prefer(win_V: np.ndarray, scene_V: np.ndarray, is_own_V: np.ndarray) -> Interval:
@@ -115,7 +118,7 @@ def main() -> None:
     found = {folder: measure(folder, held) for folder in arguments.folders}
     for name in next(iter(found.values())):
         told = [_tell(figures[name]) for figures in found.values()]
-        print(f"{name:20}" + "".join(f"{text:>20}" for text in told))
+        print(f"{name:20}" + "".join(f"{text:>24}" for text in told))
     print(json.dumps(found))
 
 
