@@ -213,7 +213,7 @@ def refuse(line: list[str], out: Path, capsys, told: str) -> None:
         ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 pairs there are"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.batch_size=2: must be at least 3"),
         ({"train.workers": 9}, "train.workers=9: must be at most 4"),
-        ({"train.loss": "negclip"}, "negatives=None: must be named with train.loss=negclip"),
+        ({"train.loss": "negclip"}, "negatives=None: must be a folder that raycomp negatives wrote"),
         ({"subset": "{tmp}/strange.npy"}, "uids that it names have no pair in"),
         ({"input": "{tmp}/none.parquet"}, "has no pair to train on"),
     ],
