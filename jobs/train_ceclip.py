@@ -17,10 +17,10 @@ Cost: an estimate, about 1.8 hours of one A100 (jobs/train_clip.py says how; 4 t
 pair's 33), the negatives apart. The twins: some 5 minutes on 2 cores.
 Expected: SugarCrepe 61.07 on the half, 60.20 on all pairs (Go et al., arXiv 2605.22651); of several calls no
 figure is published. Unverified: was not run here, nor was `little_mc`.
-Result of `little`, seed 0: loss 10.278 to 1.292, recall@1 among 1,000 unseen pairs .305 and .377; images prefer
-their caption to a SWAP of it in .624 (REPLACE .821, ADD .950): worse than jobs/train_clip.py's at each. The
-method's weights were made for fine-tuning, and here they are of a model from scratch. On 2 busy cores, 19,200
-pairs in 390 s, half of the steps at 92 samples/s or more.
+Result of `little`, seed 0: loss 10.278 to 1.292, recall@1 among 1,000 unseen pairs .305 and .377; images
+prefer their caption to a SWAP of it in .624 (REPLACE .821, ADD .950): worse than jobs/train_clip.py's at
+each. The method's weights were made for fine-tuning, and here they are of a model from scratch. On 2 busy
+cores, 19,200 pairs in 390 s, half of the steps at 92 samples/s or more.
 """
 
 from dataclasses import replace

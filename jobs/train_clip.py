@@ -16,9 +16,9 @@ Cost: an estimate, about 1 hour of one A100 with 16 cores to decode. A pair take
 TFLOP/s, so 3,000 of the 11.1 million pairs each second. The twin: some 2 minutes on 2 cores.
 Expected, of Go et al.: SugarCrepe 58.49 (all pairs: 57.78), VL-CheckList-VG relation 39.62 (37.71), of other
 steps and rate than these. Unverified: was not run here.
-Result of the twin, seed 0: loss 4.304 to 0.285, recall@1 among 1,000 unseen pairs .508 and .537; images prefer
-their caption to a SWAP of it in .629 (REPLACE .871, ADD .960). On 2 busy cores, 19,200 pairs in 242 s, half of
-the steps at 294 samples/s or more; bench/RESULTS.md compares the losses.
+Result of the twin, seed 0: loss 4.304 to 0.285, recall@1 among 1,000 unseen pairs .508 and .537; images
+prefer their caption to a SWAP of it in .629 (REPLACE .871, ADD .960). On 2 busy cores, 19,200 pairs in 242
+s, half of the steps at 294 samples/s or more; bench/RESULTS.md compares the losses.
 """
 
 from raycomp.config import FitConfig, ModelConfig, TrainConfig

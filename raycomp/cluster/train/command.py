@@ -169,10 +169,10 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
 
 
 def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
-    """Return the steps that were evaluated, each with what came of it."""
+    """Return what each evaluation told, and after how many steps, as it was told itself."""
     names = [name for name in metrics if name not in _METRICS]
     found: dict[int, dict[str, float]] = {}
     for name in names:
         for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
-            found.setdefault(step, {"step": step})[name] = float(metrics[name][step])
+            found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
     return [found[step] for step in sorted(found)]
