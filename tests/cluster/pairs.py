@@ -7,7 +7,8 @@ import pyarrow as pa
 from raycomp.config import TrainConfig, override_all
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import drop_duplicates
-from raycomp.loops.train.pairs import Pairs, check_pairs, find_pairs, index_shard, tally_pairs
+from raycomp.loops.train.pairs import Pairs, find_pairs, index_shard
+from raycomp.loops.train.tally import check_pairs, tally_pairs
 from raycomp.words import DUPLICATE_UID
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import raycomp
 from raycomp.config import NegativesConfig, WritingConfig
-from raycomp.loops.train.pairs import find_pairs, load_shard, tally_pairs
+from raycomp.loops.train.pairs import find_pairs, load_shard
+from raycomp.loops.train.tally import tally_pairs
 from raycomp.words import NOT_IN_SUBSET
 from tests.cluster.corpus import write_world_shards
 from tests.cluster.pairs import check_all, list_uids, make_config

@@ -15,12 +15,10 @@ from PIL import Image
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.loops.train.pairs import (
-    check_pairs,
-    count_kinds,
     find_pairs,
     load_shard,
-    tally_pairs,
 )
+from raycomp.loops.train.tally import check_pairs, count_kinds, tally_pairs
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.parquet import write_table

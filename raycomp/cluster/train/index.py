@@ -9,7 +9,8 @@ import pyarrow as pa
 from raycomp.cluster.session import map_tasks
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import drop_duplicates
-from raycomp.loops.train.pairs import Pairs, check_pairs, count_kinds, index_shard, tally_pairs
+from raycomp.loops.train.pairs import Pairs, index_shard
+from raycomp.loops.train.tally import check_pairs, count_kinds, tally_pairs
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table

@@ -1,0 +1,66 @@
+"""What pairs have, counted shard by shard, and what only the sums over all shards show to be wrong."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.uids import to_keys
+from raycomp.loops.train.pairs import Pairs
+from raycomp.loops.train.subset import read_uids, refuse_unknown
+from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, OK, SHARD_STATUSES
+
+
+def tally_pairs(index: pa.Table) -> Counter[str]:
+    """Return how many pairs an index has, of these with negatives and with pictures of any, and how many
+    captions, negatives and pictures of negatives these are."""
+    flat = index[NEGATIVES].combine_chunks()
+    length_N = pc.list_value_length(flat).to_numpy()
+    shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
+    return Counter(
+        pairs=len(index),
+        with_negatives=int((length_N > 0).sum()),
+        with_negative_images=len(np.unique(np.repeat(np.arange(len(index)), length_N)[shown_F])),
+        captions=pc.sum(pc.list_value_length(index[CAPTIONS])).as_py() or 0,
+        negatives=int(length_N.sum()),
+        negative_images=int(shown_F.sum()),
+    )
+
+
+def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
+    """Return how many negatives an index has of every operation and kind."""
+    flat = index[NEGATIVES].combine_chunks().flatten()
+    found = pa.table([pc.struct_field(flat, name) for name in ("op", "kind")], names=["op", "kind"])
+    lines = found.group_by(["op", "kind"]).aggregate([([], "count_all")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line["count_all"] for line in lines})
+
+
+def check_pairs(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str], uids: Sequence[np.ndarray] = ()
+) -> None:
+    """Raise ValueError, one line, for what is only known of all shards together.
+
+    ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
+    all indices, uint64 (n, 2), where there is a subset. There is no pair; the subset names uids without one
+    (other than those of bad samples); no pair has any of the negatives, or of their pictures.
+    """
+    if pairs.subset is not None and not pairs.is_curated:
+        others = (OK, NOT_IN_SUBSET, DUPLICATE_UID, *SHARD_STATUSES)
+        named_bad = sum(count for reason, count in reasons.items() if reason not in others)
+        key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
+        refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
+    if not tally["pairs"]:
+        said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()) if count)
+        raise ValueError(f"input={pairs.source!r}: has no pair to train on: {said or 'no rows'}")
+    if pairs.negatives and not tally["negatives"]:
+        raise ValueError(
+            f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has any in "
+            f"{pairs.negatives[0].rpartition('/')[0]}; they are joined by uid"
+        )
+    if pairs.negative_images and not tally["negative_images"]:
+        raise ValueError(
+            f"negative_images: not one of the {tally['negatives']:,} negatives has a picture that decodes in "
+            f"{pairs.negative_images[0]}; they are joined by uid and negative"
+        )
