@@ -30,8 +30,9 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from jobs.real_photos import write_shards
 from raycomp.config import FitConfig, ModelConfig, TrainConfig
 from raycomp.core.epochs import EpochPlan, slice_of
-from raycomp.loops.train.feed import Drawing, read_batches, to_batch
+from raycomp.loops.train.feed import Drawing, read_batches
 from raycomp.loops.train.pairs import Pairs, find_pairs, index_shard
+from raycomp.loops.train.towers import to_batch
 from raycomp.models.images import ImageSpec
 
 MODEL = "ViT-B-32"

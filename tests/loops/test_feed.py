@@ -16,8 +16,9 @@ from torchvision.transforms import RandomResizedCrop
 from raycomp.config import FitConfig, ModelConfig, TrainConfig, UserError
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.loops.train import feed
-from raycomp.loops.train.feed import Drawing, make_batch, read_batches, to_batch
+from raycomp.loops.train.feed import Drawing, make_batch, read_batches
 from raycomp.loops.train.pairs import find_pairs, index_shard
+from raycomp.loops.train.towers import to_batch
 from raycomp.models.images import ImageSpec, decode_image, prepare_image
 from raycomp.schema import PAIRS_SCHEMA
 

@@ -14,10 +14,9 @@ from raycomp.cluster.train.feed import Feed, get_course
 from raycomp.cluster.train.job import Job
 from raycomp.cluster.train.shelf import Shelf
 from raycomp.config import UserError
-from raycomp.loops.train.feed import to_batch
 from raycomp.loops.train.rank import Writer, begin_rank, train_rank
 from raycomp.loops.train.state import list_states, load_state
-from raycomp.loops.train.towers import Batch
+from raycomp.loops.train.towers import Batch, to_batch
 from raycomp.shards.folder import Folder
 
 _LONGEST = 1000

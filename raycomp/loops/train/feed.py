@@ -6,25 +6,19 @@ pixels, C channels.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import torch
-from torch import Tensor
 
 from raycomp.config import FitConfig, ModelConfig, UserError
 from raycomp.config.train import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.tables import readable
 from raycomp.loops.train.pairs import Pairs, load_shard
-from raycomp.loops.train.towers import Batch
-from raycomp.models.clip import load_tokenizer
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
+from raycomp.models.tokens import load_tokens
 from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
-
-_tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,7 @@ def _make_pixels(data: bytes, uid: str, draw: Drawing, rng: np.random.Generator)
 
 
 def _tokenize(texts: list[str], draw: Drawing) -> np.ndarray:
-    return _tokenizer(draw.model)([readable(text) for text in texts]).numpy().astype(np.int32)
+    return load_tokens(draw.model)([readable(text) for text in texts]).numpy().astype(np.int32)
 
 
 def read_batches(
@@ -168,28 +162,3 @@ def read_batches(
             tables[shard] = load_shard(pairs, shard, indices[shard])
         shard_B, row_B = plan.batch(step)
         yield make_batch(tables, shard_B[own], row_B[own], step // plan.steps_per_epoch, draw)
-
-
-def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec: ImageSpec) -> Batch:
-    """Return a rank's rows on its device, pixels normalised as open_clip does."""
-
-    def move(name: str) -> Tensor | None:
-        return torch.from_numpy(arrays[name]).to(device, non_blocking=True) if name in arrays else None
-
-    def normalise(name: str) -> Any:
-        pixels_RHWC = move(name)
-        if pixels_RHWC is None:
-            return None
-        mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (spec.mean, spec.std))
-        image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
-        return image_RCHW.div_(255).sub_(mean).div_(std)
-
-    return Batch(
-        normalise("image"),
-        # Texts are cut by their tokens, for which no GPU need be waited for: these stay where they are.
-        token_RN=torch.from_numpy(arrays["token"]).long(),
-        negative_RKN=torch.from_numpy(arrays["negative"]).long() if "negative" in arrays else None,
-        valid_RK=move("valid"),
-        kind_RK=move("kind"),
-        negative_image_RCHW=normalise("negative_image"),
-    )

@@ -4,13 +4,16 @@ R rows, of I images and T texts in all, K hard negatives per caption, C x H x W 
 D embedding dims.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raycomp.models.images import ImageSpec
 from raycomp.models.short_text import encode_text
 
 # What is made of a batch: something of each row, and something once for all.
@@ -74,3 +77,28 @@ def join(parts: list[Made]) -> Made:
     """Return what parts of a batch make as what the batch makes."""
     rows = {name: torch.cat([part[name] for part in parts]) for name in OF_ROWS if name in parts[0]}
     return {**rows, **{name: parts[0][name] for name in OF_ALL if name in parts[0]}}
+
+
+def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec: ImageSpec) -> Batch:
+    """Return a rank's rows on its device, pixels normalised as open_clip does."""
+
+    def move(name: str) -> Tensor | None:
+        return torch.from_numpy(arrays[name]).to(device, non_blocking=True) if name in arrays else None
+
+    def normalise(name: str) -> Any:
+        pixels_RHWC = move(name)
+        if pixels_RHWC is None:
+            return None
+        mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (spec.mean, spec.std))
+        image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
+        return image_RCHW.div_(255).sub_(mean).div_(std)
+
+    return Batch(
+        normalise("image"),
+        # Texts are cut by their tokens, for which no GPU need be waited for: these stay where they are.
+        token_RN=torch.from_numpy(arrays["token"]).long(),
+        negative_RKN=torch.from_numpy(arrays["negative"]).long() if "negative" in arrays else None,
+        valid_RK=move("valid"),
+        kind_RK=move("kind"),
+        negative_image_RCHW=normalise("negative_image"),
+    )
