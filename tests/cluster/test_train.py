@@ -130,7 +130,7 @@ def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path)
         train(world.config(**dials, **{"train.seed": 1}), str(out))
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_any_number_of_workers_has_the_same_curve(world, trained, tmp_path, workers):
     run = train(world.config(**{"train.workers": workers}), str(tmp_path / "out"))
     np.testing.assert_allclose(read_losses(tmp_path / "out"), read_losses(trained[0]), rtol=0, atol=1e-5)

@@ -215,7 +215,8 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
     trained.check(out)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.chaos)])
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, number):
     """And what ran for it in a cluster that lives on ends with it."""
     code, word = ENDS[number]
