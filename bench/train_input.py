@@ -6,8 +6,9 @@ Both read the same tars of 1,200 photos with their captions, decode by Pillow, d
 of the area, resize to 224 x 224 and tokenise in worker processes of a DataLoader; open_clip_train by its own
 ``get_wds_dataset`` and training transform, raycomp by ``make_batch``, a worker for each slice of a batch.
 raycomp's pixels travel as uint8 and are normalised by the process that trains, which counts. One epoch warms
-up; rounds of one epoch each, sides in turn. A share of the rows at an epoch's end fills no batch and is not
-counted. Last line one JSON object.
+up; rounds of one epoch each, sides in turn. Then tasks of Ray Data make them as in `raycomp train`, on as many
+CPUs as the most workers; as these go on between epochs, a side runs all its rounds before the other. A share
+of the rows at an epoch's end fills no batch and is not counted. Last line one JSON object.
 """
 
 import argparse
@@ -23,17 +24,23 @@ from typing import Any
 
 import numpy as np
 import open_clip
+import ray
 import torch
 from open_clip_train.data import get_wds_dataset
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from jobs.real_photos import write_shards
-from raycomp.config import FitConfig, ModelConfig, TrainConfig
+from raycomp.cluster.session import connect
+from raycomp.cluster.train.feed import Course, Feed
+from raycomp.cluster.train.index import make_index
+from raycomp.cluster.train.shelf import Shelf, Stock
+from raycomp.config import ClusterConfig, FitConfig, ModelConfig, TrainConfig
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.loops.train.feed import Drawing, read_batches
 from raycomp.loops.train.pairs import Pairs, find_pairs, index_shard
 from raycomp.loops.train.towers import to_batch
 from raycomp.models.images import ImageSpec
+from raycomp.shards.folder import Folder
 
 MODEL = "ViT-B-32"
 PER_SHARD = 100
@@ -69,6 +76,24 @@ def make_raycomp(folder: str, batch_size: int, workers: int) -> Callable[[], int
         rows = sum(len(to_batch(arrays, "cpu", SPEC).image_RCHW) for arrays in loader)
         slices.epoch += 1
         return rows
+
+    return run
+
+
+def make_on_ray(folder: str, batch_size: int, work: Folder) -> Callable[[], int]:
+    """Return what takes an epoch from Ray Data's tasks, as a rank does, and tells its rows."""
+    pairs = find_pairs(TrainConfig(input=folder))
+    index = make_index(pairs, work)
+    plan = EpochPlan(index.rows_S, batch_size, FitConfig().window, 0)
+    model = ModelConfig(name=MODEL, weights="random:0")
+    course = ray.put(Course(plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels)))
+    steps = 1_000_000
+    shelf = ray.remote(num_cpus=0)(Shelf).remote([ray.put(Stock(pairs, index.uris))], plan, steps)
+    batches = Feed(course, shelf, 0, 1).batches(0, steps)
+
+    def run() -> int:
+        taken = (next(batches) for _ in range(plan.steps_per_epoch))
+        return sum(len(to_batch(arrays, "cpu", SPEC).image_RCHW) for arrays in taken)
 
     return run
 
@@ -128,6 +153,16 @@ def compare(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, Any]:
     }
 
 
+def time_epochs(run: Callable[[], int], rounds: int) -> list[float]:
+    """Return samples per second of rounds without a rest, after as many that warm up."""
+    speeds = []
+    for _ in range(2 * rounds):
+        started = time.perf_counter()
+        rows = run()
+        speeds.append(round(rows / (time.perf_counter() - started), 1))
+    return speeds[rounds:]
+
+
 def main() -> None:
     """Write the shards, time both sides, print."""
     parser = argparse.ArgumentParser(
@@ -148,6 +183,12 @@ def main() -> None:
                 "open_clip_train": make_open_clip(folder, args.batch, workers, num_rows),
             }
             report[f"workers_{workers}"] = compare(ways, args.rounds)
+        most = max(2, *args.workers)
+        with connect(ClusterConfig(num_cpus=most), needed=most):
+            run = make_on_ray(folder, args.batch, Folder(f"{folder}/work"))
+            report[f"ray_{most}"] = time_epochs(run, args.rounds)
+        run = make_open_clip(folder, args.batch, most, num_rows)
+        report[f"open_clip_train_{most}"] = time_epochs(run, args.rounds)
     print(json.dumps(report))
 
 
