@@ -187,9 +187,10 @@ def test_drivers_killed_at_random_steps_change_no_bit(trained, out, joined):
 
 @pytest.mark.chaos
 def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet):
-    """Shards, negatives and output on S3."""
+    """Shards, negatives and output on S3; a checkpoint at every step, for which the storage needs a while."""
     near = {name: trained.dials[name] for name in ("input", "negatives")}
     far = {name: f"{bucket}/{name}" for name in near}
+    dials = {**far, "train.checkpoint_steps": "1"}
     for name, place in near.items():
         for path in Path(place).rglob("*"):
             if path.is_file():
@@ -199,7 +200,7 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
     drivers = [random.randrange(1, 3) * EVERY, random.randrange(7, 9) * EVERY]
     with ExitStack() as stack:
         for step in drivers:
-            run = stack.enter_context(trained.start(out, joined, **far))
+            run = stack.enter_context(trained.start(out, joined, **dials))
             if step == drivers[-1]:
                 run.reach(lambda: has_kept(out, 4 * EVERY))
                 time.sleep(random.uniform(0, 0.3))
@@ -209,7 +210,7 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
             time.sleep(random.uniform(0, 0.3))
             run.kill()
             tell("S3: driver of a training killed", f"seed 3: step {step} kept", tell_steps(out))
-        with trained.start(out, joined, **far) as run:
+        with trained.start(out, joined, **dials) as run:
             code, said = run.wait()
     assert code == 0 and not said, said
     trained.check(out)
