@@ -132,7 +132,7 @@ def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, told):
 
     monkeypatch.setattr(session.ray, "init", start)
     with pytest.raises(ValueError, match=told) if told else nullcontext():
-        session._start(ClusterConfig(num_cpus=5))
+        session._start(ClusterConfig(num_cpus=5), 5)
     assert len(list(tries)) == 2 + (told is not None)
 
 
