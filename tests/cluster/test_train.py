@@ -262,6 +262,7 @@ def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_pa
     refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, trained, tmp_path):
     """What evaluates fails once: our own mistake is told with its traceback, and nothing is lost."""
     dials = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}

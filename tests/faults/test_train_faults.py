@@ -236,6 +236,7 @@ def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, numb
     assert not left, left
 
 
+@pytest.mark.chaos
 def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
     """Of a run with a cluster of its own."""
     with trained.start(out, **{"train.steps": "6"}) as run:
