@@ -50,7 +50,8 @@ class Board:
             self.tries = 1
         self._end_after(_MOST_STARTS)
         if known.error is None:
-            why = (self.why or _LOST) if known.starts else _BEGUN_BEFORE * (step > 0)
+            lost = f"{_LOST} ({self.why})" if self.why else _LOST
+            why = lost if known.starts else _BEGUN_BEFORE * (step > 0)
             known.starts.append({"step": step, "why": why})
             known.step, self.why = step, ""
         return known.error is None
