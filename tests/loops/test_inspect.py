@@ -162,7 +162,7 @@ def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
     assert [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()] == [
         "run train",
         "input in",
-        "model ViT-B-32, begun from openai",
+        "model ViT-B-32, begun from random:0",
         "steps 1,000, 2.50 epochs of 7 pairs",
         "loss clip, 5.2500 to 1.0000",
         f"checkpoint {tmp_path}/checkpoint",
