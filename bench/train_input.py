@@ -26,7 +26,7 @@ import numpy as np
 import open_clip
 import ray
 import torch
-from open_clip_train.data import get_wds_dataset
+from open_clip_train import data
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from jobs.real_photos import write_shards
@@ -70,7 +70,7 @@ def make_raycomp(folder: str, batch_size: int, workers: int) -> Callable[[], int
     plan = EpochPlan(tuple(map(len, indices)), batch_size, FitConfig().window, 0)
     model = ModelConfig(name=MODEL, weights="random:0")
     slices = Slices(pairs, indices, plan, Drawing(SPEC, model, FitConfig(), pairs.max_pixels))
-    loader = DataLoader(slices, batch_size=None, num_workers=workers, persistent_workers=True)
+    loader = DataLoader(slices, None, num_workers=workers, persistent_workers=True, collate_fn=dict)
 
     def run() -> int:
         rows = sum(len(to_batch(arrays, "cpu", SPEC).image_RCHW) for arrays in loader)
@@ -98,6 +98,15 @@ def make_on_ray(folder: str, batch_size: int, work: Folder) -> Callable[[], int]
     return run
 
 
+def group_files(files: Iterator[dict[str, Any]], **options: Any) -> Iterator[dict[str, Any]]:
+    """Group as open_clip_train does, which fails at the end that webdataset 1.0 marks in each shard."""
+    return _group((file for file in files if "fname" in file), **options)
+
+
+_group = data.group_by_keys_nothrow
+data.group_by_keys_nothrow = group_files
+
+
 def make_open_clip(folder: str, batch_size: int, workers: int, num_rows: int) -> Callable[[], int]:
     """Return what runs an epoch and tells its rows."""
     shards = sorted(str(path) for path in Path(folder).rglob("*.tar"))
@@ -112,14 +121,14 @@ def make_open_clip(folder: str, batch_size: int, workers: int, num_rows: int) ->
         world_size=1,
     )
     transform = open_clip.image_transform(224, is_train=True, mean=SPEC.mean, std=SPEC.std)
-    data = get_wds_dataset(
+    loader = data.get_wds_dataset(
         args, transform, is_train=True, floor=True, tokenizer=open_clip.get_tokenizer(MODEL)
     )
     epoch = iter(range(1 << 30))
 
     def run() -> int:
-        data.set_epoch(next(epoch))
-        return sum(len(images) for images, _ in data.dataloader)
+        loader.set_epoch(next(epoch))
+        return sum(len(images) for images, _ in loader.dataloader)
 
     return run
 
