@@ -15,8 +15,6 @@ class News:
 
     step: int = 0
     """The steps taken."""
-    told: dict[str, Any] | None = None
-    """Of the last one."""
     starts: list[dict[str, Any]] = field(default_factory=list)
     """The ``step`` at which training began or went on, and ``why`` it had to, nothing where it began."""
     error: Exception | None = None
@@ -66,7 +64,7 @@ class Board:
 
     def tell(self, told: dict[str, Any]) -> bool:
         """Take down a step; return whether there is to be another."""
-        self.known.step, self.known.told = told["step"] + 1, told
+        self.known.step = told["step"] + 1
         return self.known.error is None
 
     def fail(self, why: str, error: Exception | None = None) -> None:

@@ -20,7 +20,8 @@ from raycomp.config import FitConfig, PrepareConfig, ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.tables import TOKENS, to_matrix
-from raycomp.loops.train.fit import Batch, Trainer
+from raycomp.loops.train.fit import Trainer
+from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import Clip, ScorerSpec, describe_scorer
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import resolve
