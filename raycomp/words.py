@@ -122,3 +122,15 @@ NOT_IN_SUBSET = "not_in_subset"
 CAPTIONS = "captions"
 NEGATIVE_IMAGES = "negative_images"
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
+
+# What a benchmark's caption is scored by beside the model: those that see no picture, and those that see another.
+SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL = "shorter_caption", "unigram", "bigram", "language_model"
+SHUFFLED_IMAGE, MEAN_IMAGE = "shuffled_image", "mean_image"
+TEXT_CONTROLS = (SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL)
+IMAGE_CONTROLS = (SHUFFLED_IMAGE, MEAN_IMAGE)
+CONTROLS = TEXT_CONTROLS + IMAGE_CONTROLS
+
+# What an example of a benchmark is judged by.
+ACCURACY, AUGMENTED_ACCURACY, BRITTLENESS, TOT = "accuracy", "augmented_accuracy", "brittleness", "tot"
+TEXT_SCORE, IMAGE_SCORE, GROUP_SCORE = "text", "image", "group"
+MICRO, MACRO = "micro", "macro"

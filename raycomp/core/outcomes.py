@@ -1,0 +1,146 @@
+"""Who is right, example by example, from the scores of a benchmark's captions.
+
+N examples; of each the scores of P true captions (positives) and Q false ones (negatives), the larger the
+better a caption fits. Strict: a tie is wrong, and is told. Controls are judged by the very same functions.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from raycomp.words import (
+    ACCURACY,
+    AUGMENTED_ACCURACY,
+    BRITTLENESS,
+    GROUP_SCORE,
+    IMAGE_SCORE,
+    TEXT_SCORE,
+)
+
+Scores = Sequence[Sequence[float]]
+
+
+class Verdict(NamedTuple):
+    """One metric of N examples."""
+
+    right_N: np.ndarray
+    """1, 0, or 1/2 where a tie counts half; float64."""
+    tie_N: np.ndarray
+    """Whether the scores that decide are equal; bool."""
+    chance_N: np.ndarray
+    """What scores in a random order come to; float64."""
+
+
+class Pair(NamedTuple):
+    """An item of two images with a caption each, by the rows of a table of choices: each caption is the other
+    row's only negative."""
+
+    first: int
+    second: int
+
+
+def judge_choices(positives: Scores, negatives: Scores, half_ties: bool = False) -> dict[str, Verdict]:
+    """Return the metrics of choices, which have at least one positive and one negative each.
+
+    ``accuracy``: the first positive above all negatives. Where every example has several positives, also
+    ``augmented_accuracy``, all positives above all negatives (Kamath et al. 2024, arXiv:2409.17958; ITT of
+    SugarCrepe++, arXiv:2406.11171), and ``brittleness``, the share with a negative strictly between two
+    positives. With ``half_ties`` a tie counts 1/2, as for a control whose scores are whole numbers.
+    """
+    first_N = np.array([scores[0] for scores in positives], np.float64)
+    least_N = np.array([min(scores) for scores in positives], np.float64)
+    most_N = np.array([max(scores) for scores in positives], np.float64)
+    false_N = np.array([max(scores) for scores in negatives], np.float64)
+    num_true_N = np.array([len(scores) for scores in positives])
+    num_false_N = np.array([len(scores) for scores in negatives])
+    found = {ACCURACY: _compare(first_N, false_N, 1 / (1 + num_false_N), half_ties)}
+    if len(num_true_N) and (num_true_N > 1).all():
+        chance_N = np.array(
+            [_chance_of_order(*counts) for counts in zip(num_true_N, num_false_N, strict=True)]
+        )
+        found[AUGMENTED_ACCURACY] = _compare(least_N, false_N, chance_N, half_ties)
+        found[BRITTLENESS] = _find_between(least_N, most_N, negatives, num_true_N, num_false_N)
+    return found
+
+
+def _compare(true_N: np.ndarray, false_N: np.ndarray, chance_N: np.ndarray, half_ties: bool) -> Verdict:
+    tie_N = true_N == false_N
+    return Verdict((true_N > false_N) + tie_N * (0.5 * half_ties), tie_N, chance_N)
+
+
+def _chance_of_order(num_true: int, num_false: int) -> float:
+    """Return how often all true captions come before all false ones."""
+    return 1 / math.comb(num_true + num_false, num_true)
+
+
+def _find_between(
+    least_N: np.ndarray,
+    most_N: np.ndarray,
+    negatives: Scores,
+    num_true_N: np.ndarray,
+    num_false_N: np.ndarray,
+) -> Verdict:
+    rows = list(zip(least_N, most_N, negatives, strict=True))
+    between = [any(low < score < high for score in scores) for low, high, scores in rows]
+    tie = [
+        not is_between and bool({low, high} & {*scores})
+        for is_between, (low, high, scores) in zip(between, rows, strict=True)
+    ]
+    # None is between where all positives are neighbours in the order of all.
+    orders = [math.comb(*counts) for counts in zip(num_true_N + num_false_N, num_true_N, strict=True)]
+    return Verdict(np.array(between, np.float64), np.array(tie), 1 - (1 + num_false_N) / np.array(orders))
+
+
+def judge_texts(text_scores: Scores, num_positives: int) -> Verdict:
+    """Return whether true captions are nearer to one another than to any false one (TOT).
+
+    SugarCrepe++ (arXiv:2406.11171). Each example's scores are the cosines of all pairs of its texts,
+    positives first, the upper triangle row by row.
+    """
+    right, tie, chance = [], [], []
+    for scores in text_scores:
+        num_texts = _count_texts(len(scores))
+        pairs = zip(*np.triu_indices(num_texts, 1), strict=True)
+        kinds = [int(i < num_positives) + int(j < num_positives) for i, j in pairs]
+        own = [score for score, kind in zip(scores, kinds, strict=True) if kind == 2]
+        other = [score for score, kind in zip(scores, kinds, strict=True) if kind == 1]
+        right.append(float(min(own) > max(other)))
+        tie.append(min(own) == max(other))
+        chance.append(_chance_of_order(len(own), len(other)))
+    return Verdict(np.array(right), np.array(tie, bool), np.array(chance))
+
+
+def _count_texts(num_pairs: int) -> int:
+    return round((1 + math.sqrt(1 + 8 * num_pairs)) / 2)
+
+
+def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> dict[str, Verdict]:
+    """Return the metrics of items of two images and two captions (Winoground, arXiv:2204.03162).
+
+    ``text``: of both images the own caption wins; ``image``: of both captions the own image wins; ``group``:
+    both. The scores are those of the rows that ``pairs`` name, one positive and one negative each.
+    """
+    own = np.array([[positives[i][0], positives[j][0]] for i, j in pairs], np.float64).reshape(-1, 2)
+    # Of each image the other caption; read backwards, of each caption the other image.
+    other = np.array([[negatives[i][0], negatives[j][0]] for i, j in pairs], np.float64).reshape(-1, 2)
+    won = {TEXT_SCORE: own > other, IMAGE_SCORE: own > other[:, ::-1]}
+    tied = {TEXT_SCORE: own == other, IMAGE_SCORE: own == other[:, ::-1]}
+    won[GROUP_SCORE], tied[GROUP_SCORE] = (
+        np.concatenate([found[TEXT_SCORE], found[IMAGE_SCORE]], 1) for found in (won, tied)
+    )
+    chances = {TEXT_SCORE: 1 / 4, IMAGE_SCORE: 1 / 4, GROUP_SCORE: 1 / 6}
+    return {
+        name: Verdict(
+            won[name].all(1).astype(np.float64),
+            _decided_by_tie(won[name], tied[name]),
+            np.full(len(pairs), chance),
+        )
+        for name, chance in chances.items()
+    }
+
+
+def _decided_by_tie(won_N: np.ndarray, tied_N: np.ndarray) -> np.ndarray:
+    """Return where nothing but ties stands in the way."""
+    return (won_N | tied_N).all(1) & tied_N.any(1)
