@@ -123,7 +123,7 @@ CAPTIONS = "captions"
 NEGATIVE_IMAGES = "negative_images"
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 
-# What a benchmark's caption is scored by beside the model: those that see no picture, and those that see another.
+# What a benchmark's caption is scored by beside the model: some see no picture, others see another one.
 SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL = "shorter_caption", "unigram", "bigram", "language_model"
 SHUFFLED_IMAGE, MEAN_IMAGE = "shuffled_image", "mean_image"
 TEXT_CONTROLS = (SHORTER_CAPTION, UNIGRAM, BIGRAM, LANGUAGE_MODEL)

@@ -57,8 +57,8 @@ class Choice(NamedTuple):
     box: tuple[int, int, int, int] | None = None
     """Left, top, width, height in pixels: the part of the image that the row is about; None for all."""
     group: str = ""
-    """The item of several images that the row is part of; "" if none. An item of images i0, i1 and captions c0,
-    c1 is two rows: (i0, c0 against c1) and (i1, c1 against c0)."""
+    """The item of several images that the row is part of; "" if none. An item of images i0, i1 and captions
+    c0, c1 is two rows: (i0, c0 against c1) and (i1, c1 against c0)."""
 
 
 def read_json(folder: Folder, name: str, shape: type) -> Any:

@@ -133,7 +133,7 @@ def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> 
     chances = {TEXT_SCORE: 1 / 4, IMAGE_SCORE: 1 / 4, GROUP_SCORE: 1 / 6}
     return {
         name: Verdict(
-            won[name].all(1).astype(np.float64),
+            np.asarray(won[name].all(1), np.float64),
             _decided_by_tie(won[name], tied[name]),
             np.full(len(pairs), chance),
         )

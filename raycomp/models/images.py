@@ -254,17 +254,36 @@ def crop_image(
 
 
 def prepare_image(
-    data: bytes, spec: ImageSpec, max_pixels: int, fast: bool = False
+    data: bytes,
+    spec: ImageSpec,
+    max_pixels: int,
+    fast: bool = False,
+    box: tuple[int, int, int, int] | None = None,
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Return (pixels uint8 [height, width, 3], (width, height) of the upright original).
 
     Normalised as ``(pixels / 255 - mean) / std`` this equals open_clip's evaluation transform of the RGB
-    image to the bit; with ``fast`` a large JPEG is decoded at a reduced scale and comes close. Raises
-    ImageFault.
+    image to the bit; with ``fast`` a large JPEG is decoded at a reduced scale and comes close. With ``box``
+    (left, top, width, height) the picture is that part of it. Raises ImageFault.
     """
-    image, (width, height) = _decode(data, max_pixels, max(spec.height, spec.width) if fast else None)
+    least_side = max(spec.height, spec.width) if fast and box is None else None
+    image, (width, height) = _decode(data, max_pixels, least_side)
+    if box is not None:
+        image, (width, height) = _cut(image, box)
     # A thin picture resized by its shorter side grows by the square of its shape.
     enlarged = spec.height * spec.width * max(width, height) // min(width, height)
     if spec.resize_mode == "shortest" and enlarged > max_pixels:
         raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels on the way")
     return np.asarray(_resizer(spec)(image), dtype=np.uint8), (width, height)
+
+
+def _cut(image: Image.Image, box: tuple[int, int, int, int]) -> tuple[Image.Image, tuple[int, int]]:
+    """Return the part of a picture within (left, top, width, height), and its (width, height)."""
+    left, top, across, down = box
+    within = max(0, left), max(0, top), min(image.width, left + across), min(image.height, top + down)
+    if within[0] >= within[2] or within[1] >= within[3]:
+        raise ImageFault(
+            CORRUPT_IMAGE, f"{image.width} x {image.height}: nothing of it lies in the box {box}"
+        )
+    part = image.crop(within)
+    return part, part.size

@@ -1,0 +1,1 @@
+"""``raycomp evaluate``: what a model is asked, and what comes of its answers; the same without Ray."""

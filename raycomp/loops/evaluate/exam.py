@@ -1,0 +1,66 @@
+"""What every exam is to the pass that embeds its pictures and texts: each once, whoever asks for them.
+
+M pictures, T texts, D embedding dims.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.shards.paths import ShardPath
+
+
+class Picture(NamedTuple):
+    """An image file, or a part of it."""
+
+    uri: str
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, width, height in pixels; None for all of it."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures as the model sees them."""
+
+    place: Mapping[Picture, int]
+    """The row of every file."""
+    status_M: Sequence[str]
+    """ok, or why there is no embedding."""
+    image_MD: np.ndarray
+    """fp32, of length 1; 0 where the status is not ok."""
+    shards: Mapping[str, pa.Table]
+    """By a shard's name its rows, in their order: uid, key, caption, json, status and image_embedding."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts as the model reads them."""
+
+    place: Mapping[str, int]
+    """The row of every text."""
+    text_TD: np.ndarray
+    """fp32, of length 1."""
+
+    def take(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the rows of these texts."""
+        return self.text_TD[[self.place[text] for text in texts]]
+
+
+class Exam(Protocol):
+    """Questions to a model: what they are about, and what its embeddings answer."""
+
+    name: str
+    """What its file of scores is called."""
+    pictures: Sequence[Picture]
+    """Image files that it needs; may repeat."""
+    shards: Sequence[ShardPath]
+    """Shards whose pictures it needs, all of them."""
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return the texts that it needs; may repeat."""
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return a row for every example: at least benchmark, split, id and status."""
