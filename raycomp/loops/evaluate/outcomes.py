@@ -1,0 +1,114 @@
+"""From rows of scores to who is right: what tables, comparisons and intervals are made of."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.benchmarks.choice import UNCONFIRMED
+from raycomp.core.outcomes import Pair, Verdict, judge_choices, judge_pairs, judge_texts
+from raycomp.words import AUGMENTED_ACCURACY, CONTROLS, OK, SHORTER_CAPTION, STATUS, TOT
+
+# SugarCrepe++'s own name for it.
+ITT = "itt"
+_OWN_NAMES = {"sugarcrepe_pp": {AUGMENTED_ACCURACY: ITT}}
+
+
+class Outcome(NamedTuple):
+    """One metric of one split: N examples, each right or wrong."""
+
+    split: str
+    metric: str
+    control: str
+    """Whose scores are judged; "" for the model's own."""
+    key_N: np.ndarray
+    """What tells the split's examples apart, texts."""
+    unit_N: np.ndarray
+    """The image that an example is of: those of one image are not independent. Texts."""
+    right_N: np.ndarray
+    """1, 0, or 1/2 where a tie counts half; float64."""
+    tie_N: np.ndarray
+    """Whether equal scores decided; bool."""
+    chance: float
+    """What scores in a random order come to; NaN where nobody knows."""
+
+
+def list_controls(table: pa.Table) -> list[str]:
+    """Return the controls whose scores a table of choices holds."""
+    return [name for name in CONTROLS if f"{name}_positives" in table.column_names]
+
+
+def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the controls', split by split.
+
+    Rows without scores take no part, nor those that annotators did not confirm, nor of items of two images
+    those whose other row is missing.
+    """
+    is_confirmed = [UNCONFIRMED not in defects for defects in table["defects"].to_pylist()]
+    table = table.filter(pc.and_(pc.equal(table[STATUS], OK), pa.array(is_confirmed, pa.bool_())))
+    outcomes = []
+    for split in pc.unique(table["split"]).to_pylist():
+        rows = table.filter(pc.equal(table["split"], split))
+        for control in ("", *list_controls(table)):
+            outcomes += _judge_split(rows, split, control)
+    return outcomes
+
+
+def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
+    positives, negatives = (
+        rows[f"{control}_{side}" if control else f"{side[:-1]}_scores"].to_pylist()
+        for side in ("positives", "negatives")
+    )
+    keys, units = rows["id"].to_pylist(), rows["image"].to_pylist()
+    is_of_items = bool(rows["group"][0].as_py())
+    verdicts: dict[str, Verdict]
+    if is_of_items:
+        pairs, keys = _find_pairs(rows)
+        units, verdicts = keys, judge_pairs(positives, negatives, pairs)
+    else:
+        verdicts = judge_choices(positives, negatives, half_ties=control == SHORTER_CAPTION)
+        num_true = {len(texts) for texts in rows["positives"].to_pylist()}
+        if not control and len(num_true) == 1 and min(num_true) > 1:
+            verdicts[TOT] = judge_texts(rows["text_scores"].to_pylist(), *num_true)
+    names = _OWN_NAMES.get(rows["benchmark"][0].as_py(), {})
+    return [
+        Outcome(
+            split,
+            names.get(metric, metric),
+            control,
+            np.array(keys),
+            np.array(units),
+            verdict.right_N,
+            verdict.tie_N,
+            float(verdict.chance_N.mean()) if len(keys) else float("nan"),
+        )
+        for metric, verdict in verdicts.items()
+    ]
+
+
+def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
+    """Return the items of two images whose rows are both there, and what they are called."""
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(rows["group"].to_pylist()):
+        places.setdefault(group, []).append(place)
+    whole = {group: Pair(*found) for group, found in places.items() if len(found) == 2}
+    return list(whole.values()), list(whole)
+
+
+def join_splits(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcomes of several splits as those of one, named by none; their units may meet."""
+    first = outcomes[0]
+    counts = [len(outcome.key_N) for outcome in outcomes]
+    chance = sum(o.chance * num for o, num in zip(outcomes, counts, strict=True)) / max(1, sum(counts))
+    return Outcome(
+        "",
+        first.metric,
+        first.control,
+        *(
+            np.concatenate([getattr(o, name) for o in outcomes])
+            for name in ("key_N", "unit_N", "right_N", "tie_N")
+        ),
+        chance,
+    )
