@@ -1,5 +1,7 @@
 """Arrow schemas of the tables that stages hand on and runs leave behind."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from raycomp.words import (
@@ -182,3 +184,31 @@ KEPT_SCHEMA = pa.schema(
         (SCORE, pa.float32()),
     ]
 )
+
+# An example of a benchmark: an image, captions that are true of it and others that are false, and their
+# scores by the model: cosines, empty where the status is not ok. ``text_scores``, where there are several positives,
+# are the cosines of all pairs of the texts, positives first, the upper triangle row by row.
+EXAMPLE_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("split", pa.string()),
+        ("id", pa.string()),
+        (IMAGE, pa.string()),
+        ("group", pa.string()),
+        ("op", pa.string()),
+        ("kind", pa.string()),
+        (STATUS, pa.string()),
+        ("defects", pa.list_(pa.string())),
+        ("positives", pa.list_(pa.string())),
+        ("negatives", pa.list_(pa.string())),
+        ("positive_scores", pa.list_(pa.float32())),
+        ("negative_scores", pa.list_(pa.float32())),
+        ("text_scores", pa.list_(pa.float32())),
+    ]
+)
+
+
+def example_schema(controls: Sequence[str]) -> pa.Schema:
+    """Return EXAMPLE_SCHEMA with the scores of each control, one for every positive and negative."""
+    sides = [f"{control}_{side}" for control in controls for side in ("positives", "negatives")]
+    return pa.schema([*EXAMPLE_SCHEMA, *(pa.field(side, pa.list_(pa.float64())) for side in sides)])

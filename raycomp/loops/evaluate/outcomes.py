@@ -98,17 +98,19 @@ def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
 
 
 def join_splits(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcomes of several splits as those of one, named by none; their units may meet."""
+    """Return the outcomes of a metric's splits as those of one without a name, and an example's key as
+    SPLIT/KEY; an image that several splits have stays one unit."""
     first = outcomes[0]
-    counts = [len(outcome.key_N) for outcome in outcomes]
-    chance = sum(o.chance * num for o, num in zip(outcomes, counts, strict=True)) / max(1, sum(counts))
+    counts = np.array([len(outcome.key_N) for outcome in outcomes])
+    chances = np.array([outcome.chance for outcome in outcomes])
+    keys = [f"{outcome.split}/{key}" for outcome in outcomes for key in outcome.key_N]
     return Outcome(
-        "",
-        first.metric,
-        first.control,
-        *(
-            np.concatenate([getattr(o, name) for o in outcomes])
-            for name in ("key_N", "unit_N", "right_N", "tie_N")
-        ),
-        chance,
+        split="",
+        metric=first.metric,
+        control=first.control,
+        key_N=np.array(keys),
+        unit_N=np.concatenate([outcome.unit_N for outcome in outcomes]),
+        right_N=np.concatenate([outcome.right_N for outcome in outcomes]),
+        tie_N=np.concatenate([outcome.tie_N for outcome in outcomes]),
+        chance=float(chances[counts > 0] @ counts[counts > 0] / max(1, counts.sum())),
     )

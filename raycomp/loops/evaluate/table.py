@@ -1,0 +1,80 @@
+"""The table of an evaluation: every benchmark, split, metric and control, and how sure each figure is."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from raycomp.core.intervals import find_share
+from raycomp.loops.evaluate.outcomes import Outcome, join_splits
+from raycomp.words import MACRO, MICRO
+
+
+class Line(NamedTuple):
+    """One row of table.csv. Figures are shares, 0 to 1; NaN, an empty cell, where there is none."""
+
+    benchmark: str
+    split: str
+    """``micro``: all examples alike; ``macro``: the mean of the splits."""
+    metric: str
+    value: float
+    n: int
+    """Examples that took part."""
+    chance: float
+    ties: int
+    """Examples that equal scores decided."""
+    low: float
+    high: float
+    """Ends of the 95 % interval, with the examples of one image counted together."""
+    detectable: float
+    """What ``core.intervals.Share`` says it is; none for controls."""
+    control: str
+    """Whose scores these are; "" for the model's own."""
+
+
+def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
+    """Return the lines of a benchmark: its splits in order, and where there are several their means."""
+    splits = list(dict.fromkeys(outcome.split for outcome in outcomes))
+    lines = [_make_line(benchmark, outcome.split, outcome) for outcome in outcomes]
+    if len(splits) < 2:
+        return lines
+    for metric, control in dict.fromkeys((outcome.metric, outcome.control) for outcome in outcomes):
+        own = [o for o in outcomes if (o.metric, o.control) == (metric, control) and len(o.key_N)]
+        if not own:
+            continue
+        joined = join_splits(own)
+        split_N = np.repeat(np.arange(len(own)), [len(o.key_N) for o in own])
+        lines.append(_make_line(benchmark, MICRO, joined))
+        chance = float(np.mean([o.chance for o in own]))
+        lines.append(_make_line(benchmark, MACRO, joined._replace(chance=chance), split_N))
+    return lines
+
+
+def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray | None = None) -> Line:
+    share = find_share(outcome.right_N, outcome.unit_N, split_N)
+    return Line(
+        benchmark,
+        split,
+        outcome.metric,
+        share.value,
+        len(outcome.key_N),
+        outcome.chance,
+        int(outcome.tie_N.sum()),
+        share.low,
+        share.high,
+        share.detectable if not outcome.control else float("nan"),
+        outcome.control,
+    )
+
+
+def write_lines(names: Sequence[str], lines: Iterable[Sequence[object]]) -> bytes:
+    """Return lines as a csv file under their names, numbers in full, nothing for NaN."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for line in lines:
+        writer.writerow("" if isinstance(cell, float) and math.isnan(cell) else cell for cell in line)
+    return out.getvalue().encode()
