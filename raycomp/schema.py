@@ -186,8 +186,8 @@ KEPT_SCHEMA = pa.schema(
 )
 
 # An example of a benchmark: an image, captions that are true of it and others that are false, and their
-# scores by the model: cosines, empty where the status is not ok. ``text_scores``, where there are several positives,
-# are the cosines of all pairs of the texts, positives first, the upper triangle row by row.
+# scores by the model: cosines, empty where the status is not ok. ``text_scores``, where there are several
+# positives, are the cosines of all pairs of the texts, positives first, the upper triangle row by row.
 EXAMPLE_SCHEMA = pa.schema(
     [
         ("benchmark", pa.string()),

@@ -23,6 +23,7 @@ from raycomp.config.curate import (
 )
 from raycomp.config.describe import describe_dials
 from raycomp.config.dials import is_marked, list_dials
+from raycomp.config.evaluate import BenchmarkConfig, ControlsConfig, EvaluateConfig
 from raycomp.config.jobs import load_job
 from raycomp.config.negatives import ENGINES, LlmConfig, NegativesConfig, WritingConfig
 from raycomp.config.probe import ProbeConfig
@@ -44,6 +45,7 @@ CONFIGS = {
     "negatives": NegativesConfig,
     "probe": ProbeConfig,
     "train": TrainConfig,
+    "evaluate": EvaluateConfig,
 }
 
 __all__ = [
@@ -55,8 +57,11 @@ __all__ = [
     "RULES",
     "AlignConfig",
     "AttributeConfig",
+    "BenchmarkConfig",
     "ClusterConfig",
+    "ControlsConfig",
     "CurateConfig",
+    "EvaluateConfig",
     "FitConfig",
     "LeaseLost",
     "LlmConfig",

@@ -39,6 +39,7 @@ from raycomp.words import (
 TEXT, TEXT_EMBEDDING, BOX = "text", "text_embedding", "box"
 _tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 _BOX_TYPE = pa.list_(pa.int32())
+_OF_SAMPLES = (UID, KEY, CAPTION, JSON)
 # What captions lack does not keep an image from being seen.
 _WITH_IMAGE = (OK, NO_CAPTION, EMPTY_CAPTION)
 
@@ -69,6 +70,7 @@ def read_pictures(item: Files | ShardPath, block_rows: int) -> Iterator[pa.Table
                 POSITION: pa.array(positions, pa.int32()),
                 IMAGE: pa.array(images, pa.large_binary()),
                 BOX: pa.array([picture.box for picture in some], _BOX_TYPE),
+                **{name: pa.nulls(len(some), pa.string()) for name in _OF_SAMPLES},
                 STATUS: [NO_IMAGE if image is None else OK for image in images],
                 IS_LAST: [position == len(item.pictures) - 1 for position in positions],
             }
@@ -175,12 +177,11 @@ def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
     )
 
 
-def pictures_schema(spec: ScorerSpec, of_shards: bool) -> pa.Schema:
-    """Return the columns of embedded pictures: of image files, or of the samples of shards."""
-    sample = [(UID, pa.string()), (KEY, pa.string()), (CAPTION, pa.string()), (JSON, pa.string())]
+def pictures_schema(spec: ScorerSpec) -> pa.Schema:
+    """Return the columns of embedded pictures: those of samples, null where they are files."""
+    sample = [(name, pa.string()) for name in _OF_SAMPLES]
     embedding = (IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
-    own = sample if of_shards else []
-    return pa.schema([(POSITION, pa.int32()), *own, (STATUS, pa.string()), embedding])
+    return pa.schema([(POSITION, pa.int32()), *sample, (STATUS, pa.string()), embedding])
 
 
 def texts_schema(spec: ScorerSpec) -> pa.Schema:
