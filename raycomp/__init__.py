@@ -6,13 +6,23 @@ The commands as functions; nothing heavy is imported before one is called.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raycomp.config import CurateConfig, NegativesConfig, TrainConfig, override, override_all
+from raycomp.config import (
+    CurateConfig,
+    EvaluateConfig,
+    NegativesConfig,
+    TrainConfig,
+    override,
+    override_all,
+)
 
 __all__ = [
     "CurateConfig",
+    "EvaluateConfig",
     "NegativesConfig",
     "TrainConfig",
+    "compare",
     "curate",
+    "evaluate",
     "negatives",
     "override",
     "override_all",
@@ -27,6 +37,26 @@ def curate(config: CurateConfig, out: str) -> dict[str, Any]:
     Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
     """
     from raycomp.cluster.curate.command import curate as run
+
+    return run(config, out)
+
+
+def compare(first: str, second: str, out: str) -> dict[str, Any]:
+    """Compare the evaluations in two folders into ``out``, as ``raycomp compare`` does.
+
+    Returns what run.json holds. Raises ValueError where they are not of the same examples.
+    """
+    from raycomp.cluster.evaluate.compare import compare as run
+
+    return run(first, second, out)
+
+
+def evaluate(config: EvaluateConfig, out: str) -> dict[str, Any]:
+    """Evaluate ``config.model`` on ``config.benchmarks`` into ``out``, as ``raycomp evaluate`` does.
+
+    Returns what run.json holds. Raises ValueError for what the caller can mend.
+    """
+    from raycomp.cluster.evaluate.command import evaluate as run
 
     return run(config, out)
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from raycomp.config import (
     CurateConfig,
+    EvaluateConfig,
     LeaseLost,
     NegativesConfig,
     ProbeConfig,
@@ -79,6 +80,17 @@ COMMANDS = {
     "publish": Command(
         "lay a trained model out as open_clip's hub models are", "loops.train.publish:publish", "source --out"
     ),
+    "evaluate": Command(
+        "ask a model of composition, beside what is reached without looking",
+        "cluster.evaluate.command:evaluate",
+        "job --set --out",
+        EvaluateConfig,
+    ),
+    "compare": Command(
+        "compare two evaluations, example by example",
+        "cluster.evaluate.compare:compare",
+        "first second --out",
+    ),
     "show": Command("print the funnel of a run", "loops.inspect:show", "source"),
     "explain": Command("print every score and gate of one sample", "loops.inspect:explain", "source uid"),
     "probe": Command(
@@ -115,6 +127,8 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "job": {"nargs": "?", "help": "jobs/FILE.py[:VARIANT], a function that returns the config"},
     "probe": {"choices": ("overlap", "composition", "theory", "pas")},
     "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
+    "first": {"metavar": "DIR_A", "help": "a folder that raycomp evaluate wrote"},
+    "second": {"metavar": "DIR_B", "help": "another one, of the same examples by another model"},
     "uid": {"metavar": "UID"},
     "--set": {"action": _Set, "default": {}, "metavar": "DIAL=VALUE", "help": "a dial, as below"},
     "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check
+from raycomp.config.controls import ControlsConfig
 from raycomp.config.dials import FREE, PLACE
-from raycomp.config.shared import ClusterConfig, ModelConfig, WavesConfig
+from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 
 
 @dataclass(frozen=True)
@@ -15,17 +16,6 @@ class BenchmarkConfig:
     """The folder of its annotation files."""
     images: str | None = field(default=None, metadata=PLACE)
     """The folder of its images, below which they lie by their names; none = that of the annotations."""
-
-
-@dataclass(frozen=True)
-class ControlsConfig:
-    """What is scored beside the model, to see how far one comes without looking."""
-
-    captions: str | None = field(default=None, metadata=PLACE)
-    """Captions that the unigram and bigram controls learn: json or jsonl with image and captions, or a text
-    file with a caption a line; those of images in the test are left out. none = without these controls."""
-    language_model: str | None = field(default=None, metadata=PLACE)
-    """A folder with a causal language model, as transformers saves it; none = without this control."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +53,10 @@ class EvaluateConfig:
     """Rows of each split, the first ones, at most; none = all. VL-CheckList's own test takes 1000."""
     max_pixels: int = 100_000_000
     """Images of more pixels are not looked at, and counted."""
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    """aro_order: tells nouns and adjectives."""
     seed: int = 0
-    """Draws which other image is shown as a control."""
+    """Draws which other image is shown as a control, and aro_order's orders."""
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
@@ -75,3 +67,18 @@ class EvaluateConfig:
         check(self.seed >= 0, "seed", self.seed, "at least 0")
         twice = len({*self.benchmarks}) < len(self.benchmarks)
         check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Two evaluations in, who is right where out."""
+
+    first: str = field(default="", metadata=PLACE)
+    """A folder that ``raycomp evaluate`` wrote."""
+    second: str = field(default="", metadata=PLACE)
+    """Another one, of the same examples by another model."""
+    examples: int = 12
+    """Examples on the page that one model alone has right, of each benchmark and model at most."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.examples <= 1000, "examples", self.examples, "between 0 and 1000")

@@ -33,15 +33,10 @@ def find_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | No
     The interval is Wilson's with as many independent examples as would vary as much as the units do (never
     more than examples; where all are right or all wrong, as many as units). NaN without examples.
     """
-    num = len(right_N)
-    if not num:
+    if not len(right_N):
         return Share(*[float("nan")] * 4)
-    split_N = np.zeros(num, int) if split_N is None else np.unique(split_N, return_inverse=True)[1]
-    count_S = np.bincount(split_N)
-    mean_S = np.bincount(split_N, right_N) / count_S
-    weight_N = 1 / (len(count_S) * count_S[split_N])
-    value = float(mean_S.mean())
-    effective = _count_effective(right_N - mean_S[split_N], weight_N, value, unit_N)
+    value, mean_N, weight_N = _weigh(right_N, split_N)
+    effective = _count_effective(right_N - mean_N, weight_N, value, unit_N)
     low, high = wilson(value, effective)
     # As if two more were right and two more wrong: at 0 and 1 nothing would seem to vary.
     smoothed = (value * effective + 2) / (effective + 4)
@@ -91,17 +86,20 @@ class Paired(NamedTuple):
     """The least difference that examples which vary as these do would show in 80 % of cases."""
 
 
-def compare_paired(first_N: np.ndarray, second_N: np.ndarray, unit_N: np.ndarray) -> Paired:
+def compare_paired(
+    first_N: np.ndarray, second_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | None = None
+) -> Paired:
     """Compare two models' right and wrong (1 and 0, or 1/2) on the same N examples; NaN without examples.
 
-    The interval takes the standard error over units. Where that is 0 there is none, and ``p_units`` is 1.
+    With ``split_N`` the difference is the mean of the splits'. The interval takes the standard error over
+    units. Where that is 0 there is none, and ``p_units`` is 1.
     """
     moved_N = np.asarray(second_N, np.float64) - np.asarray(first_N, np.float64)
     if not len(moved_N):
         nan = float("nan")
         return Paired(nan, nan, nan, 0, 0, nan, nan, nan)
-    difference = float(moved_N.mean())
-    error = math.sqrt(clustered_variance((moved_N - difference) / len(moved_N), unit_N))
+    difference, mean_N, weight_N = _weigh(moved_N, split_N)
+    error = math.sqrt(clustered_variance((moved_N - mean_N) * weight_N, unit_N))
     only_first, only_second = int((moved_N < 0).sum()), int((moved_N > 0).sum())
     ends = (max(-1.0, difference - Z_95 * error), min(1.0, difference + Z_95 * error))
     return Paired(
@@ -113,6 +111,15 @@ def compare_paired(first_N: np.ndarray, second_N: np.ndarray, unit_N: np.ndarray
         math.erfc(abs(difference) / error / math.sqrt(2)) if error else 1.0,
         POWER_80 * error if error else float("nan"),
     )
+
+
+def _weigh(value_N: np.ndarray, split_N: np.ndarray | None) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the mean of the splits' means; of every example its split's mean, and its weight in that."""
+    if split_N is None:
+        split_N = np.zeros(len(value_N), int)
+    _, split_N, count_S = np.unique(split_N, return_inverse=True, return_counts=True)
+    mean_S = np.bincount(split_N, value_N) / count_S
+    return float(mean_S.mean()), mean_S[split_N], 1 / (len(count_S) * count_S[split_N])
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

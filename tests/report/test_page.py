@@ -16,11 +16,12 @@ from PIL import Image
 
 from raycomp.config import AttributeConfig, CurateConfig, ScorerConfig, SelectConfig, to_dict
 from raycomp.report.markup import Html, tag
-from raycomp.report.pages.curate.cards import make_thumbnail, shade_caption
+from raycomp.report.pages.curate.cards import shade_caption
 from raycomp.report.pages.curate.funnel import FunnelRow, close_funnel
 from raycomp.report.pages.curate.page import find_warnings, render
 from raycomp.report.pages.curate.samples import Sample
 from raycomp.report.pages.curate.summary import Summary, choose_shown, summarise
+from raycomp.report.photos import make_thumbnail
 from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
 

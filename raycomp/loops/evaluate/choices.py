@@ -69,8 +69,10 @@ class ChoiceExam:
         row_K = np.repeat(np.arange(len(rows)), [len(_list_captions(choice)) for choice in rows])
         text_K = np.array([texts.place[text] for choice in rows for text in _list_captions(choice)], int)
         score_K = {"": _find_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
-        blind = self.score_texts(list(texts.place)) if rows else {}
-        score_K |= {name: np.asarray(score_T)[text_K] for name, score_T in blind.items()}
+        own, own_K = np.unique(text_K, return_inverse=True)
+        names = np.array(list(texts.place), object)[own].tolist()
+        blind = self.score_texts(names) if names else {}
+        score_K |= {name: score_T[own_K] for name, score_T in blind.items()}
         for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
             score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]

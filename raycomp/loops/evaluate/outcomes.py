@@ -114,3 +114,8 @@ def join_splits(outcomes: Sequence[Outcome]) -> Outcome:
         tie_N=np.concatenate([outcome.tie_N for outcome in outcomes]),
         chance=float(chances[counts > 0] @ counts[counts > 0] / max(1, counts.sum())),
     )
+
+
+def find_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return the outcomes of a scores file's rows, whatever exam they are of."""
+    return find_choice_outcomes(table)

@@ -9,8 +9,31 @@ from typing import NamedTuple
 import numpy as np
 
 from raycomp.core.intervals import find_share
-from raycomp.loops.evaluate.outcomes import Outcome, join_splits
-from raycomp.words import MACRO, MICRO
+from raycomp.loops.evaluate.outcomes import ITT, Outcome, join_splits
+from raycomp.table import Cell, Column, Estimate, Table
+from raycomp.words import (
+    ACCURACY,
+    AUGMENTED_ACCURACY,
+    BRITTLENESS,
+    CONTROLS,
+    GROUP_SCORE,
+    IMAGE_SCORE,
+    MACRO,
+    MICRO,
+    TEXT_SCORE,
+    TOT,
+)
+
+MEANINGS = {
+    ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
+    AUGMENTED_ACCURACY: "so is every paraphrase of it",
+    ITT: "both captions are nearer to the image than the negative",
+    BRITTLENESS: "a negative lies between true captions; less is better",
+    TOT: "without the image: true captions are nearer to one another than to the negative",
+    TEXT_SCORE: "of both images of an item the own caption wins",
+    IMAGE_SCORE: "of both captions of an item the own image wins",
+    GROUP_SCORE: "both",
+}
 
 
 class Line(NamedTuple):
@@ -78,3 +101,36 @@ def write_lines(names: Sequence[str], lines: Iterable[Sequence[object]]) -> byte
     for line in lines:
         writer.writerow("" if isinstance(cell, float) and math.isnan(cell) else cell for cell in line)
     return out.getvalue().encode()
+
+
+def tell_lines(lines: Sequence[Line]) -> list[Table]:
+    """Return a table for every benchmark and metric, the controls beside the model, split by split."""
+    by_metric: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        by_metric.setdefault((line.benchmark, line.metric), []).append(line)
+    return [_tell_metric(*place, own) for place, own in by_metric.items()]
+
+
+def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
+    controls = [name for name in CONTROLS if any(line.control == name for line in lines)]
+    beside = {(line.split, line.control): line.value for line in lines}
+    rows: list[list[Cell]] = [
+        [
+            line.split,
+            Estimate(line.value, line.low, line.high, line.chance),
+            line.n,
+            line.ties,
+            line.detectable,
+            *(beside.get((line.split, name), float("nan")) for name in controls),
+        ]
+        for line in lines
+        if not line.control
+    ]
+    columns = ("split", Column(metric), "n", "ties", Column("detectable", digits=3))
+    names = [Column(name.replace("_", " "), digits=3) for name in controls]
+    chances = sorted(
+        {round(line.chance, 3) for line in lines if not line.control and line.chance == line.chance}
+    )
+    chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
+    note = f"{MEANINGS.get(metric, '')}.{chance}".lstrip(".").strip()
+    return Table(f"{benchmark}: {metric}", (*columns, *names), rows, note[:1].upper() + note[1:])

@@ -92,11 +92,11 @@ def _draw_loss(run: Mapping[str, Any], metrics: Metrics) -> Html:
         more = ", and more with their negatives" if run["negatives_by_kind"] else ""
         lead += f" Chance among {pairs} pairs is {chance}{more}."
     marks = [Mark(entry[STEP]) for entry in run["resumed"]]
-    loss = _draw_metric("Loss", "", metrics, LOSS, marks, TALL)
+    loss = draw_metric("Loss", "", metrics, LOSS, marks, TALL)
     rate, unit = _scale(metrics)
     beside = [
-        _draw_metric("Learning rate", unit, rate, RATE, marks),
-        _draw_metric("Speed", "samples/s", metrics, SPEED, marks),
+        draw_metric("Learning rate", unit, rate, RATE, marks),
+        draw_metric("Speed", "samples/s", metrics, SPEED, marks),
     ]
     charts = tag("div", loss, tag("div", *beside, class_="stack"), class_="pair")
     return section("How the loss fell", tag("p", lead, class_="lead"), charts, _tell_resumed(run["resumed"]))
@@ -109,8 +109,8 @@ def _scale(metrics: Metrics) -> tuple[Metrics, str]:
     return {**metrics, RATE: metrics[RATE] / 10.0**power}, f"in units of 1e{power}"
 
 
-def _draw_metric(
-    title: str, y_name: str, metrics: Metrics, name: str, marks: Sequence[Mark], height: float = LOW
+def draw_metric(
+    title: str, y_name: str, metrics: Metrics, name: str, marks: Sequence[Mark] = (), height: float = LOW
 ) -> Html | None:
     """Draw one metric over the steps that have it; the learning rate is smooth by itself."""
     known_N = np.isfinite(metrics[name])
@@ -157,7 +157,7 @@ def _draw_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> Html | None:
 def _draw_evaluation(name: str, evaluations: Sequence[Mapping[str, Any]]) -> Html | None:
     values = [math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations]
     metrics = {STEP: np.array([entry[STEP] for entry in evaluations]), name: np.array(values)}
-    return _draw_metric(name, "", metrics, name, ())
+    return draw_metric(name, "", metrics, name)
 
 
 def _tell_training(run: Mapping[str, Any]) -> Table:

@@ -1,33 +1,16 @@
 """Photo cards: the picture, what became of it, and its caption with every phrase shaded by its drop."""
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raycomp.models.images import ImageFault, decode_image
 from raycomp.report.markup import Html, tag
 from raycomp.report.pages.curate.funnel import reason_words
 from raycomp.report.pages.curate.samples import Sample
+from raycomp.report.photos import make_thumbnail
 from raycomp.table import number
 from raycomp.words import ALIGNMENT, KEPT, OK, UNSEEN
 
-SIDE = 240
-"""Pixels of a thumbnail's longer side."""
-MOST_PIXELS = 100_000_000
 NUM_SHADES = 4
-
-
-def make_thumbnail(data: bytes) -> str | None:
-    """Return a JPEG of at most 240 px as a data URI; None where the bytes are no readable image."""
-    try:
-        image = decode_image(data, MOST_PIXELS)
-    except ImageFault:
-        return None
-    image.thumbnail((SIDE, SIDE))
-    written = io.BytesIO()
-    image.save(written, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode("ascii")
 
 
 def shade(drop: float | None, scale: float) -> str:

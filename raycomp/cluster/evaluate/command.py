@@ -1,0 +1,129 @@
+"""``raycomp evaluate``: what a model makes of benchmarks, beside what is made of them without looking."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.benchmarks.choice import UNCONFIRMED
+from raycomp.cluster.evaluate.embed import Job, describe_stats, embed_pictures, embed_texts
+from raycomp.cluster.record import describe_phases, describe_stages
+from raycomp.cluster.run import Run, Say, begin, command_line
+from raycomp.cluster.session import connect
+from raycomp.config import EvaluateConfig, changed_dials
+from raycomp.loops.evaluate.model import find_model
+from raycomp.loops.evaluate.open import Opened, open_exams
+from raycomp.loops.evaluate.outcomes import find_outcomes
+from raycomp.loops.evaluate.table import Line, make_lines, tell_lines, write_lines
+from raycomp.loops.train.finish import CHECKPOINT, WEIGHTS
+from raycomp.loops.train.journal import METRICS, read_metrics
+from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.report.pages.evaluate import render_evaluate
+from raycomp.shards.files import check_writable
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
+from raycomp.shards.paths import absolute_uri
+from raycomp.shards.runs import digest
+from raycomp.shards.whole import with_absolute_paths
+from raycomp.words import MACRO, MICRO, OK, STATUS
+
+TABLE = "table.csv"
+
+
+def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
+
+    A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
+    the user can mend.
+    """
+    out = absolute_uri(str(out))
+    asked = with_absolute_paths(config)
+    check_writable(out)  # before anything is read
+    config = replace(asked, model=find_model(asked.model))
+    opened = open_exams(config, say)
+    spec = describe_scorer(config.model)
+    fingerprint = partial(_fingerprint, config, opened, spec)
+    rerun = command_line("raycomp evaluate", changed_dials(asked), out)
+    with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
+        if run.is_finished:
+            return run.record
+        with connect(config.cluster, run.folder, run.lease.check) as session:
+            run.bind(session.device)
+            job = Job(config, spec, run.work, session, run.lease.check)
+            exams = [one.exam for one in opened]
+            pictures, seen = embed_pictures(job, exams)
+            texts, read = embed_texts(job, exams, pictures)
+        tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
+        _close(run, opened, tables, describe_stats(pictures=seen, texts=read), spec, say)
+    return run.record
+
+
+def _fingerprint(config: EvaluateConfig, opened: Sequence[Opened], spec: ScorerSpec) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    return {
+        "model": fingerprint_scorer(config.model),
+        "preprocessing": digest(vars(spec.image)),
+        **{one.exam.name: one.fingerprint for one in opened},
+    }
+
+
+def _close(
+    run: Run,
+    opened: Sequence[Opened],
+    tables: Mapping[str, pa.Table],
+    stats: Mapping[str, Any],
+    spec: ScorerSpec,
+    say: Say,
+) -> None:
+    """Write scores and table; take down what came of it."""
+    lines: list[Line] = []
+    for name, table in tables.items():
+        write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
+        lines += make_lines(name, find_outcomes(table))
+    run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
+    read, came = _count(tables.values())
+    warnings = [warning for one in opened for warning in one.warnings]
+    run.close(
+        read,
+        came,
+        OK,
+        reasons=(UNCONFIRMED,),
+        preprocessing=vars(spec.image),
+        phases=describe_phases(dict(stats)),
+        stages=describe_stages(dict(stats)),
+    )
+    run.record["warnings"] = warnings
+    for line in lines:
+        if not line.control and line.split in (MICRO, MACRO):
+            figures = f"{line.value:.4f} [{line.low:.4f}, {line.high:.4f}]"
+            say(f"{line.benchmark}: {line.metric}, {line.split} {figures}")
+    before = [table for one in opened for table in one.tables]
+    losses = read_losses(run.record["config"]["model"]["weights"])
+    said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
+    run.tell(said, render_evaluate(run.record, tell_lines(lines), before, losses))
+
+
+def read_losses(weights: str) -> dict[str, np.ndarray] | None:
+    """Return the metrics of the training that left these weights; none where it did not leave them here."""
+    folder = Folder(weights.removesuffix(f"/{CHECKPOINT}/{WEIGHTS}"))
+    known = folder.uri != weights and folder.exists(METRICS)
+    return read_metrics(folder) if known else None
+
+
+def _count(tables: Sequence[pa.Table]) -> tuple[Counter[str], Counter[str]]:
+    """Return rows by status, and by what became of them."""
+    read: Counter[str] = Counter()
+    came: Counter[str] = Counter()
+    for table in tables:
+        statuses = table[STATUS].to_pylist()
+        read.update(statuses)
+        defects = table["defects"].to_pylist() if "defects" in table.column_names else [[]] * len(table)
+        came.update(
+            UNCONFIRMED if status == OK and UNCONFIRMED in found else status
+            for status, found in zip(statuses, defects, strict=True)
+        )
+    return read, came

@@ -1,0 +1,87 @@
+"""From the dials of an evaluation to its exams: annotations read, images found, everything checked first."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from raycomp.benchmarks.choice import Choice
+from raycomp.benchmarks.defects import tell_defects
+from raycomp.benchmarks.read import NAMES, TAGGED, read_benchmark
+from raycomp.config import BenchmarkConfig, EvaluateConfig
+from raycomp.loops.evaluate.choices import ChoiceExam
+from raycomp.loops.evaluate.controls import score_texts
+from raycomp.loops.evaluate.exam import Exam
+from raycomp.loops.evaluate.images import FoundImages, find_images
+from raycomp.models.parser import load_parser
+from raycomp.shards.folder import Folder
+from raycomp.shards.runs import digest
+from raycomp.table import Table
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An exam, and what is to be told of its files before anything is scored."""
+
+    exam: Exam
+    fingerprint: str
+    """Of all that was read and found."""
+    tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
+    """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
+    if not config.benchmarks:
+        raise ValueError(f"benchmarks: must name at least one of {', '.join(NAMES)}")
+    for name in config.benchmarks:
+        if name not in NAMES:
+            raise ValueError(f"benchmarks={name!r}: must be one of {', '.join(NAMES)}")
+    return [_open_choices(name, config, say) for name in config.benchmarks]
+
+
+def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
+    choices = read_choices(name, config)
+    if not choices:
+        raise ValueError(f"{name}.annotations: holds no row")
+    found = find_choice_images(name, config, choices)
+    names = sorted({choice.image for choice in choices})
+    blind = partial(score_texts, config=config.controls, test_images=names, say=say)
+    exam = ChoiceExam(name, choices, found.uris, blind, config.seed)
+    read = digest([repr(choice) for choice in choices] + sorted(found.uris))
+    return Opened(exam, read, (tell_defects(choices),), tuple(_tell_images(name, found)))
+
+
+def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
+    """Return a benchmark's rows. Raises ValueError where its files are not as they should be."""
+    dials: BenchmarkConfig = getattr(config, name)
+    if not dials.annotations:
+        raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
+    tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
+    return read_benchmark(name, Folder(dials.annotations), config.rows, tag, config.seed)
+
+
+def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
+    """Return where the images of a benchmark's rows lie. Raises ValueError where none of them is there."""
+    dials: BenchmarkConfig = getattr(config, name)
+    place = dials.images or dials.annotations
+    assert place is not None, "rows were read"
+    try:
+        return find_images(Folder(place), [choice.image for choice in choices])
+    except ValueError as error:
+        raise ValueError(f"{name}.images={place!r}: {error}") from error
+
+
+def _tell_images(name: str, found: FoundImages) -> list[str]:
+    """Say of how many images there is no file, or more than one."""
+    told = []
+    num = len(found.uris) + len(found.missing) + len(found.ambiguous)
+    for names, what in (
+        (found.missing, "not there"),
+        (found.ambiguous, "there more than once, so not taken"),
+    ):
+        if names:
+            told.append(f"{name}: {len(names):,} of {num:,} images are {what}, such as {names[0]}")
+    return told
