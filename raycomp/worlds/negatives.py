@@ -14,6 +14,7 @@ from raycomp.words import (
     SWAP,
 )
 from raycomp.worlds.captions import TEMPLATES, claim_of, say
+from raycomp.worlds.pairs import Pairs, is_within
 from raycomp.worlds.scenes import (
     COLOURS,
     OPPOSITE,
@@ -44,16 +45,17 @@ class Negative:
     """What was edited: object, attribute or relation."""
 
 
-def hard_negatives(scene: Scene, template: int) -> list[Negative]:
+def hard_negatives(scene: Scene, template: int, pairs: Pairs | None = None) -> list[Negative]:
     """Return every one-edit negative of the scene's caption in template number ``template``.
 
     SWAP exchanges the colours, sizes or shapes of two things; REPLACE changes one colour, size, shape or
     relation; ADD names a wrong size where the template names none, or a third thing that is not there.
-    Edits whose caption happens to be true of ``scene`` are left out.
+    Edits whose caption happens to be true of ``scene`` are left out, and those that make a thing which is
+    not of ``pairs``.
     """
     negatives = []
     for operation, kind, edited, claim in _edits(scene, template):
-        if not is_true(claim, scene):
+        if is_within(claim, pairs) and not is_true(claim, scene):
             negatives.append(Negative(say(claim, template), edited, operation, kind))
     return negatives
 

@@ -5,6 +5,7 @@ Positions are fractions of the picture's side, x to the right and y down.
 
 import dataclasses
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,12 +96,15 @@ def perpendicular(relation: str) -> tuple[str, str]:
     return (ABOVE, BELOW) if relation in (LEFT, RIGHT) else (LEFT, RIGHT)
 
 
-def draw_scene(rng: np.random.Generator) -> Scene:
-    """Draw a scene: two or three things, no two of them alike in both colour and shape."""
+def draw_scene(rng: np.random.Generator, pairs: Collection[tuple[str, str]] | None = None) -> Scene:
+    """Draw a scene: two or three things, no two of them alike in both colour and shape.
+
+    All of them are of ``pairs``, at least three of (colour, shape); none = of any.
+    """
     kinds: list[tuple[str, str]] = []
     for _ in range(rng.integers(2, 4)):
         kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
-        while kind in kinds:
+        while kind in kinds or not (pairs is None or kind in pairs):
             kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
         kinds.append(kind)
     relations: tuple[str, ...] = (_pick(rng, RELATIONS),)

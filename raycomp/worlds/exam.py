@@ -1,0 +1,79 @@
+"""The little world's own benchmark: a scene, its caption, a paraphrase and one negative of each category."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.worlds.captions import TEMPLATES, claim_of, describe, say
+from raycomp.worlds.negatives import Negative, hard_negatives
+from raycomp.worlds.pairs import Pairs
+from raycomp.worlds.render import encode_jpeg, render
+from raycomp.worlds.samples import SIDE
+from raycomp.worlds.scenes import Scene, draw_scene
+
+CATEGORIES = (
+    (SWAP, OBJECT),
+    (SWAP, ATTRIBUTE),
+    (REPLACE, OBJECT),
+    (REPLACE, ATTRIBUTE),
+    (REPLACE, RELATION),
+    (ADD, OBJECT),
+    (ADD, ATTRIBUTE),
+)
+"""Operation and kind of what tells a negative from its caption."""
+
+
+@dataclass(frozen=True)
+class ExamScene:
+    """A picture and what is asked of it."""
+
+    scene: Scene
+    caption: str
+    """True of the scene."""
+    paraphrase: str
+    """What ``caption`` says, no more and no less, in another template: a hard positive."""
+    negatives: tuple[Negative, ...]
+    """False of the scene: one of each of CATEGORIES that it has, in their order, in the caption's template.
+    No ADD object where there are three things, ADD attribute only where the caption names no sizes."""
+
+    @property
+    def image(self) -> bytes:
+        """The picture as JPEG, as the world's shards have it."""
+        return encode_jpeg(render(self.scene, SIDE))
+
+
+def draw_exam(
+    num_scenes: int, seed: int, pairs: Pairs | None = None, some_of: Pairs | None = None
+) -> Iterator[ExamScene]:
+    """Yield scenes of the exam, each drawn from ``seed`` and its own position alone.
+
+    ``pairs``: the (colour, shape) that things of scenes and of negatives may have; none = any. ``some_of``:
+    each scene has at least one thing of these.
+    """
+    for position in range(num_scenes):
+        rng = np.random.default_rng([seed, position])
+        scene = draw_scene(rng, pairs)
+        while some_of is not None and not any((t.colour, t.shape) in some_of for t in scene.things):
+            scene = draw_scene(rng, pairs)
+        template = int(rng.integers(len(TEMPLATES)))
+        yield ExamScene(
+            scene=scene,
+            caption=describe(scene, template),
+            paraphrase=say(claim_of(scene, template), _draw_other(template, rng)),
+            negatives=tuple(_draw_negatives(hard_negatives(scene, template, pairs), rng)),
+        )
+
+
+def _draw_other(template: int, rng: np.random.Generator) -> int:
+    """Draw another template, of those that leave nothing of a claim unsaid and add nothing to it."""
+    others = [i for i, one in enumerate(TEMPLATES) if i != template and one.names_sizes]
+    return others[rng.integers(len(others))]
+
+
+def _draw_negatives(negatives: list[Negative], rng: np.random.Generator) -> Iterator[Negative]:
+    for category in CATEGORIES:
+        some = [negative for negative in negatives if (negative.operation, negative.kind) == category]
+        if some:
+            yield some[rng.integers(len(some))]
