@@ -62,17 +62,54 @@ class Choice(NamedTuple):
 
 
 def read_json(folder: Folder, name: str, shape: type) -> Any:
-    """Return what a file holds. Raises ValueError where there is no file, no JSON or not a ``shape``."""
-    try:
-        found = json.loads(folder.read_bytes(name).decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise ValueError(f"{folder.uri}: has no file {name}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
+    """Return what a file holds.
+
+    Raises ValueError where there is no file, no JSON, an object that has a key twice, not a ``shape``, or
+    nothing in it.
+    """
+    found = _parse(_read_text(folder, name), folder.at(name))
     if not isinstance(found, shape):
         kinds = shape.__name__, type(found).__name__
         raise ValueError(f"{folder.at(name)}: must hold a JSON {kinds[0]}, holds a {kinds[1]}")
+    if not found:
+        raise ValueError(f"{folder.at(name)}: holds no row")
     return found
+
+
+def read_lines(folder: Folder, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield where it stands and what it holds for every line that is not blank. Raises as ``read_json``."""
+    text = _read_text(folder, name)
+    if not text.strip():
+        raise ValueError(f"{folder.at(name)}: holds no row")
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{folder.at(name)}: line {number}"
+            yield where, _parse(line, where)
+
+
+def _read_text(folder: Folder, name: str) -> str:
+    try:
+        return folder.read_bytes(name).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{folder.uri}: has no file {name}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_read_object)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: cannot be read as JSON: {error}") from error
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r:.80} stands twice in one object")
+    return record
 
 
 def take(record: Any, name: str, shape: type | UnionType, where: str) -> Any:
@@ -108,6 +145,21 @@ def take_texts(record: Any, name: str, where: str) -> tuple[str, ...]:
     if not texts or not all(map(is_text, texts)):
         raise ValueError(f"{where}: {name}={values!r:.80}: must be a caption or a list of captions")
     return tuple(text.strip() for text in texts)
+
+
+def pair_up(
+    benchmark: str,
+    split: str,
+    place: str,
+    images: tuple[str, str],
+    captions: tuple[tuple[str, ...], tuple[str, ...]],
+    op: str = "",
+    kind: str = "",
+) -> Iterator[Choice]:
+    """Yield the two rows of an item: each image with its own caption against the other's."""
+    for i, image in enumerate(images):
+        own, other = captions[i], captions[1 - i]
+        yield Choice(benchmark, split, f"{place}/{i}", image, own, other, op, kind, group=place)
 
 
 def mark_defects(choices: Iterable[Choice]) -> Iterator[Choice]:

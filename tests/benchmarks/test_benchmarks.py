@@ -1,11 +1,13 @@
 import json
+import math
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, Choice, read_json
-from raycomp.benchmarks.read import READERS, read_benchmark
+from raycomp.benchmarks.read import READERS, TAGGED, read_benchmark
 from raycomp.shards.folder import Folder
 from raycomp.words import (
     ADD,
@@ -49,6 +51,7 @@ VL_CHECKLIST_EQUAL = {
 }
 
 
+@cache
 def read_shared(shared: Path, name: str) -> list[Choice]:
     return read_benchmark(name, Folder(str(shared / "data/benchmarks" / name)))
 
@@ -107,21 +110,23 @@ def test_aro_reads_the_file_that_is_there(tmp_path):
 def test_a_row_can_have_several_defects(tmp_path):
     row = dict(image_file="1.jpg", caption="one dog", foil="one dog", mturk=dict(caption=1))
     write_valse(tmp_path, {"a": row, "b": row})
-    marked = [choice.defects for choice in read_benchmark("valse", Folder(str(tmp_path)))]
+    choices = read_benchmark("valse", Folder(str(tmp_path)))
+    marked = [choice.defects for choice in choices if choice.split == "foil-it"]
     assert marked == [(UNCONFIRMED, EQUAL), (UNCONFIRMED, EQUAL, DUPLICATE)]
     assert {defect for defects in marked for defect in defects} == set(DEFECTS)
 
 
 def write_valse(folder: Path, rows: dict) -> None:
     folder.mkdir(exist_ok=True)
+    other = {"z": dict(image_file="9.jpg", caption="some cats", foil="no cats", mturk=VOTES)}
     for split in VALSE:
-        (folder / f"{split}.json").write_text(json.dumps(rows if split == "foil-it" else {}))
+        (folder / f"{split}.json").write_text(json.dumps(rows if split == "foil-it" else other))
 
 
 def test_several_foils_are_several_negatives(tmp_path):
     row = dict(image_file="1.jpg", caption=" one dog ", foils=["two dogs", "no dog"], mturk=dict(caption=3))
     write_valse(tmp_path, {"a": row})
-    (choice,) = read_benchmark("valse", Folder(str(tmp_path)))
+    choice = next(c for c in read_benchmark("valse", Folder(str(tmp_path))) if c.split == "foil-it")
     assert choice.positives == ("one dog",) and choice.negatives == ("two dogs", "no dog")
 
 
@@ -134,6 +139,9 @@ def test_several_foils_are_several_negatives(tmp_path):
         ("sugarcrepe", {}, "has no file add_att.json"),
         ("sugarcrepe", {"add_att.json": []}, "must hold a JSON dict, holds a list"),
         ("sugarcrepe", {"add_att.json": {"4": {"filename": 3}}}, "row '4': filename=3"),
+        ("sugarcrepe", {"add_att.json": {}}, "add_att.json: holds no row"),
+        ("sugarcrepe", {"add_att.json": {"4": {"filename": "a", "caption": 7}}}, "row '4': caption=7"),
+        ("sugarcrepe", {"add_att.json": {"4": {"filename": "a", "caption": math.nan}}}, "4': caption=nan"),
         (
             "sugarcrepe_pp",
             {"replace_att.json": [{"id": 1, "filename": "a"}]},
@@ -144,7 +152,7 @@ def test_several_foils_are_several_negatives(tmp_path):
         ("vl_checklist", {"a.json": [["a.jpg", {"POS": [], "NEG": ["x"]}]]}, "POS=[]"),
         ("vl_checklist", {"a.json": [["a.jpg"]]}, "row 0: must be [image, {POS, NEG}]"),
         ("vl_checklist", {"a.json": "nonsense"}, "must hold a JSON list, holds a str"),
-        ("winoground", {}, f"must be one of {', '.join(READERS)}"),
+        ("winogrande", {}, f"must be one of {', '.join([*READERS, *TAGGED])}"),
     ],
 )
 def test_what_is_missing_is_named_in_one_line(tmp_path, name, files, said):
@@ -153,7 +161,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, name, files, said):
     with pytest.raises(ValueError) as error:
         read_benchmark(name, Folder(str(tmp_path)))
     assert said in str(error.value) and "\n" not in str(error.value)
-    assert name == "winoground" or str(tmp_path) in str(error.value)
+    assert name == "winogrande" or str(tmp_path) in str(error.value)
 
 
 @pytest.mark.parametrize(("op", "kind"), [("swap", ""), ("", "noun"), ("SWAP", "OBJECT"), (None, "object")])
@@ -205,6 +213,34 @@ def test_a_file_of_another_shape_is_one_line(tmp_path, text):
     assert type(error.value) is ValueError and len(str(error.value)) < 500
 
 
+def test_a_key_that_stands_twice_and_bytes_that_are_no_text(tmp_path):
+    row = '{"filename": "1.jpg", "caption": "a", "negative_caption": "b"}'
+    (tmp_path / "add_att.json").write_text(f'{{"7": {row}, "8": {row}, "7": {row}}}')
+    with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON: '7' stands twice"):
+        read_benchmark("sugarcrepe", Folder(str(tmp_path)))
+    (tmp_path / "add_att.json").write_bytes('{"7": "caf\u00e9"}'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"add_att\.json: cannot be read as JSON: 'utf-8' codec"):
+        read_benchmark("sugarcrepe", Folder(str(tmp_path)))
+
+
+def test_an_id_that_comes_twice_is_refused(tmp_path):
+    row = dict(id=5, filename="1.jpg", caption="a", caption2="b", negative_caption="c")
+    (tmp_path / "replace_att.json").write_text(json.dumps([row, row]))
+    with pytest.raises(ValueError, match="sugarcrepe_pp: replace_att: row '5': an earlier row has this id"):
+        read_benchmark("sugarcrepe_pp", Folder(str(tmp_path)))
+
+
+def test_a_limit_takes_the_first_items_of_each_split(tmp_path):
+    rows = [["1.jpg", {"POS": [f"{i}"], "NEG": ["x"]}] for i in range(5)]
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.json", rows[: 5 if name == "a" else 2])
+    every = read_benchmark("vl_checklist", Folder(str(tmp_path)))
+    assert len(every) == 7
+    first = read_benchmark("vl_checklist", Folder(str(tmp_path)), limit=3)
+    assert [(c.split, c.id) for c in first] == [("a", "0"), ("a", "1"), ("a", "2"), ("b", "0"), ("b", "1")]
+    assert read_benchmark("vl_checklist", Folder(str(tmp_path)), limit=5) == every
+
+
 def test_a_byte_order_mark_is_no_fault(tmp_path):
     (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf[1]")
     assert read_json(Folder(str(tmp_path)), "a.json", list) == [1]
@@ -217,7 +253,7 @@ def test_benchmarks_in_a_store_give_the_rows_of_the_disk(bucket, tmp_path):
     write(tmp_path / "aro/visual_genome_attribution.json", [ARO_ROW])
     for path in tmp_path.rglob("*.json"):
         Folder(bucket).write_bytes(path.read_bytes(), path.relative_to(tmp_path).as_posix())
-    for name, count in (("valse", 1), ("vl_checklist", 2), ("aro", 1)):
+    for name, count in (("valse", 11), ("vl_checklist", 2), ("aro", 1)):
         here, there = (read_benchmark(name, Folder(f"{root}/{name}")) for root in (tmp_path, bucket))
         assert here == there and len(there) == count
     with pytest.raises(ValueError, match=f"{bucket}/sugarcrepe: is not a folder"):
