@@ -1,0 +1,113 @@
+"""Published names found below a folder, on a disk and on S3, or told; and the little world's exam on disk."""
+
+import os
+
+import pytest
+
+from raycomp.benchmarks.read import read_benchmark
+from raycomp.loops.evaluate.images import find_images
+from raycomp.loops.evaluate.world import write_exam
+from raycomp.shards.folder import Folder
+from raycomp.words import OPERATIONS
+from raycomp.worlds.exam import CATEGORIES
+
+NAMES = ["VG_100K/1.jpg", "VG_100K_2/2.jpg", "val2014/COCO_val2014_000000000003.jpg", "000000000004.jpg"]
+PUBLISHED = ["vg/VG_100K/1.jpg", "vg/VG_100K_2/2.jpg", "coco/val2014/COCO_val2014_000000000003.jpg"]
+PUBLISHED += ["coco/val2017/000000000004.jpg"]
+FLAT = [name.rpartition("/")[2] for name in NAMES]
+
+
+def lay(folder, *paths):
+    for path in paths:
+        Folder(str(folder)).write_bytes(b"x", path)
+    return Folder(str(folder))
+
+
+@pytest.mark.parametrize(
+    "paths", [PUBLISHED, FLAT, NAMES, [name.replace(".jpg", ".JPG") for name in PUBLISHED]]
+)
+def test_the_published_layout_and_a_flat_folder_will_do(tmp_path, paths):
+    found = find_images(lay(tmp_path, *paths), [*NAMES, NAMES[0]])
+    assert found.uris == {name: f"{tmp_path}/{path}" for name, path in zip(NAMES, paths, strict=True)}
+    assert found.missing == found.ambiguous == ()
+
+
+def test_a_store_is_listed_once_and_gives_the_same(bucket, monkeypatch):
+    folder = lay(f"{bucket}/images", *PUBLISHED, "a/5.jpg", "b/5.jpg")
+    calls = []
+    listing = Folder.find_names
+    monkeypatch.setattr(Folder, "find_names", lambda self: calls.append(1) or listing(self))
+    found = find_images(folder, [*NAMES, "5.jpg", "6.jpg"])
+    assert found.uris == {
+        name: f"{bucket}/images/{path}" for name, path in zip(NAMES, PUBLISHED, strict=True)
+    }
+    assert (found.ambiguous, found.missing, len(calls)) == (("5.jpg",), ("6.jpg",), 1)
+    assert all(Folder(found.uris[name]).read_bytes() == b"x" for name in NAMES)
+
+
+def test_several_files_of_a_name_are_never_guessed(tmp_path):
+    folder = lay(tmp_path, "a/x.jpg", "b/x.JPG", "a/y.jpg", "y.jpg", "a/v/z.jpg", "b/w/z.jpg", "o.jpg")
+    found = find_images(folder, ["x.jpg", "y.jpg", "v/z.jpg", "u/z.jpg", "sub/o.jpg", "gone.jpg"])
+    assert found.ambiguous == ("x.jpg", "u/z.jpg") and found.missing == ("gone.jpg",)
+    named = {name: uri.removeprefix(f"{tmp_path}/") for name, uri in found.uris.items()}
+    assert named == {"y.jpg": "y.jpg", "v/z.jpg": "a/v/z.jpg", "sub/o.jpg": "o.jpg"}
+
+
+def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
+    folder = lay(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
+    lay(tmp_path / "elsewhere", "4.jpg", "5.jpg")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "images/linked")
+    os.symlink(tmp_path / "elsewhere/5.jpg", tmp_path / "images/6.jpg")
+    os.symlink(tmp_path / "nowhere.jpg", tmp_path / "images/7.jpg")
+    found = find_images(folder, [f"{i}.jpg" for i in range(1, 8)])
+    assert sorted(found.uris) == ["1.jpg", "4.jpg", "5.jpg", "6.jpg"]
+    assert found.missing == ("2.jpg", "3.jpg", "7.jpg")
+
+
+def test_names_that_lead_out_of_the_folder_find_nothing(tmp_path):
+    folder = lay(tmp_path / "images", "1.jpg")
+    lay(tmp_path, "secret.jpg")
+    found = find_images(folder, ["1.jpg", "../secret.jpg", f"{tmp_path}/secret.jpg"])
+    assert list(found.uris) == ["1.jpg"] and len(found.missing) == 2
+
+
+def test_a_folder_without_them_is_one_line(tmp_path):
+    folder = lay(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
+    said = (
+        r"images: has none of the 2 images looked for, such as 7.jpg, among its 3 files; of 1 there is more"
+    )
+    with pytest.raises(ValueError, match=said):
+        find_images(folder, ["7.jpg", "2.jpg"])
+    with pytest.raises(ValueError, match="gone: is not a folder; it should hold the images"):
+        find_images(Folder(f"{tmp_path}/gone"), ["1.jpg"])
+    with pytest.raises(ValueError, match=r"1\.png: is a file; images are read from a folder, so unpack it"):
+        find_images(Folder(f"{tmp_path}/images/1.png"), ["1.jpg"])
+    (tmp_path / os.fsdecode(b"images/\xff.jpg")).touch()
+    with pytest.raises(ValueError, match=r"images: holds a file whose name is not UTF-8: b'.*xff.jpg'"):
+        find_images(folder, ["1.png"])
+
+
+def test_real_photos_of_sugarcrepe_are_found(shared):
+    """40 photos of COCO, some of which SugarCrepe asks about in 68 rows."""
+    choices = read_benchmark("sugarcrepe", Folder(f"{shared}/data/benchmarks/sugarcrepe"))
+    found = find_images(Folder(f"{shared}/data/coco_val_40"), (choice.image for choice in choices))
+    assert sum(choice.image in found.uris for choice in choices) == 68
+    assert len(found.uris) + len(found.missing) == 1560 and not found.ambiguous
+
+
+def test_the_exam_on_disk_is_the_exam(tmp_path):
+    for name in ("one", "two"):
+        assert write_exam(f"{tmp_path}/{name}", 12, 5) == len(
+            read_benchmark("world", Folder(f"{tmp_path}/{name}"))
+        )
+    files = [sorted((tmp_path / name).rglob("*.*")) for name in ("one", "two")]
+    assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
+    rows = read_benchmark("world", Folder(f"{tmp_path}/one"))
+    assert {(row.op, row.kind) for row in rows} == set(CATEGORIES) and {row.op for row in rows} == set(
+        OPERATIONS
+    )
+    assert all(row.split == f"{row.op}_{row.kind}".lower() and len(row.positives) == 2 for row in rows)
+    found = find_images(Folder(f"{tmp_path}/one"), (row.image for row in rows))
+    assert len(found.uris) == 12 and not found.missing and not any(row.defects for row in rows)
+    with pytest.raises(ValueError, match="num_scenes=0: must be at least 1"):
+        write_exam(f"{tmp_path}/none", 0, 5)
