@@ -49,11 +49,14 @@ def read_benchmark(
     """
     if name not in READERS | TAGGED:
         raise ValueError(f"benchmark={name!r}: must be one of {', '.join([*READERS, *TAGGED])}")
-    if name in TAGGED and tag is None:
-        raise ValueError(f"benchmark={name!r}: needs a parser, which is not at hand here")
     if not folder.exists():
         raise ValueError(f"{folder.uri}: is not a folder; it should hold the annotation files of {name}")
-    rows = READERS[name](folder) if tag is None or name in READERS else TAGGED[name](folder, tag, seed)
+    if name in READERS:
+        rows = READERS[name](folder)
+    elif tag is None:
+        raise ValueError(f"benchmark={name!r}: needs a parser, which is not at hand here")
+    else:
+        rows = TAGGED[name](folder, tag, seed)
     choices = mark_defects(_check_rows(rows))
     return list(choices if limit is None else _keep_first(choices, limit))
 
