@@ -49,6 +49,7 @@ HOMES = {
     "torch": {"core", "models", "loops"},
     "torchvision": {"models"},
     "tqdm": {"cluster"},
+    "transformers": {"models"},
 }
 FORBIDDEN_ON_FLOOR_1 = {"os", "pathlib", "io", "requests", "time", "tempfile", "random", "socket", "pyarrow"}
 FILES = sorted(PACKAGE.rglob("*.py"))

