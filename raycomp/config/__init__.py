@@ -12,7 +12,6 @@ from raycomp.config.change import (
     to_dict,
 )
 from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
-from raycomp.config.controls import ControlsConfig
 from raycomp.config.curate import (
     AGGREGATES,
     AlignConfig,
@@ -24,7 +23,7 @@ from raycomp.config.curate import (
 )
 from raycomp.config.describe import describe_dials
 from raycomp.config.dials import is_marked, list_dials
-from raycomp.config.evaluate import BenchmarkConfig, CompareConfig, EvaluateConfig
+from raycomp.config.evaluate import BenchmarkConfig, CompareConfig, ControlsConfig, EvaluateConfig
 from raycomp.config.jobs import load_job
 from raycomp.config.negatives import ENGINES, LlmConfig, NegativesConfig, WritingConfig
 from raycomp.config.probe import ProbeConfig

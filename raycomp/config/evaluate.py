@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check
-from raycomp.config.controls import ControlsConfig
+from raycomp.config.check import check, check_choice
 from raycomp.config.dials import FREE, PLACE
-from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.config.shared import PRECISIONS, ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 
 
 @dataclass(frozen=True)
@@ -16,6 +15,23 @@ class BenchmarkConfig:
     """The folder of its annotation files."""
     images: str | None = field(default=None, metadata=PLACE)
     """The folder of its images, below which they lie by their names; none = that of the annotations."""
+
+
+@dataclass(frozen=True)
+class ControlsConfig:
+    """What is scored beside the model, to see how far one comes without looking."""
+
+    captions: str | None = field(default=None, metadata=PLACE)
+    """Captions that the unigram and bigram controls learn: json or jsonl with image and captions, or a text
+    file with a caption a line; those of images in the test, and those that it has word for word, are left
+    out. none = without these controls."""
+    language_model: str | None = field(default=None, metadata=PLACE)
+    """A folder with a causal language model, as transformers saves it; none = without this control."""
+    precision: str = "fp32"
+    """fp32 or bf16: what the language model computes in."""
+
+    def __post_init__(self) -> None:
+        check_choice("controls.precision", self.precision, PRECISIONS)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A benchmark as an exam: cosines against a slow loop, controls, rows without a picture, outcomes, the table."""
+"""A benchmark as an exam: cosines against a slow loop, controls, rows without a picture, the table."""
 
 import csv
 import io

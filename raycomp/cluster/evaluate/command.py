@@ -1,7 +1,7 @@
 """``raycomp evaluate``: what a model makes of benchmarks, beside what is made of them without looking."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.benchmarks.choice import UNCONFIRMED
+from raycomp.benchmarks.defects import tell_defects
 from raycomp.cluster.evaluate.embed import Job, describe_stats, embed_pictures, embed_texts
 from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Run, Say, begin, command_line
@@ -101,7 +102,8 @@ def _close(
         if not line.control and line.split in (MICRO, MACRO):
             figures = f"{line.value:.4f} [{line.low:.4f}, {line.high:.4f}]"
             say(f"{line.benchmark}: {line.metric}, {line.split} {figures}")
-    before = [table for one in opened for table in one.tables]
+    choices = [choice for one in opened for choice in one.choices]
+    before = [tell_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])
     said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
     run.tell(said, render_evaluate(run.record, tell_lines(lines), before, losses))
@@ -114,7 +116,7 @@ def read_losses(weights: str) -> dict[str, np.ndarray] | None:
     return read_metrics(folder) if known else None
 
 
-def _count(tables: Sequence[pa.Table]) -> tuple[Counter[str], Counter[str]]:
+def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
     """Return rows by status, and by what became of them."""
     read: Counter[str] = Counter()
     came: Counter[str] = Counter()

@@ -69,7 +69,7 @@ def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Li
         own = [pair for pair in pairs if pair[0].metric == metric and len(pair[0].key_N)]
         if not own:
             continue
-        joined = [join_splits([pair[side] for pair in own]) for side in (0, 1)]
+        joined = join_splits([one for one, _ in own]), join_splits([other for _, other in own])
         split_N = np.repeat(np.arange(len(own)), [len(one.key_N) for one, _ in own])
         lines.append(_make_line(benchmark, MICRO, *joined))
         lines.append(_make_line(benchmark, MACRO, *joined, split_N)._replace(p=float("nan")))
@@ -110,10 +110,15 @@ def _make_line(
     benchmark: str, split: str, first: Outcome, second: Outcome, split_N: np.ndarray | None = None
 ) -> Line:
     found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
-    shares = [_mean(outcome.right_N, split_N) for outcome in (first, second)]
-    more = found.only_first, found.only_second, found.p, found.p_units, found.detectable
-    ends = found.difference, found.low, found.high
-    return Line(benchmark, split, first.metric, *shares, *ends, len(first.key_N), *more)
+    return Line(
+        benchmark=benchmark,
+        split=split,
+        metric=first.metric,
+        first=_mean(first.right_N, split_N),
+        second=_mean(second.right_N, split_N),
+        n=len(first.key_N),
+        **found._asdict(),
+    )
 
 
 def _mean(right_N: np.ndarray, split_N: np.ndarray | None) -> float:

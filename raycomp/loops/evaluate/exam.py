@@ -52,12 +52,17 @@ class Texts:
 class Exam(Protocol):
     """Questions to a model: what they are about, and what its embeddings answer."""
 
-    name: str
-    """What its file of scores is called."""
-    pictures: Sequence[Picture]
-    """Image files that it needs; may repeat."""
-    shards: Sequence[ShardPath]
-    """Shards whose pictures it needs, all of them."""
+    @property
+    def name(self) -> str:
+        """What its file of scores is called."""
+
+    @property
+    def pictures(self) -> Sequence[Picture]:
+        """Image files that it needs; may repeat."""
+
+    @property
+    def shards(self) -> Sequence[ShardPath]:
+        """Shards whose pictures it needs, all of them."""
 
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return the texts that it needs; may repeat."""

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from raycomp.benchmarks.choice import Choice
-from raycomp.benchmarks.defects import tell_defects
-from raycomp.benchmarks.read import NAMES, TAGGED, read_benchmark
+from raycomp.benchmarks.read import READERS, TAGGED, read_benchmark
 from raycomp.config import BenchmarkConfig, EvaluateConfig
 from raycomp.loops.evaluate.choices import ChoiceExam
 from raycomp.loops.evaluate.controls import score_texts
@@ -16,7 +15,6 @@ from raycomp.loops.evaluate.images import FoundImages, find_images
 from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
 from raycomp.shards.runs import digest
-from raycomp.table import Table
 
 Say = Callable[[str], None]
 
@@ -28,17 +26,19 @@ class Opened:
     exam: Exam
     fingerprint: str
     """Of all that was read and found."""
-    tables: tuple[Table, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    """Rows of a benchmark, whatever is wrong with them."""
     warnings: tuple[str, ...] = ()
 
 
 def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
     """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
+    known = [*READERS, *TAGGED]
     if not config.benchmarks:
-        raise ValueError(f"benchmarks: must name at least one of {', '.join(NAMES)}")
+        raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
     for name in config.benchmarks:
-        if name not in NAMES:
-            raise ValueError(f"benchmarks={name!r}: must be one of {', '.join(NAMES)}")
+        if name not in known:
+            raise ValueError(f"benchmarks={name!r}: must be one of {', '.join(known)}")
     return [_open_choices(name, config, say) for name in config.benchmarks]
 
 
@@ -51,7 +51,7 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     blind = partial(score_texts, config=config.controls, test_images=names, say=say)
     exam = ChoiceExam(name, choices, found.uris, blind, config.seed)
     read = digest([repr(choice) for choice in choices] + sorted(found.uris))
-    return Opened(exam, read, (tell_defects(choices),), tuple(_tell_images(name, found)))
+    return Opened(exam, read, tuple(choices), tuple(_tell_images(name, found)))
 
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:

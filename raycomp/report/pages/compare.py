@@ -1,4 +1,4 @@
-"""The page of ``raycomp compare``: differences, their intervals, and the examples that part the models."""
+"""The page of ``raycomp compare``: differences, their intervals, and examples that part the two models."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
