@@ -36,6 +36,7 @@ READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
 }
 TAGGED = {aro_order.NAME: aro_order.read}
 """Those whose negatives are made of tagged words."""
+NAMES = (*READERS, *TAGGED)
 
 
 def read_benchmark(
@@ -48,7 +49,7 @@ def read_benchmark(
     field is missing or misshapen.
     """
     if name not in READERS | TAGGED:
-        raise ValueError(f"benchmark={name!r}: must be one of {', '.join([*READERS, *TAGGED])}")
+        raise ValueError(f"benchmark={name!r}: must be one of {', '.join(NAMES)}")
     if not folder.exists():
         raise ValueError(f"{folder.uri}: is not a folder; it should hold the annotation files of {name}")
     if name in READERS:

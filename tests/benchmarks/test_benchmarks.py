@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raycomp.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED, Choice, read_json
-from raycomp.benchmarks.read import READERS, TAGGED, read_benchmark
+from raycomp.benchmarks.read import NAMES, READERS, read_benchmark
 from raycomp.shards.folder import Folder
 from raycomp.words import (
     ADD,
@@ -152,7 +152,7 @@ def test_several_foils_are_several_negatives(tmp_path):
         ("vl_checklist", {"a.json": [["a.jpg", {"POS": [], "NEG": ["x"]}]]}, "POS=[]"),
         ("vl_checklist", {"a.json": [["a.jpg"]]}, "row 0: must be [image, {POS, NEG}]"),
         ("vl_checklist", {"a.json": "nonsense"}, "must hold a JSON list, holds a str"),
-        ("winogrande", {}, f"must be one of {', '.join([*READERS, *TAGGED])}"),
+        ("winogrande", {}, f"must be one of {', '.join(NAMES)}"),
     ],
 )
 def test_what_is_missing_is_named_in_one_line(tmp_path, name, files, said):
