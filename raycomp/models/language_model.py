@@ -20,6 +20,7 @@ MAX_TOKENS = 512
 _TOKENS_PER_PASS = 512
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NO_TOKEN = -100
+_OWN = {"local_files_only": True, "trust_remote_code": False}
 
 
 def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32") -> np.ndarray:
@@ -42,6 +43,20 @@ def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32")
     return found
 
 
+def check_language_model(folder: str) -> None:
+    """Raise ValueError where a folder holds no config and tokenizer of a language model; loads no weights."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    said = f"controls.language_model={folder!r}"
+    if not Path(folder).is_dir():
+        raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
+    try:
+        for kind in (AutoConfig, AutoTokenizer):
+            kind.from_pretrained(folder, **_OWN)
+    except LIBRARIES_FAIL as error:
+        raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
+
+
 def _load(folder: str, precision: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -51,12 +66,11 @@ def _load(folder: str, precision: str) -> tuple[Any, Any]:
         raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    own = {"local_files_only": True, "trust_remote_code": False}
     dials = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
     loaded: Any
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **own)
-        loaded = AutoModelForCausalLM.from_pretrained(folder, **dials, **own)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_OWN)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, **dials, **_OWN)
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
     model, told = loaded

@@ -8,7 +8,7 @@ import pytest
 from raycomp.benchmarks.read import read_benchmark
 from raycomp.config import ControlsConfig
 from raycomp.language.blind import bigram_likelihood, count_ngrams
-from raycomp.loops.evaluate.controls import learn, read_captions, score_texts
+from raycomp.loops.evaluate.controls import learn, open_controls, read_captions
 from raycomp.shards.folder import Folder
 from raycomp.words import BIGRAM, SHORTER_CAPTION, UNIGRAM
 
@@ -80,7 +80,7 @@ def test_what_a_test_uses_is_left_out(tmp_path):
 def test_nothing_is_learned_where_no_captions_are_given():
     texts = ["A dog runs.", "A dog"]
     said: list[str] = []
-    scores = score_texts(texts, ControlsConfig(), [], said.append)
+    scores = open_controls(ControlsConfig(), texts, [], said.append)(texts)
     assert {*scores} == {SHORTER_CAPTION} and not said
     assert scores[SHORTER_CAPTION].tolist() == [-3, -2]
 
@@ -91,7 +91,8 @@ def test_sugarcrepe_is_judged_by_captions_of_other_photos(shared):
     texts = sorted({text for choice in choices for text in (*choice.positives, *choice.negatives)})
     source = str(shared / "data/flickr8k_800/captions.jsonl")
     said: list[str] = []
-    scores = score_texts(texts, ControlsConfig(captions=source), [c.image for c in choices], said.append)
+    config, images = ControlsConfig(captions=source), [c.image for c in choices]
+    scores = open_controls(config, texts, images, said.append)(texts)
     assert {*scores} == {SHORTER_CAPTION, UNIGRAM, BIGRAM}
     assert "learned 4,000 captions" in said[0] and "left out 0 of images" in said[0]
     counts = count_ngrams(caption for _, caption in read_captions(source))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.benchmarks.choice import UNCONFIRMED
+from raycomp.benchmarks.choice import DEFECTS
 from raycomp.benchmarks.defects import tell_defects
 from raycomp.cluster.evaluate.embed import Job, describe_stats, embed_pictures, embed_texts
 from raycomp.cluster.record import describe_phases, describe_stages
@@ -18,7 +18,7 @@ from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.model import find_model
 from raycomp.loops.evaluate.open import Opened, open_exams
-from raycomp.loops.evaluate.outcomes import find_outcomes
+from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, make_lines, tell_lines, write_lines
 from raycomp.loops.train.finish import CHECKPOINT, WEIGHTS
 from raycomp.loops.train.journal import METRICS, read_metrics
@@ -92,7 +92,7 @@ def _close(
         read,
         came,
         OK,
-        reasons=(UNCONFIRMED,),
+        reasons=DEFECTS,
         preprocessing=vars(spec.image),
         phases=describe_phases(dict(stats)),
         stages=describe_stages(dict(stats)),
@@ -121,11 +121,6 @@ def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
     read: Counter[str] = Counter()
     came: Counter[str] = Counter()
     for table in tables:
-        statuses = table[STATUS].to_pylist()
-        read.update(statuses)
-        defects = table["defects"].to_pylist() if "defects" in table.column_names else [[]] * len(table)
-        came.update(
-            UNCONFIRMED if status == OK and UNCONFIRMED in found else status
-            for status, found in zip(statuses, defects, strict=True)
-        )
+        read.update(table[STATUS].to_pylist())
+        came.update(tell_parts(table))
     return read, came

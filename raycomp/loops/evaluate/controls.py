@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,31 +41,42 @@ class Learned:
     """others that a test has word for word, but for case and punctuation."""
 
 
-def score_texts(
-    texts: Sequence[str],
-    config: ControlsConfig,
-    test_images: Collection[str],
-    say: Callable[[str], None] = print,
-) -> dict[str, np.ndarray]:
-    """Return by control a score for every text, float64 (T,), the larger the likelier.
+def open_controls(
+    config: ControlsConfig, texts: Collection[str], test_images: Collection[str], say: Callable[[str], None]
+) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
+    """Return what scores texts of a test, whose ``texts`` and images all are, as ``score_texts`` says.
 
-    ``shorter_caption``: minus the number of words. ``unigram``, ``bigram``: nats, by the captions of
-    ``controls.captions``, of which those of ``test_images`` and those among ``texts`` are left out, which is
-    said; without captions there is neither. ``language_model``: nats, where one is given. Raises ValueError
-    where a dial names what cannot be used.
+    Reads the captions to learn from, of which those of ``test_images`` and those among ``texts`` are left
+    out, which is said. Raises ValueError where a dial names what cannot be used.
     """
-    scores = {SHORTER_CAPTION: np.array([-count_words(text) for text in texts], np.float64)}
+    counts = None
     if config.captions:
         learned = learn(config.captions, texts, test_images)
+        counts = learned.counts
         say(
             f"unigram and bigram learned {learned.num_used:,} captions of {config.captions}; left out "
             f"{learned.num_same_image:,} of images of the test and {learned.num_same_words:,} that it has "
             "word for word"
         )
-        for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
-            scores[name] = np.array([judge(text, learned.counts) for text in texts], np.float64)
     if config.language_model:
         # transformers takes seconds to import.
+        from raycomp.models.language_model import check_language_model
+
+        check_language_model(config.language_model)
+    return partial(score_texts, config=config, counts=counts)
+
+
+def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | None) -> dict[str, np.ndarray]:
+    """Return by control a score for every text, float64 (T,), the larger the likelier.
+
+    ``shorter_caption``: minus the number of words. ``unigram``, ``bigram``: nats, by the captions behind
+    ``counts``; without these there is neither. ``language_model``: nats, where one is given.
+    """
+    scores = {SHORTER_CAPTION: np.array([-count_words(text) for text in texts], np.float64)}
+    if counts is not None:
+        for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
+            scores[name] = np.array([judge(text, counts) for text in texts], np.float64)
+    if config.language_model:
         from raycomp.models.language_model import find_likelihoods
 
         scores[LANGUAGE_MODEL] = find_likelihoods(texts, config.language_model, config.precision)

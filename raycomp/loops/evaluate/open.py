@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from raycomp.benchmarks.choice import Choice
-from raycomp.benchmarks.read import READERS, TAGGED, read_benchmark
+from raycomp.benchmarks.read import NAMES, TAGGED, read_benchmark
 from raycomp.config import BenchmarkConfig, EvaluateConfig
 from raycomp.loops.evaluate.choices import ChoiceExam
-from raycomp.loops.evaluate.controls import score_texts
+from raycomp.loops.evaluate.controls import open_controls
 from raycomp.loops.evaluate.exam import Exam
 from raycomp.loops.evaluate.images import FoundImages, find_images
 from raycomp.models.parser import load_parser
@@ -33,7 +32,7 @@ class Opened:
 
 def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
     """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
-    known = [*READERS, *TAGGED]
+    known = NAMES
     if not config.benchmarks:
         raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
     for name in config.benchmarks:
@@ -48,7 +47,8 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
         raise ValueError(f"{name}.annotations: holds no row")
     found = find_choice_images(name, config, choices)
     names = sorted({choice.image for choice in choices})
-    blind = partial(score_texts, config=config.controls, test_images=names, say=say)
+    texts = {text for choice in choices for text in choice.positives + choice.negatives}
+    blind = open_controls(config.controls, texts, names, say)
     exam = ChoiceExam(name, choices, found.uris, blind, config.seed)
     read = digest([repr(choice) for choice in choices] + sorted(found.uris))
     return Opened(exam, read, tuple(choices), tuple(_tell_images(name, found)))

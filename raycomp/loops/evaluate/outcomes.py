@@ -7,12 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.benchmarks.choice import UNCONFIRMED
+from raycomp.benchmarks.choice import EQUAL, UNCONFIRMED
 from raycomp.core.outcomes import Pair, Verdict, judge_choices, judge_pairs, judge_texts
 from raycomp.words import AUGMENTED_ACCURACY, CONTROLS, OK, SHORTER_CAPTION, STATUS, TOT
 
 # SugarCrepe++'s own name for it.
 ITT = "itt"
+# Defects whose rows take no part; those that annotators did not confirm never do. A row whose caption is
+# among its negatives stays, and is wrong, as in published scores; of ARO's orders they count it as right.
+_LEFT_OUT = {"aro_order": (EQUAL,)}
 _OWN_NAMES = {"sugarcrepe_pp": {AUGMENTED_ACCURACY: ITT}}
 
 
@@ -40,14 +43,23 @@ def list_controls(table: pa.Table) -> list[str]:
     return [name for name in CONTROLS if f"{name}_positives" in table.column_names]
 
 
+def tell_parts(table: pa.Table) -> list[str]:
+    """Return of every row whether it takes part: ok, its status if that is another, or the defect why not."""
+    benchmarks = table["benchmark"].to_pylist()
+    found = table["defects"].to_pylist() if "defects" in table.column_names else [()] * len(table)
+    parts = []
+    for status, benchmark, defects in zip(table[STATUS].to_pylist(), benchmarks, found, strict=True):
+        reasons = [defect for defect in (UNCONFIRMED, *_LEFT_OUT.get(benchmark, ())) if defect in defects]
+        parts.append(reasons[0] if status == OK and reasons else status)
+    return parts
+
+
 def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the controls', split by split.
 
-    Rows without scores take no part, nor those that annotators did not confirm, nor of items of two images
-    those whose other row is missing.
+    Only rows that ``tell_parts`` calls ok take part; of items of two images, those whose rows both do.
     """
-    is_confirmed = [UNCONFIRMED not in defects for defects in table["defects"].to_pylist()]
-    table = table.filter(pc.and_(pc.equal(table[STATUS], OK), pa.array(is_confirmed, pa.bool_())))
+    table = table.filter(pa.array([part == OK for part in tell_parts(table)], pa.bool_()))
     outcomes = []
     for split in pc.unique(table["split"]).to_pylist():
         rows = table.filter(pc.equal(table["split"], split))

@@ -1,0 +1,203 @@
+"""``evaluate`` and ``compare`` through a real Ray cluster: real photos, the little world, S3, restarts."""
+
+import csv
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import raycomp
+from raycomp.cli import main
+from raycomp.cluster.evaluate import command
+from raycomp.config import BenchmarkConfig, ControlsConfig, EvaluateConfig, ModelConfig
+from raycomp.loops.evaluate.world import write_exam
+from raycomp.models.clip import Clip
+from raycomp.shards.folder import Folder
+
+pytestmark = pytest.mark.ray
+NUM_SCENES = 12
+
+
+@pytest.fixture(scope="module")
+def model(tiny_scorer) -> ModelConfig:
+    return ModelConfig(tiny_scorer.model, tiny_scorer.weights)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("world")
+    write_exam(str(folder), NUM_SCENES, 0)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def config(model, world) -> EvaluateConfig:
+    return EvaluateConfig(model, ("world",), world=BenchmarkConfig(world))
+
+
+@pytest.fixture(scope="module")
+def evaluated(config, ray_cluster, tmp_path_factory) -> tuple[Path, dict]:
+    out = tmp_path_factory.mktemp("evaluated") / "out"
+    return out, raycomp.evaluate(config, str(out))
+
+
+def read_table(out: Path) -> list[dict]:
+    return list(csv.DictReader((out / "table.csv").open()))
+
+
+def digest(out: Path | Folder) -> str:
+    folder = out if isinstance(out, Folder) else Folder(str(out))
+    files = [folder.read_bytes("scores", "world.parquet"), folder.read_bytes("table.csv")]
+    return hashlib.sha256(b"".join(files)).hexdigest()
+
+
+def test_every_cosine_on_real_photos_is_that_of_a_plain_loop(shared, model, ray_cluster, tmp_path):
+    files = shared / "data" / "benchmarks" / "sugarcrepe", shared / "data" / "coco_val_40"
+    config = EvaluateConfig(
+        model,
+        ("sugarcrepe",),
+        sugarcrepe=BenchmarkConfig(*map(str, files)),
+        controls=ControlsConfig(str(shared / "data" / "flickr8k_800" / "captions.jsonl")),
+    )
+    run = raycomp.evaluate(config, str(tmp_path / "out"))
+    assert run["funnel"] == {"read": 7511, "corpus": 7511, "kept": 68, "dropped": {"no_image": 7443}}
+    rows = [row for row in pq.read_table(tmp_path / "out" / "scores").to_pylist() if row["positive_scores"]]
+    expected, found = [], []
+    for row in rows:
+        texts = row["positives"] + row["negatives"]
+        expected += list(score_plainly(model, files[1] / "images" / row["image"], texts))
+        found += row["positive_scores"] + row["negative_scores"]
+    assert len(rows) == 68
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert {line["n"] for line in read_table(tmp_path / "out") if line["split"] == "micro"} == {"68"}
+
+
+def score_plainly(model: ModelConfig, photo: Path, texts: list[str]) -> np.ndarray:
+    clip, _, preprocess = plain_model(model)
+    with torch.inference_mode():
+        image_1D = clip.encode_image(preprocess(Image.open(photo)).unsqueeze(0), normalize=True)
+        text_TD = clip.encode_text(open_clip.tokenize(texts), normalize=True)
+    return (image_1D @ text_TD.T)[0].numpy()
+
+
+def plain_model(model: ModelConfig):
+    name = Path(model.name).stem
+    open_clip.add_model_config(model.name)
+    torch.manual_seed(int(model.weights.removeprefix("random:")))
+    clip, train, preprocess = open_clip.create_model_and_transforms(name)
+    return clip.eval(), train, preprocess
+
+
+def test_the_little_world_has_a_line_of_every_metric_and_control(evaluated):
+    out, run = evaluated
+    rows = pq.read_table(out / "scores" / "world.parquet").to_pylist()
+    assert run["funnel"]["kept"] == len(rows) > 5 * NUM_SCENES
+    lines = read_table(out)
+    assert {line["metric"] for line in lines} == {"accuracy", "augmented_accuracy", "brittleness", "tot"}
+    assert {line["control"] for line in lines} == {"", "shorter_caption", "shuffled_image", "mean_image"}
+    own = [
+        line
+        for line in lines
+        if (line["split"], line["metric"], line["control"]) == ("micro", "accuracy", "")
+    ]
+    right = np.mean([row["positive_scores"][0] > row["negative_scores"][0] for row in rows])
+    assert float(own[0]["value"]) == pytest.approx(right)
+    assert json.loads((out / "run.json").read_text())["preprocessing"]["height"] == 32
+    assert not (out / "work").exists()
+
+
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(config, evaluated, monkeypatch, tmp_path):
+    out = str(tmp_path / "out")
+
+    def fail(*_: object) -> None:
+        raise OSError("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "embed_texts", fail)
+        with pytest.raises(OSError, match="the store is away"):
+            raycomp.evaluate(config, out)
+    assert Folder(out).list_names("work", "waves") == ["pictures-00000000.json"]
+    monkeypatch.setattr(Clip, "embed_pixels", fail)  # in this process alone: nothing is embedded here
+    raycomp.evaluate(config, out)
+    assert digest(Path(out)) == digest(evaluated[0])
+
+
+def test_s3_in_and_out_and_other_workers_blocks_and_waves_change_no_byte(config, evaluated, bucket, tmp_path):
+    names = Folder(config.world.annotations)
+    for name in names.find_names():
+        Folder(f"{bucket}/world").write_bytes(names.read_bytes(name), *name.split("/"))
+    dials = {
+        "model.name": config.model.name,
+        "model.weights": config.model.weights,
+        "benchmarks": "world",
+        "world.annotations": f"{bucket}/world",
+        "cluster.scorers": 2,
+        "cluster.block_rows": 5,
+        "waves.shards_per_wave": 1,
+    }
+    line = ["evaluate", *(f"--set={name}={value}" for name, value in dials.items())]
+    assert main([*line, "--out", f"{bucket}/evaluated"]) == 0
+    assert digest(Folder(f"{bucket}/evaluated")) == digest(evaluated[0])
+
+
+def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
+    other = replace(config, model=replace(config.model, weights="random:7"))
+    raycomp.evaluate(other, str(tmp_path / "other"))
+    assert main(["compare", str(evaluated[0]), str(tmp_path / "other"), "--out", str(tmp_path / "both")]) == 0
+    assert "splits the accuracies differ for sure" in capsys.readouterr().out
+    lines = {(line["split"], line["metric"]): line for line in read_table(tmp_path / "both")}
+    micro = lines["micro", "accuracy"]
+    values = [
+        {(line["split"], line["metric"], line["control"]): line for line in read_table(out)}
+        for out in (evaluated[0], tmp_path / "other")
+    ]
+    first, second = (float(value["micro", "accuracy", ""]["value"]) for value in values)
+    assert (float(micro["first"]), float(micro["second"])) == pytest.approx((first, second))
+    assert float(micro["low"]) < second - first < float(micro["high"])
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert page.count("data:image/jpeg") > 5
+
+
+@pytest.mark.parametrize(
+    ("dials", "said"),
+    [
+        ({"benchmarks": ""}, "benchmarks: must name at least one of sugarcrepe"),
+        ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),
+        ({"world.annotations": ""}, "world.annotations: must name the folder of its annotation files"),
+        ({"world.annotations": "{empty}"}, "has no file world.json"),
+        ({"world.images": "{empty}"}, "none of the 12 images looked for, such as 00000.jpg"),
+        ({"model.weights": "{empty}"}, "model.weights="),
+        ({"model.weights": "{torn}"}, "model.weights="),
+        ({"model.name": "ViT-B-33"}, "model.name='ViT-B-33'"),
+        ({"rows": "0"}, "rows=0: must be at least 1"),
+        ({"controls.captions": "{empty}/none.txt"}, "controls.captions="),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_the_user_can_mend_is_told_in_a_line(config, dials, said, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
+    places = {"empty": tmp_path / "empty", "torn": tmp_path / "torn.pt"}
+    own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": "world"}
+    all_dials = {**own, "world.annotations": config.world.annotations, **dials}
+    sets = [f"--set={name}={value.format(**places)}" for name, value in all_dials.items()]
+    assert main(["evaluate", *sets, "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and said in told[0], told
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_evaluations_that_cannot_be_compared_are_refused(evaluated, tmp_path, capsys):
+    for first, second, said in (
+        (str(evaluated[0]), str(tmp_path), "holds no finished run"),
+        (str(evaluated[0]), "", "must name the folder"),
+    ):
+        assert main(["compare", first, second, "--out", str(tmp_path / "both")]) == 2
+        assert said in capsys.readouterr().err
