@@ -1,8 +1,8 @@
 """Composition benchmarks with hard positives and blind controls, for any model.
 
-    raycomp evaluate jobs/evaluate_composition.py --set model.weights=out/cc3m-negclip --out out/negclip-scores
+    raycomp evaluate jobs/evaluate_composition.py --set model.weights=out/cc3m-negclip --out out/scores
     raycomp evaluate jobs/evaluate_composition.py:openai --out out/openai-scores
-    raycomp compare out/openai-scores out/negclip-scores --out out/openai-negclip
+    raycomp compare out/openai-scores out/scores --out out/openai-negclip
 
 Files: docs/benchmarks.md says what to download. Here below data/: sugarcrepe/ and scpp/ are clones of the
 authors' repositories, coco/val2017/ has COCO's images, karpathy/coco_train.json captions of other images, as
