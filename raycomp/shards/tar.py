@@ -20,6 +20,7 @@ from raycomp.shards.rows import (
     parse_object,
     sample_uid,
     shard_row,
+    to_json,
 )
 
 # Of a sample's images the first of these is the one that counts.
@@ -36,9 +37,10 @@ def read_tar(stream: Any, shard: ShardPath, block_rows: int) -> Iterator[pa.Tabl
     ``stream`` is a file object at its begin, of which only ``read(n)`` is used. Samples are grouped as
     WebDataset groups them; a key or an extension that comes back begins a new row. The caption is the ``txt``
     member, without one the json's ``caption``, of a list its first text; uid and url come from the json. A
-    link to an earlier member of its sample is that member, any other makes the sample linked_member. A cut or
-    damaged tar gives the samples that are whole and one truncated_shard row, what is no tar one
-    unreadable_shard row, a tar without samples one empty_shard row. Errors of the file system pass through.
+    ``cls`` member, an image's class, becomes the json's ``cls``. A link to an earlier member of its sample is
+    that member, any other makes the sample linked_member. A cut or damaged tar gives the samples that are
+    whole and one truncated_shard row, what is no tar one unreadable_shard row, a tar without samples one
+    empty_shard row. Errors of the file system pass through.
     """
     return cut_blocks(_rows(stream, shard), shard, block_rows)
 
@@ -113,6 +115,9 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
     if status == words.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
         status = words.AMBIGUOUS_KEY
     uid = sample_uid(shard.name, key, own.get("uid"))
+    label = decode_text(members.get("cls"))
+    if label is not None:
+        text = to_json({**own, "cls": label.strip()})
     return Row(key, status, uid, decode_text(own.get("url")), caption, image, text)
 
 

@@ -132,6 +132,20 @@ def test_unusual_captions_stay_as_they_are(raw_tar, rows, caption):
     ]
 
 
+def test_a_class_becomes_a_field_of_the_json(raw_tar, rows):
+    found = rows(
+        raw_tar(
+            [
+                *[("a.jpg", b"x"), ("a.cls", b"7\n")],
+                *[("b.jpg", b"x"), ("b.json", b'{"uid": "u", "cls": 1}'), ("b.cls", b"8")],
+                *[("c.jpg", b"x"), ("c.cls", b"\xff"), ("c.json", b'{"a": 1}')],
+            ]
+        )
+    )
+    assert [json.loads(row["json"]) for row in found] == [{"cls": "7"}, {"uid": "u", "cls": "8"}, {"a": 1}]
+    assert [row["status"] for row in found] == ["no_caption"] * 3
+
+
 def test_txt_goes_before_json(raw_tar, rows):
     assert rows(raw_tar(sample("0", text=b"one", caption="two")))[0]["caption"] == "one"
 
