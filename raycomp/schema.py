@@ -212,3 +212,42 @@ def example_schema(controls: Sequence[str]) -> pa.Schema:
     """Return EXAMPLE_SCHEMA with the scores of each control, one for every positive and negative."""
     sides = [f"{control}_{side}" for control in controls for side in ("positives", "negatives")]
     return pa.schema([*EXAMPLE_SCHEMA, *(pa.field(side, pa.list_(pa.float64())) for side in sides)])
+
+
+# An image and a class: the true one's rank among ``num_classes`` (1 + how many others score at least as high,
+# ``ties`` of them the same) and its margin, score less that of the best other class; ``predicted`` is that
+# one where the true one is not strictly first. All null where the status is not ok.
+CLASSIFIED_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("split", pa.string()),
+        ("id", pa.string()),
+        (IMAGE, pa.string()),
+        (STATUS, pa.string()),
+        ("label", pa.string()),
+        ("predicted", pa.string()),
+        ("rank", pa.int32()),
+        ("ties", pa.int32()),
+        ("margin", pa.float32()),
+        ("num_classes", pa.int32()),
+    ]
+)
+
+# An image that looks for its captions, or a caption that looks for its image: ``rank`` and ``ties`` of the
+# best of the ``num_own`` that are right among ``num_targets``. All null where the status is not ok.
+RETRIEVED_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("split", pa.string()),
+        ("id", pa.string()),
+        (IMAGE, pa.string()),
+        ("direction", pa.string()),
+        ("query", pa.string()),
+        (STATUS, pa.string()),
+        ("defects", pa.list_(pa.string())),
+        ("rank", pa.int32()),
+        ("ties", pa.int32()),
+        ("num_own", pa.int32()),
+        ("num_targets", pa.int32()),
+    ]
+)

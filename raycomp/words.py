@@ -133,4 +133,14 @@ CONTROLS = TEXT_CONTROLS + IMAGE_CONTROLS
 # What an example of a benchmark is judged by.
 ACCURACY, AUGMENTED_ACCURACY, BRITTLENESS, TOT = "accuracy", "augmented_accuracy", "brittleness", "tot"
 TEXT_SCORE, IMAGE_SCORE, GROUP_SCORE = "text", "image", "group"
+ACC1, ACC5, MEAN_PER_CLASS_RECALL = "acc1", "acc5", "mean_per_class_recall"
+# What asks and what is found, and the metrics (``@k``) that CLIP_benchmark calls by what is found.
+IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image_to_text", "text_to_image"
+RECALLS = {IMAGE_TO_TEXT: "text_retrieval_recall", TEXT_TO_IMAGE: "image_retrieval_recall"}
+# The split of exams that have one alone, and of what is learned from before it.
+TEST, TRAIN = "test", "train"
+# Why an image of an exam is not judged, beside its status as a sample.
+NO_LABEL = "no_label"
+# What keeps a query from being found fairly: another image has its text, or its image's very embedding.
+SHARED_CAPTION, TWIN_IMAGE = "shared_caption", "twin_image"
 MICRO, MACRO = "micro", "macro"

@@ -103,12 +103,14 @@ def _take(outcome: Outcome, at: np.ndarray) -> Outcome:
         unit_N=outcome.unit_N[at],
         right_N=outcome.right_N[at],
         tie_N=outcome.tie_N[at],
+        class_N=None if outcome.class_N is None else outcome.class_N[at],
     )
 
 
 def _make_line(
     benchmark: str, split: str, first: Outcome, second: Outcome, split_N: np.ndarray | None = None
 ) -> Line:
+    split_N = first.class_N if split_N is None else split_N
     found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
     return Line(
         benchmark=benchmark,

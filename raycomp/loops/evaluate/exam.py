@@ -32,7 +32,7 @@ class Pictures:
     image_MD: np.ndarray
     """fp32, of length 1; 0 where the status is not ok."""
     shards: Mapping[str, pa.Table]
-    """By a shard's name its rows, in their order: uid, key, caption, json, status and image_embedding."""
+    """By a shard's uri its rows, in their order: uid, key, caption, json, status and image_embedding."""
 
 
 @dataclass(frozen=True)

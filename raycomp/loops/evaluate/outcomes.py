@@ -1,5 +1,6 @@
 """From rows of scores to who is right: what tables, comparisons and intervals are made of."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,21 @@ import pyarrow.compute as pc
 
 from raycomp.benchmarks.choice import EQUAL, UNCONFIRMED
 from raycomp.core.outcomes import Pair, Verdict, judge_choices, judge_pairs, judge_texts
-from raycomp.words import AUGMENTED_ACCURACY, CONTROLS, OK, SHORTER_CAPTION, STATUS, TOT
+from raycomp.core.ranks import chance_of_hit, find_hits
+from raycomp.words import (
+    ACC1,
+    ACC5,
+    AUGMENTED_ACCURACY,
+    CONTROLS,
+    IMAGE,
+    MEAN_PER_CLASS_RECALL,
+    OK,
+    RECALLS,
+    SHORTER_CAPTION,
+    STATUS,
+    TEST,
+    TOT,
+)
 
 # SugarCrepe++'s own name for it.
 ITT = "itt"
@@ -17,6 +32,7 @@ ITT = "itt"
 # among its negatives stays, and is wrong, as in published scores; of ARO's orders they count it as right.
 _LEFT_OUT = {"aro_order": (EQUAL,)}
 _OWN_NAMES = {"sugarcrepe_pp": {AUGMENTED_ACCURACY: ITT}}
+CUTS = (1, 5, 10)
 
 
 class Outcome(NamedTuple):
@@ -36,6 +52,9 @@ class Outcome(NamedTuple):
     """Whether equal scores decided; bool."""
     chance: float
     """What scores in a random order come to; NaN where nobody knows."""
+    class_N: np.ndarray | None = None
+    """Parts of the split, as any values that compare equal, whose means count alike, as those of classes do;
+    None: all examples count alike."""
 
 
 def list_controls(table: pa.Table) -> list[str]:
@@ -128,6 +147,48 @@ def join_splits(outcomes: Sequence[Outcome]) -> Outcome:
     )
 
 
+def find_class_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return of CLASSIFIED_SCHEMA's rows acc1, with more than five classes acc5, and mean_per_class_recall.
+
+    The last is acc1 with every class counting alike. Classes without a judged image take no part in it.
+    """
+    rows = table.filter(pc.and_(pc.equal(table[STATUS], OK), pc.equal(table["split"], TEST)))
+    if not len(rows):
+        return []
+    key_N, unit_N, label_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE, "label"))
+    num_classes = rows["num_classes"][0].as_py()
+    outcomes = []
+    for metric, k, class_N in ((ACC1, 1, None), (ACC5, 5, None), (MEAN_PER_CLASS_RECALL, 1, label_N)):
+        if k < num_classes:
+            right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            found = key_N, unit_N, right_N, tie_N, k / num_classes, class_N
+            outcomes.append(Outcome(TEST, metric, "", *found))
+    return outcomes
+
+
+def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
+    """Return of RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions.
+
+    Each where there are more targets than that. A caption's unit is its image: captions of one image are not
+    independent.
+    """
+    outcomes = []
+    for direction, metric in RECALLS.items():
+        rows = table.filter(pc.and_(pc.equal(table[STATUS], OK), pc.equal(table["direction"], direction)))
+        key_N, unit_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE))
+        num_targets = rows["num_targets"][0].as_py() if len(rows) else 0
+        num_own = Counter(rows["num_own"].to_pylist()).items()
+        for k in (k for k in CUTS if k < num_targets):
+            right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            chance = sum(chance_of_hit(own, num_targets, k) * count for own, count in num_own) / len(rows)
+            outcomes.append(Outcome(TEST, f"{metric}@{k}", "", key_N, unit_N, right_N, tie_N, chance))
+    return outcomes
+
+
 def find_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of a scores file's rows, whatever exam they are of."""
+    if "num_classes" in table.column_names:
+        return find_class_outcomes(table)
+    if "num_targets" in table.column_names:
+        return find_retrieval_outcomes(table)
     return find_choice_outcomes(table)

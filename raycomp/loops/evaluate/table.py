@@ -9,21 +9,28 @@ from typing import NamedTuple
 import numpy as np
 
 from raycomp.core.intervals import find_share
-from raycomp.loops.evaluate.outcomes import ITT, Outcome, join_splits
+from raycomp.loops.evaluate.outcomes import CUTS, ITT, Outcome, join_splits
 from raycomp.table import Cell, Column, Estimate, Table
 from raycomp.words import (
+    ACC1,
+    ACC5,
     ACCURACY,
     AUGMENTED_ACCURACY,
     BRITTLENESS,
     CONTROLS,
     GROUP_SCORE,
     IMAGE_SCORE,
+    IMAGE_TO_TEXT,
     MACRO,
+    MEAN_PER_CLASS_RECALL,
     MICRO,
+    RECALLS,
     TEXT_SCORE,
+    TEXT_TO_IMAGE,
     TOT,
 )
 
+_FOUND = {IMAGE_TO_TEXT: "one of the image's captions", TEXT_TO_IMAGE: "the caption's image"}
 MEANINGS = {
     ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
     AUGMENTED_ACCURACY: "so is every paraphrase of it",
@@ -33,6 +40,14 @@ MEANINGS = {
     TEXT_SCORE: "of both images of an item the own caption wins",
     IMAGE_SCORE: "of both captions of an item the own image wins",
     GROUP_SCORE: "both",
+    ACC1: "the image is nearest to its own class; a tie is wrong",
+    ACC5: "fewer than five other classes are as near; a tie is wrong",
+    MEAN_PER_CLASS_RECALL: "acc1 of each class, and the mean over classes",
+    **{
+        f"{RECALLS[direction]}@{k}": f"{what} is among the first {k}; a tie is wrong"
+        for direction, what in _FOUND.items()
+        for k in CUTS
+    },
 }
 
 
@@ -77,7 +92,8 @@ def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
 
 
 def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray | None = None) -> Line:
-    share = find_share(outcome.right_N, outcome.unit_N, split_N)
+    part_N = outcome.class_N if split_N is None else split_N
+    share = find_share(outcome.right_N, outcome.unit_N, part_N)
     return Line(
         benchmark,
         split,
