@@ -24,6 +24,7 @@ from raycomp.config.curate import (
 from raycomp.config.describe import describe_dials
 from raycomp.config.dials import is_marked, list_dials
 from raycomp.config.evaluate import BenchmarkConfig, CompareConfig, ControlsConfig, EvaluateConfig
+from raycomp.config.exams import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.config.jobs import load_job
 from raycomp.config.negatives import ENGINES, LlmConfig, NegativesConfig, WritingConfig
 from raycomp.config.probe import ProbeConfig
@@ -66,6 +67,7 @@ __all__ = [
     "EvaluateConfig",
     "FitConfig",
     "LeaseLost",
+    "LinearProbeConfig",
     "LlmConfig",
     "ModelConfig",
     "NegativesConfig",
@@ -73,6 +75,7 @@ __all__ = [
     "ParserConfig",
     "PrepareConfig",
     "ProbeConfig",
+    "RetrievalConfig",
     "Rule",
     "ScorerConfig",
     "SelectConfig",
@@ -82,6 +85,7 @@ __all__ = [
     "UserError",
     "WavesConfig",
     "WritingConfig",
+    "ZeroshotConfig",
     "as_setting",
     "changed_dials",
     "check_path",

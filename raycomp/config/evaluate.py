@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice
 from raycomp.config.dials import FREE, PLACE
+from raycomp.config.exams import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.config.shared import PRECISIONS, ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 
 
@@ -64,6 +65,9 @@ class EvaluateConfig:
     """Changes that leave a caption true. Kamath et al. (arXiv 2409.17958)."""
     world: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """The little world's own: rendered scenes, with exact negatives and paraphrases."""
+    zeroshot: ZeroshotConfig = field(default_factory=ZeroshotConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)
     controls: ControlsConfig = field(default_factory=ControlsConfig)
     rows: int | None = None
     """Rows of each split, the first ones, at most; none = all. VL-CheckList's own test takes 1000."""

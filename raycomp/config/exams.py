@@ -1,4 +1,4 @@
-"""The dials of exams that are no benchmark of choices; an exam takes place where its dials name something."""
+"""The dials of exams that are no benchmark of choices."""
 
 from dataclasses import dataclass, field
 

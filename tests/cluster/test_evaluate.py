@@ -16,10 +16,20 @@ from PIL import Image
 import raycomp
 from raycomp.cli import main
 from raycomp.cluster.evaluate import command
-from raycomp.config import BenchmarkConfig, ControlsConfig, EvaluateConfig, ModelConfig
+from raycomp.cluster.evaluate.embed import embed_texts
+from raycomp.config import (
+    BenchmarkConfig,
+    ControlsConfig,
+    EvaluateConfig,
+    LinearProbeConfig,
+    ModelConfig,
+    RetrievalConfig,
+    ZeroshotConfig,
+)
 from raycomp.loops.evaluate.world import write_exam
 from raycomp.models.clip import Clip
 from raycomp.shards.folder import Folder
+from tests.cluster.corpus import write_world_shards
 
 pytestmark = pytest.mark.ray
 NUM_SCENES = 12
@@ -145,6 +155,47 @@ def test_s3_in_and_out_and_other_workers_blocks_and_waves_change_no_byte(config,
     line = ["evaluate", *(f"--set={name}={value}" for name, value in dials.items())]
     assert main([*line, "--out", f"{bucket}/evaluated"]) == 0
     assert digest(Folder(f"{bucket}/evaluated")) == digest(evaluated[0])
+
+
+def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_path):
+    images = sorted((Path(config.world.annotations) / "images").iterdir())
+    for number, image in enumerate(images):
+        folder = tmp_path / "classes" / ("blue_things", "red_things")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / image.name).write_bytes(image.read_bytes())
+    (tmp_path / "classes" / "red_things" / "torn.jpg").write_bytes(b"\xff\xd8 torn")
+    classes = str(tmp_path / "classes")
+    asked = replace(
+        config,
+        benchmarks=("zeroshot", "retrieval", "linear_probe"),
+        zeroshot=ZeroshotConfig(classes),
+        retrieval=RetrievalConfig(write_world_shards(tmp_path / "pairs", 12, 6)),
+        linear_probe=LinearProbeConfig(classes, classes),
+    )
+    run = raycomp.evaluate(asked, str(tmp_path / "out"))
+    # Of each image of a class a row, twice; of each pair one of its image and one of its caption.
+    assert run["funnel"]["kept"] == 2 * len(images) + 24
+    assert run["funnel"]["dropped"] == {"corrupt_image": 3}
+    lines = {(line["benchmark"], line["metric"]): line for line in read_table(tmp_path / "out")}
+    assert lines["zeroshot", "acc1"]["n"] == str(len(images))
+    assert float(lines["retrieval", "image_retrieval_recall@1"]["chance"]) == pytest.approx(1 / 12)
+    assert float(lines["linear_probe", "acc1"]["value"]) > 0.5
+
+
+def test_files_that_change_under_a_run_are_told(config, ray_cluster, monkeypatch, tmp_path, capsys):
+    folder = tmp_path / "world"
+    write_exam(str(folder), 3, 0)
+    asked = replace(config, world=BenchmarkConfig(str(folder)))
+
+    def change(*arguments: object) -> object:
+        rows = json.loads((folder / "world.json").read_text())
+        rows[0]["caption"] = "a red fish above a blue moon"
+        (folder / "world.json").write_text(json.dumps(rows))
+        return embed_texts(*arguments)
+
+    monkeypatch.setattr(command, "embed_texts", change)
+    with pytest.raises(ValueError, match=r"^world: changed while the run went on"):
+        raycomp.evaluate(asked, str(tmp_path / "out"))
 
 
 def test_two_models_are_compared(config, evaluated, tmp_path, capsys):

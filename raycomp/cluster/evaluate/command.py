@@ -19,7 +19,7 @@ from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.model import find_model
 from raycomp.loops.evaluate.open import Opened, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
-from raycomp.loops.evaluate.table import Line, make_lines, tell_lines, write_lines
+from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
 from raycomp.loops.train.finish import CHECKPOINT, WEIGHTS
 from raycomp.loops.train.journal import METRICS, read_metrics
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
@@ -30,7 +30,8 @@ from raycomp.shards.parquet import write_table
 from raycomp.shards.paths import absolute_uri
 from raycomp.shards.runs import digest
 from raycomp.shards.whole import with_absolute_paths
-from raycomp.words import MACRO, MICRO, OK, STATUS
+from raycomp.table import Estimate, plain, write_cell
+from raycomp.words import OK, STATUS
 
 TABLE = "table.csv"
 
@@ -47,7 +48,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     config = replace(asked, model=find_model(asked.model))
     opened = open_exams(config, say)
     spec = describe_scorer(config.model)
-    fingerprint = partial(_fingerprint, config, opened, spec)
+    fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_dials(asked), out)
     with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
         if run.is_finished:
@@ -63,8 +64,9 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     return run.record
 
 
-def _fingerprint(config: EvaluateConfig, opened: Sequence[Opened], spec: ScorerSpec) -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
+def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
+    """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
+    opened = open_exams(config, say=lambda line: None)
     return {
         "model": fingerprint_scorer(config.model),
         "preprocessing": digest(vars(spec.image)),
@@ -98,10 +100,9 @@ def _close(
         stages=describe_stages(dict(stats)),
     )
     run.record["warnings"] = warnings
-    for line in lines:
-        if not line.control and line.split in (MICRO, MACRO):
-            figures = f"{line.value:.4f} [{line.low:.4f}, {line.high:.4f}]"
-            say(f"{line.benchmark}: {line.metric}, {line.split} {figures}")
+    for line in choose_main(lines):
+        figure = plain(write_cell(Estimate(line.value, line.low, line.high)))
+        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}")
     choices = [choice for one in opened for choice in one.choices]
     before = [tell_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])

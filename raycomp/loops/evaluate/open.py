@@ -11,11 +11,21 @@ from raycomp.loops.evaluate.choices import ChoiceExam
 from raycomp.loops.evaluate.controls import open_controls
 from raycomp.loops.evaluate.exam import Exam
 from raycomp.loops.evaluate.images import FoundImages, find_images
+from raycomp.loops.evaluate.linear_probe import open_linear_probe
+from raycomp.loops.evaluate.retrieval import open_retrieval
+from raycomp.loops.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import fingerprint_shards
 from raycomp.shards.runs import digest
 
 Say = Callable[[str], None]
+# Exams that are no choices between captions, by the name of their dials.
+_OTHERS: dict[str, Callable[[Any], Exam]] = {
+    "zeroshot": open_zeroshot,
+    "retrieval": open_retrieval,
+    "linear_probe": open_linear_probe,
+}
 
 
 @dataclass(frozen=True)
@@ -32,13 +42,21 @@ class Opened:
 
 def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
     """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
-    known = NAMES
+    known = [*NAMES, *_OTHERS]
     if not config.benchmarks:
         raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
     for name in config.benchmarks:
         if name not in known:
             raise ValueError(f"benchmarks={name!r}: must be one of {', '.join(known)}")
-    return [_open_choices(name, config, say) for name in config.benchmarks]
+    return [
+        _open_other(name, config) if name in _OTHERS else _open_choices(name, config, say)
+        for name in config.benchmarks
+    ]
+
+
+def _open_other(name: str, config: EvaluateConfig) -> Opened:
+    exam = _OTHERS[name](getattr(config, name))
+    return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards))]))
 
 
 def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:

@@ -109,6 +109,16 @@ def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray
     )
 
 
+def choose_main(lines: Sequence[Line]) -> list[Line]:
+    """Return the model's own means, and of benchmarks with one split that split's lines."""
+    with_means = {line.benchmark for line in lines if line.split == MACRO}
+    return [
+        line
+        for line in lines
+        if not line.control and (line.split in (MICRO, MACRO) or line.benchmark not in with_means)
+    ]
+
+
 def write_lines(names: Sequence[str], lines: Iterable[Sequence[object]]) -> bytes:
     """Return lines as a csv file under their names, numbers in full, nothing for NaN."""
     out = io.StringIO()
