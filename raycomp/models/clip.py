@@ -32,6 +32,7 @@ from raycomp.models.architecture import (
     find_preprocessing,
     register_file,
 )
+from raycomp.models.beside import check_beside
 from raycomp.models.device import Device
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
@@ -183,6 +184,8 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
             f"{config.said_weights}: neither a file nor random:SEED nor a tag of {name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
+    if not is_random and not has_schema and not tag:
+        check_beside(config, get_model_config(name))
     with _seeded_and_quiet(0):
         if has_schema:
             check_schema(config.model, config.said_model)

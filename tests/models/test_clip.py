@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 
 import numpy as np
 import open_clip
@@ -85,6 +86,46 @@ def test_a_checkpoint_that_runs_code_is_refused(tiny_scorer, tmp_path):
     with pytest.raises(ValueError, match=r"scorer\.weights="):
         describe_scorer(dataclasses.replace(tiny_scorer, weights=str(tmp_path / "weights.pt")))
     assert not (tmp_path / "owned").exists()
+
+
+def make_other(folder, save):
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 32, "patch_size": 16}
+    text = {"context_length": 77, "vocab_size": 100, "width": 32, "heads": 2, "layers": 1}
+    (folder / "other.json").write_text(json.dumps({"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}))
+    model = Clip(ModelConfig(str(folder / "other.json"), "random:0")).model
+    save({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "other.bin")
+    return (folder / "other.bin").read_bytes()
+
+
+CODE = b"cos\nsystem\n(S'touch owned'\ntR."
+SPOILED = {
+    "of another model": lambda data: data,
+    "cut short": lambda data: data[: len(data) // 2],
+    "cut in its header": lambda data: data[:5],
+    "empty": lambda data: b"",
+    "a text": lambda data: b"epoch 5: https://example.org/weights\n",
+    "a pickle that runs code": lambda data: CODE,
+    "zeros": lambda data: bytes(1000),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+@pytest.mark.parametrize(("suffix", "save"), [("safetensors", save_file), ("pt", torch.save)])
+def test_what_are_no_weights_of_the_model_is_one_line(tiny_scorer, tmp_path, monkeypatch, kind, suffix, save):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"weights.{suffix}"
+    path.write_bytes(SPOILED[kind](make_other(tmp_path, save)))
+    with pytest.raises(ValueError) as error:
+        describe_scorer(ModelConfig(tiny_scorer.model, str(path)))
+    said = str(error.value)
+    assert type(error.value) is ValueError and said.startswith(f"model.weights='{path}' of tiny: cannot be")
+    assert "\n" not in said and len(said) < 500
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_folder_is_no_file_of_weights(tiny_scorer, tmp_path):
+    with pytest.raises(ValueError, match=r"^model\.weights='.*': neither a file nor random:SEED nor a tag"):
+        describe_scorer(ModelConfig(tiny_scorer.model, str(tmp_path)))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
