@@ -40,7 +40,8 @@ class EvaluateConfig:
     """A model and benchmarks in, a row for every example and a table out."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote."""
+    """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote. What lies on s3:// is copied
+    to each machine once, below ~/.cache/raycomp."""
     benchmarks: tuple[str, ...] = ()
     """Which, joined with commas; each is a group of dials below."""
     sugarcrepe: BenchmarkConfig = field(default_factory=BenchmarkConfig)

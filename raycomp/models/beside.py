@@ -5,6 +5,7 @@ OpenAI model loses points when it is loaded by its path (open_clip, issue 771).
 """
 
 import json
+import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ def check_beside(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> Non
     it, open_clip_config.json, and open_clip_train's params.txt in the folder above ``checkpoints/``. What
     only one of the two configs states is no difference, but for the activation.
     """
-    weights = Path(config.weights)
-    told = _read_json(weights) or _read_params(weights, own)
+    found = [Path(path) for path in list_beside(config.weights) if Path(path).is_file()]
+    told = next(filter(None, (_read(path, own) for path in found)), None)
     if told is None:
         return
     path, theirs, name = told
@@ -43,25 +44,31 @@ def check_beside(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> Non
         )
 
 
-def _read_json(weights: Path) -> tuple[Path, dict[str, Any], str] | None:
-    """Return a json beside the weights, the model that it describes, and what names that model, if known."""
-    for path in (weights.with_suffix(".json"), weights.with_name(HUB_CONFIG)):
-        try:
-            found = json.loads(path.read_text()) if path.is_file() else None
-        except (ValueError, RecursionError):
-            continue  # nothing of open_clip's
-        is_hub = path.name == HUB_CONFIG
-        theirs = found.get("model_cfg") if is_hub and isinstance(found, dict) else found
-        if isinstance(theirs, dict) and all(isinstance(theirs.get(part), dict) for part in _PARTS[1:]):
-            return path, theirs, "" if is_hub else str(path)
-    return None
+def list_beside(weights: str) -> list[str]:
+    """Return paths or uris of the files that may tell of weights."""
+    folder, name = posixpath.split(weights)
+    stem = posixpath.splitext(name)[0]
+    above, room = posixpath.split(folder)
+    log = [posixpath.join(above, _PARAMS)] if room == _CHECKPOINTS else []
+    return [posixpath.join(folder, f"{stem}.json"), posixpath.join(folder, HUB_CONFIG), *log]
 
 
-def _read_params(weights: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
+def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
+    """Return the file, the config that it tells of, and what names that model, if anything; None if none."""
+    if path.name == _PARAMS:
+        return _read_params(path, own)
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        return None  # nothing of open_clip's
+    is_hub = path.name == HUB_CONFIG
+    theirs: Any = found.get("model_cfg") if is_hub and isinstance(found, dict) else found
+    is_config = isinstance(theirs, dict) and all(isinstance(theirs.get(part), dict) for part in _PARTS[1:])
+    return (path, theirs, "" if is_hub else str(path)) if is_config else None
+
+
+def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
     """Return the same of open_clip_train's log."""
-    path = weights.parent.parent / _PARAMS
-    if weights.parent.name != _CHECKPOINTS or not path.is_file():
-        return None
     params = dict(line.partition(": ")[::2] for line in path.read_text("utf-8", "replace").splitlines())
     name = params.get("model", "").replace("/", "-")
     if name not in open_clip.list_models():

@@ -29,6 +29,10 @@ class Folder:
         """Whether there is a file or folder of that name."""
         return self._info(*names).type != fs.FileType.NotFound
 
+    def is_folder(self, *names: str) -> bool:
+        """Whether there is a folder of that name."""
+        return self._info(*names).type == fs.FileType.Directory
+
     def _info(self, *names: str) -> fs.FileInfo:
         filesystem, path = resolve(self.at(*names))
         return filesystem.get_file_info(path)

@@ -14,6 +14,8 @@ from raycomp.shards.retries import s3_patience
 # A run's record, in its folder.
 RUN = "run.json"
 REPORT = "report.html"
+# The model that a training leaves: its folder, its weights, and open_clip's config of it.
+CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TypeVar
 from raycomp.config import from_dict, list_dials, override_all, to_dict
 from raycomp.config.change import flatten
 from raycomp.shards.inputs import absolute_input
-from raycomp.shards.paths import absolute_uri
+from raycomp.shards.paths import ARCHITECTURE, RUN, absolute_uri
 
 Config = TypeVar("Config")
 
@@ -20,11 +20,15 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def _whole_file(name: str) -> str:
-    """Return the whole path of a file, or of the folder in ``local-dir:FOLDER``; another name as it is."""
+    """Return the whole path of a file or a model's folder, also in ``local-dir:FOLDER``; another name as is.
+
+    A folder that only has the name of a model is none.
+    """
     schema, _, place = name.partition(":")
     if schema == "local-dir" and place:
         return f"{schema}:{absolute_uri(place)}"
-    return absolute_uri(name) if os.path.isfile(name) else name
+    files = (name, *(os.path.join(name, one) for one in (RUN, ARCHITECTURE)))
+    return absolute_uri(name) if any(map(os.path.isfile, files)) else name
 
 
 def _whole_folder(name: str) -> str:

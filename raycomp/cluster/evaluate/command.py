@@ -16,18 +16,17 @@ from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
-from raycomp.loops.evaluate.model import find_model
+from raycomp.loops.evaluate.model import fetch_model, find_model
 from raycomp.loops.evaluate.open import Opened, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
-from raycomp.loops.train.finish import CHECKPOINT, WEIGHTS
 from raycomp.loops.train.journal import METRICS, read_metrics
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.pages.evaluate import render_evaluate
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import write_table
-from raycomp.shards.paths import absolute_uri
+from raycomp.shards.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.shards.runs import digest
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.table import Estimate, plain, write_cell
@@ -47,7 +46,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     check_writable(out)  # before anything is read
     config = replace(asked, model=find_model(asked.model))
     opened = open_exams(config, say)
-    spec = describe_scorer(config.model)
+    spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_dials(asked), out)
     with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
@@ -68,7 +67,7 @@ def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
     """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
     opened = open_exams(config, say=lambda line: None)
     return {
-        "model": fingerprint_scorer(config.model),
+        "model": fingerprint_scorer(fetch_model(config.model)),
         "preprocessing": digest(vars(spec.image)),
         **{one.exam.name: one.fingerprint for one in opened},
     }

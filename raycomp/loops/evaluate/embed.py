@@ -6,12 +6,14 @@ M pictures, T texts, H x W pixels, N tokens of context, D embedding dims.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig
 from raycomp.loops.evaluate.exam import Picture
+from raycomp.loops.evaluate.model import fetch_model
 from raycomp.loops.stage import CPUS, SCORERS, Stage
 from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists, to_matrix
 from raycomp.models.clip import Clip, ScorerSpec, load_tokenizer
@@ -37,7 +39,6 @@ from raycomp.words import (
 )
 
 TEXT, TEXT_EMBEDDING, BOX = "text", "text_embedding", "box"
-_tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 _BOX_TYPE = pa.list_(pa.int32())
 _OF_SAMPLES = (UID, KEY, CAPTION, JSON)
 # What captions lack does not keep an image from being seen.
@@ -107,7 +108,7 @@ class EmbedPictures:
     """One actor: load CLIP once, then give every picture whose status is ok its embedding."""
 
     def __init__(self, config: ModelConfig, spec: ScorerSpec, num_threads: int | None = None):
-        self.clip = Clip(config, num_threads=num_threads)
+        self.clip = Clip(fetch_model(config), num_threads=num_threads)
         self.device = self.clip.device
         self.spec = spec
 
@@ -139,6 +140,11 @@ def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.
         )
 
 
+@lru_cache(maxsize=2)
+def _tokenizer(config: ModelConfig) -> Any:
+    return load_tokenizer(fetch_model(config))
+
+
 def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
     """Turn texts into token ids."""
     texts = [readable(text) for text in table[TEXT].to_pylist()]
@@ -150,7 +156,7 @@ class EmbedTexts:
     """One actor: load CLIP once, then embed every text."""
 
     def __init__(self, config: ModelConfig, num_threads: int | None = None):
-        self.clip = Clip(config, num_threads=num_threads)
+        self.clip = Clip(fetch_model(config), num_threads=num_threads)
         self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:

@@ -1,8 +1,79 @@
-"""Placeholder."""
+"""Which model is evaluated, and where its files can be read from a disk."""
+
+import posixpath
+from dataclasses import replace
 
 from raycomp.config import ModelConfig
+from raycomp.models.architecture import HUB_CONFIG
+from raycomp.models.beside import list_beside
+from raycomp.shards.fetch import fetch
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
+from raycomp.shards.runs import read_run
 
 
 def find_model(config: ModelConfig) -> ModelConfig:
-    """Return it."""
-    return config
+    """Return the config with the files of a model's folder for name and weights, where it names one.
+
+    A model's folder is one that ``raycomp train`` wrote, or the ``checkpoint/`` in it, on a disk or on S3.
+    Raises ValueError where the training has not finished, a file is not there, or ``model.name`` names
+    another model than the folder's own and the default, which stands for any.
+    """
+    folder = Folder(config.weights)
+    is_uri = "/" in config.weights
+    if config.weights.startswith("random:") or not folder.is_folder():
+        return config
+    if folder.exists(RUN):
+        own = _check_training(folder, config.said_weights)
+        folder = Folder(folder.at(CHECKPOINT))
+    elif folder.exists(ARCHITECTURE):
+        own = None
+    elif is_uri:
+        raise ValueError(f"{config.said_weights}: holds neither {RUN} of a training nor {ARCHITECTURE}")
+    else:
+        return config  # a tag, which a folder here has for a name
+    lacks = next((name for name in (ARCHITECTURE, WEIGHTS) if not folder.exists(name)), None)
+    if lacks:
+        raise ValueError(f"{config.said_weights}: holds no whole model, {folder.at(lacks)} is not there")
+    name = folder.at(ARCHITECTURE)
+    if _plain(config.name) not in map(_plain, (ModelConfig().name, name, own or name)):
+        raise ValueError(
+            f"{config.said_model}: {config.said_weights} holds a model of its own"
+            f"{f', trained from {own!r}' if own else ''}; leave model.name out"
+        )
+    return replace(config, name=name, weights=folder.at(WEIGHTS))
+
+
+def _check_training(folder: Folder, said: str) -> str:
+    """Return the model that the training in a folder began with. Raises ValueError where there is none."""
+    run = read_run(folder)
+    assert run is not None, "there is a run.json"
+    if run["kind"] != "train":
+        raise ValueError(f"{said}: holds {run['kind']}, must hold a training")
+    if run["status"] != "finished":
+        raise ValueError(f"{said}: the training has not finished; its command goes on with it")
+    return run["config"].get("model", {}).get("name", "")
+
+
+def _plain(name: str) -> str:
+    return name.replace("/", "-")
+
+
+def fetch_model(config: ModelConfig) -> ModelConfig:
+    """Return the config with paths of this machine for files that lie in a store, copied at first.
+
+    Raises ValueError where there is no such file, OSError where the storage fails.
+    """
+    config_beside = [posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)]
+    name = _fetch(config.name, config_beside, config.said_model)
+    weights = _fetch(config.weights, list_beside(config.weights), config.said_weights)
+    return replace(config, name=name, weights=weights)
+
+
+def _fetch(uri: str, beside: list[str], said: str) -> str:
+    if not uri.startswith("s3://"):
+        return uri
+    try:
+        return fetch(uri, beside)
+    except FileNotFoundError:
+        raise ValueError(f"{said}: no such file") from None

@@ -12,8 +12,7 @@ from raycomp.loops.train.fit import Trainer
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
 from raycomp.shards.folder import Folder
-
-CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
+from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, WEIGHTS
 
 
 def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from raycomp.config import ModelConfig
-from raycomp.loops.train.finish import ARCHITECTURE, CHECKPOINT, WEIGHTS
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import load_start, load_tokenizer
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, WEIGHTS
 
 PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
 
