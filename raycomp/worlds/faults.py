@@ -7,6 +7,7 @@ import numpy as np
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION, REPLACE
 from raycomp.worlds.captions import claim_of, describe
 from raycomp.worlds.negatives import hard_negatives
+from raycomp.worlds.pairs import Pairs
 from raycomp.worlds.scenes import Scene, draw_scene, is_true
 
 NO_FAULT = "none"
@@ -19,42 +20,51 @@ TAILS = (
 # How much of a cut file stays: well inside the picture data, so that it cannot decode.
 CUT = (0.2, 0.6)
 
-Fault = Callable[[Scene, int, bytes, np.random.Generator], tuple[str, bytes]]
+Fault = Callable[[Scene, int, bytes, np.random.Generator, Pairs | None], tuple[str, bytes]]
+"""Of a scene, the template of its caption, its picture and the pairs that captions may name."""
 
 
 def mismatched_caption(
-    scene: Scene, template: int, image: bytes, rng: np.random.Generator
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
 ) -> tuple[str, bytes]:
     """Return the caption of another scene, false for this one."""
-    other = draw_scene(rng)
+    other = draw_scene(rng, pairs)
     while is_true(claim_of(other, template), scene):
-        other = draw_scene(rng)
+        other = draw_scene(rng, pairs)
     return describe(other, template), image
 
 
-def wrong_object(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+def wrong_object(
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
+) -> tuple[str, bytes]:
     """Return the caption with one shape replaced so that it is false."""
-    return _replaced(scene, template, OBJECT, rng), image
+    return _replaced(scene, template, OBJECT, rng, pairs), image
 
 
-def wrong_attribute(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+def wrong_attribute(
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
+) -> tuple[str, bytes]:
     """Return the caption with one colour or size replaced so that it is false."""
-    return _replaced(scene, template, ATTRIBUTE, rng), image
+    return _replaced(scene, template, ATTRIBUTE, rng, pairs), image
 
 
-def wrong_relation(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+def wrong_relation(
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
+) -> tuple[str, bytes]:
     """Return the caption with one relation replaced so that it is false."""
-    return _replaced(scene, template, RELATION, rng), image
+    return _replaced(scene, template, RELATION, rng, pairs), image
 
 
 def boilerplate_tail(
-    scene: Scene, template: int, image: bytes, rng: np.random.Generator
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
 ) -> tuple[str, bytes]:
     """Return the true caption with words behind it that no picture shows."""
     return describe(scene, template) + TAILS[rng.integers(len(TAILS))], image
 
 
-def corrupt_image(scene: Scene, template: int, image: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
+def corrupt_image(
+    scene: Scene, template: int, image: bytes, rng: np.random.Generator, pairs: Pairs | None = None
+) -> tuple[str, bytes]:
     """Return the true caption beside image bytes that are cut off, or none of an image at all."""
     if rng.integers(2):
         return describe(scene, template), image[: int(len(image) * rng.uniform(*CUT))]
@@ -80,7 +90,7 @@ DEFAULT_MIX: Mapping[str, float] = {
 }
 
 
-def _replaced(scene: Scene, template: int, kind: str, rng: np.random.Generator) -> str:
-    negatives = hard_negatives(scene, template)
+def _replaced(scene: Scene, template: int, kind: str, rng: np.random.Generator, pairs: Pairs | None) -> str:
+    negatives = hard_negatives(scene, template, pairs)
     captions = [n.caption for n in negatives if (n.operation, n.kind) == (REPLACE, kind)]
     return captions[rng.integers(len(captions))]

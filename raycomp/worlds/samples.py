@@ -8,6 +8,7 @@ import numpy as np
 
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.faults import DEFAULT_MIX, FAULTS, NO_FAULT
+from raycomp.worlds.pairs import Pairs
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.scenes import draw_scene, scene_to_dict
 
@@ -15,16 +16,16 @@ Sample = tuple[str, dict[str, bytes]]
 SIDE = 128
 
 
-def draw_sample(key: str, fault: str, rng: np.random.Generator) -> Sample:
-    """Draw one sample that has ``fault`` ("none" or a name of FAULTS).
+def draw_sample(key: str, fault: str, rng: np.random.Generator, pairs: Pairs | None = None) -> Sample:
+    """Draw one sample that has ``fault`` ("none" or a name of FAULTS); it shows and names ``pairs`` alone.
 
     Its json holds ``caption`` (what the txt says), ``true_caption``, ``fault``, ``template`` and ``scene``.
     """
-    scene, template = draw_scene(rng), int(rng.integers(len(TEMPLATES)))
+    scene, template = draw_scene(rng, pairs), int(rng.integers(len(TEMPLATES)))
     image = encode_jpeg(render(scene, SIDE))
     true_caption = caption = describe(scene, template)
     if fault != NO_FAULT:
-        caption, image = FAULTS[fault](scene, template, image, rng)
+        caption, image = FAULTS[fault](scene, template, image, rng, pairs)
     facts = {
         "key": key,
         "caption": caption,
@@ -62,10 +63,11 @@ def world_shards(
     seed: int,
     mix: Mapping[str, float] = DEFAULT_MIX,
     per_shard: int = 500,
+    pairs: Pairs | None = None,
 ) -> Iterator[tuple[str, list[Sample]]]:
     """Yield ``("00000.tar", samples)`` and on, named and keyed as img2dataset does.
 
-    A sample depends on ``seed`` and its own position alone.
+    A sample depends on ``seed`` and its own position alone. ``pairs``: what scenes and captions may have.
     """
     if per_shard < 1:
         raise ValueError(f"per_shard={per_shard}: must be at least 1")
@@ -75,5 +77,6 @@ def world_shards(
         samples = []
         for position, fault in enumerate(faults[shard * per_shard : (shard + 1) * per_shard]):
             key = f"{shard * 10**digits + position:0{5 + digits}d}"
-            samples.append(draw_sample(key, fault, np.random.default_rng([seed, shard, position])))
+            rng = np.random.default_rng([seed, shard, position])
+            samples.append(draw_sample(key, fault, rng, pairs))
         yield f"{shard:05d}.tar", samples

@@ -5,7 +5,7 @@ S pairs, H x W x C pixels, N tokens of context, D embedding dims.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import resolve
 from raycomp.shards.tar import read_tar, write_tar
 from raycomp.words import OK, PIXELS, STATUS
+from raycomp.worlds.faults import DEFAULT_MIX
+from raycomp.worlds.pairs import Pairs
 from raycomp.worlds.samples import world_shards
 
 TINY_CLIP = {
@@ -77,15 +79,20 @@ def make_world(
     num_faulty: int = 1000,
     num_held_out: int = 1000,
     per_shard: int = 500,
+    mix: Mapping[str, float] = DEFAULT_MIX,
+    pairs: Pairs | None = None,
 ) -> World:
-    """Write the world's three parts as WebDataset shards below ``folder``: equal arguments, equal bytes."""
+    """Write the world's three parts as WebDataset shards below ``folder``: equal arguments, equal bytes.
+
+    ``pairs``: what the part to curate shows and names; the clean parts have all of them.
+    """
     world = World(*(str(Path(folder) / part) for part in ("train", "curate", "held_out")))
-    for part, counts, part_seed in (
-        (world.train, (num_train, 0), seed + TRAIN_SEED),
-        (world.curate, (num_clean, num_faulty), seed),
-        (world.held_out, (num_held_out, 0), seed + HELD_OUT_SEED),
+    for part, counts, part_seed, some in (
+        (world.train, (num_train, 0), seed + TRAIN_SEED, None),
+        (world.curate, (num_clean, num_faulty), seed, pairs),
+        (world.held_out, (num_held_out, 0), seed + HELD_OUT_SEED, None),
     ):
-        for name, samples in world_shards(*counts, part_seed, per_shard=per_shard):
+        for name, samples in world_shards(*counts, part_seed, mix, per_shard, some):
             write_tar(str(Path(part) / name), samples)
     return world
 
