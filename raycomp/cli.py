@@ -23,6 +23,7 @@ from raycomp.config import (
     LeaseLost,
     NegativesConfig,
     ProbeConfig,
+    StudyConfig,
     Terminated,
     TooMuchBadData,
     TrainConfig,
@@ -98,6 +99,12 @@ COMMANDS = {
         "cluster.probe:probe",
         "probe job --set --out",
         ProbeConfig,
+    ),
+    "study": Command(
+        "compare subsets and negatives on the little world, where all is known",
+        "cluster.study.command:study",
+        "job --set --out",
+        StudyConfig,
     ),
     "demo": Command(
         "make a little world, train on it, curate it, report", "cluster.demo.command:demo", "--out --seed"

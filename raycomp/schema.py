@@ -185,6 +185,19 @@ KEPT_SCHEMA = pa.schema(
     ]
 )
 
+# What a model of the study on the little world makes of one negative of an exam: ``right`` where the caption
+# is above it, ``augmented`` where the paraphrase is, too, ``brittle`` where it lies between the two.
+CELL_SCHEMA = pa.schema(
+    [
+        ("scene", pa.int32()),
+        ("category", pa.string()),
+        ("seen", pa.bool_()),
+        ("right", pa.bool_()),
+        ("augmented", pa.bool_()),
+        ("brittle", pa.bool_()),
+    ]
+)
+
 # An example of a benchmark: an image, captions that are true of it and others that are false, and their
 # scores by the model: cosines, empty where the status is not ok. ``text_scores``, where there are several
 # positives, are the cosines of all pairs of the texts, positives first, the upper triangle row by row.

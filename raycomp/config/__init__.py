@@ -37,6 +37,7 @@ from raycomp.config.shared import (
     ScorerConfig,
     WavesConfig,
 )
+from raycomp.config.study import StudyConfig
 from raycomp.config.train import LOSSES, FitConfig, TrainConfig
 
 # The config that run.json of each kind of run holds; no dial of a kind that is not here is free.
@@ -45,6 +46,7 @@ CONFIGS = {
     "select": CurateConfig,
     "negatives": NegativesConfig,
     "probe": ProbeConfig,
+    "study": StudyConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "compare": CompareConfig,
@@ -79,6 +81,7 @@ __all__ = [
     "Rule",
     "ScorerConfig",
     "SelectConfig",
+    "StudyConfig",
     "Terminated",
     "TooMuchBadData",
     "TrainConfig",

@@ -14,10 +14,10 @@ from PIL import Image
 from raycomp.loops.train.little_world import (
     FIT,
     World,
-    _load_pairs,
     _normalise,
     _write_architecture,
     draw_batches,
+    load_pairs,
     make_world,
     recall_at_1,
     train_scorer,
@@ -84,7 +84,7 @@ def read_json(part: str) -> list[str]:
 
 def test_training_sees_what_open_clip_prepares_for_evaluation(world: World, tmp_path: Path) -> None:
     scorer = _write_architecture(tmp_path, 0)
-    pixels_SHWC, token_SN = _load_pairs(world.held_out, scorer, describe_scorer(scorer))
+    pixels_SHWC, token_SN = load_pairs(world.held_out, scorer, describe_scorer(scorer))
     image_SCHW = _normalise(pixels_SHWC, describe_scorer(scorer))
     transform = open_clip.image_transform(32, is_train=False)
     tokenize = open_clip.SimpleTokenizer(context_length=32)
@@ -109,7 +109,7 @@ def test_tiny_clip_learns_repeats_and_loads_again(world: World, tmp_path: Path) 
     assert (trained.num_train, trained.num_held_out) == (96, 24)
     spec = describe_scorer(trained.scorer)
     assert (spec.context_length, spec.image.height, spec.embedding_dim) == (32, 32, 128)
-    pixels_SHWC, token_SN = _load_pairs(world.held_out, trained.scorer, spec)
+    pixels_SHWC, token_SN = load_pairs(world.held_out, trained.scorer, spec)
     clip = Clip(trained.scorer, device="cpu")
     image_SD = clip.embed_pixels(pixels_SHWC.numpy())
     text_SD, _ = clip.text.embed(token_SN.numpy())

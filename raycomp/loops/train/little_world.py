@@ -113,7 +113,7 @@ def train_scorer(
     start = _write_architecture(folder, seed)
     spec = describe_scorer(start)
     model = Clip(start, device="cpu").model
-    train, held_out = (_load_pairs(part, start, spec) for part in (world.train, world.held_out))
+    train, held_out = (load_pairs(part, start, spec) for part in (world.train, world.held_out))
     rows = draw_batches(len(train[0]), config.batch_size, torch.Generator().manual_seed(seed))
     batches = (Batch(_normalise(train[0][row_B], spec), train[1][row_B]) for row_B in rows)
     started = time.perf_counter()
@@ -169,7 +169,7 @@ def _save(model: Any, start: ScorerConfig) -> ScorerConfig:
     return ScorerConfig(model=start.model, weights=str(path))
 
 
-def _load_pairs(part: str, scorer: ScorerConfig, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
+def load_pairs(part: str, scorer: ScorerConfig, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
     """Return uint8 pixels (S, H, W, C) and token ids (S, N) of all pairs; ValueError if one is not ok."""
     pixels, tokens = [], []
     for table in _read(part):

@@ -1,0 +1,127 @@
+"""``raycomp study``: make the worlds, train the cells, say what came of them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import ray
+
+from raycomp.cluster.curate.command import curate
+from raycomp.cluster.progress import Progress
+from raycomp.cluster.run import Run, Say, begin
+from raycomp.cluster.session import Session, connect
+from raycomp.config import StudyConfig
+from raycomp.loops.study.cells import Cell, list_cells
+from raycomp.loops.study.train import run_cell
+from raycomp.loops.study.world import Place, curation, make_ready, make_scorer
+from raycomp.loops.train.little_world import TINY_CLIP
+from raycomp.shards.files import check_writable
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import absolute_uri
+from raycomp.shards.retries import TASK_RETRIES
+from raycomp.shards.runs import digest, list_scores
+from raycomp.words import OK
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_CELLS = "cells"
+
+
+def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Run the study into the local folder ``out``; return what run.json holds.
+
+    A finished study of the same config is left as it is; an unfinished one goes on after its last finished
+    cell. Raises ValueError for what the user can mend.
+    """
+    out = absolute_uri(str(out))
+    if "://" in out:
+        raise ValueError(f"out={out!r}: the study needs a local folder")
+    cells = list_cells(config)
+    check_writable(out)
+    with begin("study", config, _fingerprint, out, say, rooms=(_CELLS,)) as run:
+        if run.is_finished:
+            return run.record
+        with connect(config.cluster, run.folder, run.lease.check) as session:
+            run.bind("cpu")
+            places = [Place(n, run.work.at(f"world-{n:02d}"), config) for n in range(config.worlds)]
+            needed = {cell.seed % config.worlds for cell in cells if not _is_done(run.folder, cell)}
+            num_tasks = config.side_by_side or _count_cores(session)
+            _make_worlds([places[n] for n in sorted(needed)], num_tasks, run, say)
+            _run_cells(cells, places, num_tasks, run, say)
+        run.close({OK: len(cells)}, {OK: len(cells)}, OK)
+        run.tell(f"trained {len(cells):,} cells")
+    return run.record
+
+
+def _fingerprint() -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    return {"architecture": digest(TINY_CLIP)}
+
+
+def _count_cores(session: Session) -> int:
+    """Return how many trainings of one thread run at full speed; a lone machine may count more CPUs."""
+    return session.num_cpus if session.num_nodes > 1 else min(session.num_cpus, os.cpu_count() or 1)
+
+
+def _make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
+    """Make what is missing of the worlds: shards and scorers, then scores, then what trainings take."""
+    unmade = [place for place in places if not place.is_made]
+    for made, *_ in _map_some(make_scorer, [(one,) for one in unmade], num_tasks, "scorers", "world", run):
+        say(f"world {made.number}: scorer trained")
+    unready = [place for place in places if not place.is_ready]
+    jobs = []
+    for place in unready:
+        scored = place.files.at("curated")
+        jobs.append((place, list_scores(curate(curation(place), scored, _say_nothing), scored)))
+        say(f"world {place.number}: scored")
+    for made, *_ in _map_some(make_ready, jobs, num_tasks, "negatives", "world", run):
+        say(f"world {made.number}: ready")
+
+
+def _say_nothing(line: str) -> None:
+    """A curation of the study is no run that anybody looks at."""
+
+
+def _run_cells(cells: Sequence[Cell], places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
+    """Train the cells that are not done, so many at a time, in their order."""
+    left = [cell for cell in cells if not _is_done(run.folder, cell)]
+    jobs = [(cell, places[cell.seed % len(places)], run.folder) for cell in left]
+    for cell, *_ in _map_some(run_cell, jobs, num_tasks, "study", "cell", run):
+        facts = run.folder.read_json(_CELLS, f"{cell.name}.json")
+        first, last = facts["losses"]
+        say(
+            f"{cell.name}: loss {first:.3f} to {last:.3f}, recall@1 {facts['image_to_text']:.3f} and "
+            f"{facts['text_to_image']:.3f}, {facts['seconds']:.0f} s"
+        )
+
+
+def _is_done(folder: Folder, cell: Cell) -> bool:
+    return folder.exists(_CELLS, f"{cell.name}.json")
+
+
+def _map_some(
+    function: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+    num_tasks: int,
+    label: str,
+    unit: str,
+    run: Run,
+) -> Iterator[tuple[Any, ...]]:
+    """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order."""
+    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
+    task = ray.remote(**resources)(function)
+    waiting: dict[Any, tuple[Any, ...]] = {}
+    queue = iter(jobs)
+    with Progress(label, len(jobs), unit=unit) as progress:
+        while True:
+            for job in queue:
+                waiting[task.remote(*job)] = job
+                if len(waiting) == num_tasks:
+                    break
+            if not waiting:
+                return
+            (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
+            ray.get(ended)
+            run.lease.check()
+            progress.finish_one()
+            yield waiting.pop(ended)
