@@ -1,0 +1,110 @@
+"""Contrasts of a study: trainings paired by seed, what they show, and what they could have shown.
+
+S seeds, G units (test images) that all seeds of a block share, C categories, R draws.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+
+
+class Contrast(NamedTuple):
+    """The mean of paired differences, and Student's t of it; NaN where fewer than two leave it open."""
+
+    value: float
+    low: float
+    high: float
+    """Of the 95 % interval."""
+    p: float
+    """Two-sided, of a mean of 0."""
+    sd: float
+    """Of one difference."""
+    detectable: float
+    """The least mean that as many differences of this ``sd`` would show in 80 % of studies, at 5 % two-sided:
+    the sum of t's quantiles at 97.5 and 80 %, in standard errors."""
+    num: int
+
+
+def contrast(difference_S: Sequence[float] | np.ndarray) -> Contrast:
+    """Test whether differences that are independent of each other have a mean of 0, by a paired t test."""
+    difference_S = np.asarray(difference_S, np.float64)
+    num, nan = len(difference_S), float("nan")
+    value = float(difference_S.mean()) if num else nan
+    if num < 2:
+        return Contrast(value, nan, nan, nan, nan, nan, num)
+    sd, freedom = float(difference_S.std(ddof=1)), num - 1
+    error, reach = sd / math.sqrt(num), student_quantile(0.975, freedom)
+    p = student_p(value / error, freedom) if error else float(value == 0)
+    detectable = (reach + student_quantile(0.8, freedom)) * error
+    return Contrast(value, value - reach * error, value + reach * error, p, sd, detectable, num)
+
+
+def mean_by(value_S: np.ndarray, block_S: np.ndarray) -> np.ndarray:
+    """Return the mean of each block's values, blocks in rising order: what blocks themselves differ by."""
+    _, which_S = np.unique(block_S, return_inverse=True)
+    return np.bincount(which_S, value_S) / np.bincount(which_S)
+
+
+def student_p(t: float, freedom: int) -> float:
+    """Return the chance of a Student's t as far from 0 as this, on either side."""
+    if not math.isfinite(t):
+        return 0.0 if math.isinf(t) else t
+    # t = sqrt(freedom) tan(angle) makes the density a power of the cosine.
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    half = (math.pi / 2 - angle) / 2
+    tail = half * float(_WEIGHTS @ np.cos(angle + half * (1 + _NODES)) ** (freedom - 1))
+    whole = math.exp(math.lgamma(freedom / 2) - math.lgamma((freedom + 1) / 2)) * math.sqrt(math.pi) / 2
+    return min(1.0, tail / whole)
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """Return the t, 0 or more, below which ``share`` of Student's distribution lies, 0.5 to below 1."""
+    if not 0.5 <= share < 1 or freedom < 1:
+        raise ValueError(f"share={share}, freedom={freedom}: must be 0.5 to below 1, and at least 1")
+    low, high = 0.0, 2.0
+    while student_p(high, freedom) > 2 * (1 - share):
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, freedom) > 2 * (1 - share) else (low, middle)
+    return (low + high) / 2
+
+
+def holm(p_M: Sequence[float]) -> list[float]:
+    """Return p values adjusted for all being tested: below 0.05 is what Holm (1979) rejects at 5 %.
+
+    The chance of any false rejection is then at most 5 %, whichever of them are true.
+    """
+    adjusted, most = [0.0] * len(p_M), 0.0
+    for place, i in enumerate(sorted(range(len(p_M)), key=lambda i: p_M[i])):
+        most = max(most, min(1.0, (len(p_M) - place) * p_M[i]))
+        adjusted[i] = most
+    return adjusted
+
+
+def bootstrap_seeds(
+    blocks: Sequence[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator, num_draws: int = 2000
+) -> tuple[float, float, float]:
+    """Return the mean over all seeds of the mean over categories, and the ends of its 95 % interval.
+
+    A block is (sum_SGC, count_GC): what S seeds that share their test images come to on each image in each
+    category, and how many examples there are. In every draw all seeds, whatever their block, and crossed with
+    them the images of each block are drawn anew with replacement. Percentiles of ``num_draws``.
+    """
+    parts, drawn = [], []
+    for sum_SGC, count_GC in blocks:
+        num = len(count_GC)
+        parts.append((sum_SGC.sum(1) / count_GC.sum(0)).mean(1))
+        unit_RG = rng.multinomial(num, np.full(num, 1 / num), num_draws).astype(np.float64)
+        count_RC = unit_RG @ count_GC
+        shares = [(unit_RG @ sum_GC / np.maximum(count_RC, 1)).mean(1) for sum_GC in sum_SGC]
+        drawn.append(np.stack(shares, axis=1))
+    value_S, drawn_RS = np.concatenate(parts), np.concatenate(drawn, axis=1)
+    num_seeds = len(value_S)
+    seed_RS = rng.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), num_draws)
+    low, high = np.percentile((drawn_RS * seed_RS).sum(1) / num_seeds, [2.5, 97.5])
+    return float(value_S.mean()), float(low), float(high)

@@ -1,0 +1,104 @@
+"""Paired contrasts against tables, hand counts and limits."""
+
+import math
+
+import numpy as np
+import pytest
+
+from raycomp.core.contrasts import bootstrap_seeds, contrast, holm, mean_by, student_p, student_quantile
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"),
+    # Tables of Student's t, two-sided.
+    [
+        (12.706, 1, 0.05),
+        (63.657, 1, 0.01),
+        (3.182, 3, 0.05),
+        (2.131, 15, 0.05),
+        (2.947, 15, 0.01),
+        (0.0, 7, 1.0),
+        (4.587, 10, 0.001),
+        (1.984, 100, 0.05),
+    ],
+)
+def test_p_against_tables(t: float, freedom: int, p: float) -> None:
+    assert student_p(t, freedom) == pytest.approx(p, rel=3e-3)
+    assert student_p(-t, freedom) == student_p(t, freedom)
+
+
+def test_p_against_closed_forms_far_out() -> None:
+    for t in (0.3, 2.0, 50.0):
+        assert student_p(t, 1) == pytest.approx(1 - 2 * math.atan(t) / math.pi, rel=1e-9)
+        assert student_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-6)
+    assert student_p(2.0, 5000) == pytest.approx(math.erfc(2 / math.sqrt(2)), rel=2e-3)
+
+
+def test_quantiles_against_tables() -> None:
+    for share, freedom, t in ((0.975, 15, 2.1314), (0.8, 15, 0.8662), (0.975, 3, 3.1824), (0.8, 3, 0.9785)):
+        assert student_quantile(share, freedom) == pytest.approx(t, abs=1e-4)
+    assert student_quantile(0.5, 4) == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match=r"share=1"):
+        student_quantile(1.0, 4)
+
+
+def test_a_paired_t_test_by_hand() -> None:
+    # Mean 2, variance 2.5 over 5: error sqrt(0.5), t = 2.8284 with 4 degrees of freedom.
+    found = contrast([0.0, 1.0, 2.0, 3.0, 4.0])
+    assert found.value == 2 and found.num == 5 and found.sd == pytest.approx(math.sqrt(2.5))
+    assert found.p == pytest.approx(0.0474, abs=2e-4)
+    assert (found.low, found.high) == pytest.approx(
+        (2 - 2.7764 * math.sqrt(0.5), 2 + 2.7764 * math.sqrt(0.5)), abs=1e-3
+    )
+    assert found.detectable == pytest.approx((2.7764 + 0.9410) * math.sqrt(0.5), abs=1e-3)
+
+
+def test_a_contrast_that_cannot_be_tested_and_one_that_cannot_vary() -> None:
+    assert math.isnan(contrast([1.0]).p) and contrast([1.0]).value == 1
+    assert math.isnan(contrast([]).value)
+    assert contrast([0.0, 0.0]).p == 1 and contrast([1.0, 1.0]).p == 0
+
+
+def test_the_detectable_effect_is_found_in_about_80_percent_of_studies() -> None:
+    rng = np.random.default_rng(0)
+    effect = contrast(rng.normal(0, 1, 4000)).sd * (2.1314 + 0.8662) / 4
+    found = [contrast(rng.normal(effect, 1, 16)).p < 0.05 for _ in range(600)]
+    assert 0.75 < np.mean(found) < 0.88
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.03, 0.02]) == pytest.approx([0.04, 0.04])
+    assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_means_of_blocks() -> None:
+    assert mean_by(np.array([1.0, 5.0, 3.0, 7.0]), np.array([2, 0, 2, 0])).tolist() == [6.0, 2.0]
+
+
+def _draw_blocks(rng: np.random.Generator, num_seeds: int, sd_seed: float, sd_unit: float) -> list:
+    """Two blocks of seeds on 60 images, one example each in two categories."""
+    blocks = []
+    for _ in range(2):
+        unit_G2 = rng.normal(0, sd_unit, (60, 2))
+        seed_S = rng.normal(0, sd_seed, num_seeds)
+        blocks.append((seed_S[:, None, None] + unit_G2[None], np.ones((60, 2))))
+    return blocks
+
+
+def test_the_bootstrap_in_its_limits() -> None:
+    rng = np.random.default_rng(1)
+    # Nothing varies between images: the interval is that of a plain mean of 40 seeds.
+    value, low, high = bootstrap_seeds(_draw_blocks(rng, 20, 1.0, 0.0), rng)
+    assert low < value < high and high - low == pytest.approx(2 * 1.96 / math.sqrt(40), rel=0.35)
+    # Nothing varies between seeds: that of the images, 120 of two examples each.
+    value, low, high = bootstrap_seeds(_draw_blocks(rng, 20, 0.0, 1.0), rng)
+    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(240), rel=0.35)
+    # Nothing varies at all.
+    assert bootstrap_seeds([(np.full((3, 5, 2), 0.25), np.ones((5, 2)))], rng) == pytest.approx((0.25,) * 3)
+
+
+def test_the_bootstrap_weighs_categories_alike_whatever_their_size() -> None:
+    count_GC = np.array([[1, 1], [1, 0], [1, 0], [1, 0]], float)
+    value, *_ = bootstrap_seeds([(count_GC[None] * [1.0, 0.0], count_GC)], np.random.default_rng(0))
+    assert value == 0.5
