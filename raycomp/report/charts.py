@@ -7,15 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from raycomp.report.markup import Html, join, tag
-from raycomp.table import number
+from raycomp.table import Estimate, number, write_cell
 
 WIDTH, HEIGHT = 560, 300
 TALL, LOW = 410, 170
 """Heights of a chart that stands beside two others, and of these."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 30, 50
+NAMES, ROW = 250, 24
+"""Room for the names of rows, and for a row."""
 MOST_BARS = 50
 MOST_DOTS = 40
 """A curve of more points is a line alone."""
+_ALONE = (
+    "text{fill:#59616b}text.word,text.mark{fill:#1d2126}.axis{stroke:#59616b}.grid{stroke:#e4e4df}"
+    "line.mark{stroke:#1d2126;stroke-width:1.5;stroke-dasharray:4 3}"
+    ".interval{stroke:#1f66b0;stroke-width:2}.estimate{fill:#1f66b0}"
+)
+"""Colours of a chart without a page around it."""
 
 
 @dataclass(frozen=True)
@@ -285,3 +293,36 @@ def _figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height:
         aria_label=f"{title}: {said}",
     )
     return tag("figure", tag("figcaption", title), legend if len(layers) > 1 else None, svg, class_="chart")
+
+
+def intervals(
+    title: str, rows: Sequence[tuple[str, Estimate]], x_name: str, mark: Mark | None = None
+) -> Html:
+    """Draw named estimates with their intervals, each in a row; ``mark`` is what they are held against."""
+    ends = [end for _, one in rows for end in (one.value, one.low, one.high) if end == end]
+    values = np.array([*ends, *([mark.at] if mark else [])] or [0.0])
+    xs = _span(values, NAMES, WIDTH - RIGHT)
+    bottom = TOP + ROW * len(rows)
+    parts = [_draw_row(xs, TOP + ROW * i + ROW / 2, name, one) for i, (name, one) in enumerate(rows)]
+    said = "; ".join(f"{name} {write_cell(one, 2)}" for name, one in rows)
+    upright = _mark(xs, mark, bottom) if mark else None
+    axis = _x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
+    return _figure(title, said, join([axis, upright, *parts]), (), bottom + BOTTOM)
+
+
+def _draw_row(xs: Axis, y: float, name: str, one: Estimate) -> Html:
+    parts = [tag("title", f"{name}: {write_cell(one, 2)}"), _text(name, NAMES - 12, y + 4, "end", "word")]
+    if one.low <= one.high:
+        low, high = (f"{xs.pixel(end):.1f}" for end in (one.low, one.high))
+        parts.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"))
+    if one.value == one.value:
+        parts.append(tag("circle", cx=f"{xs.pixel(one.value):.1f}", cy=y, r=3.5, class_="estimate"))
+    return tag("g", *parts)
+
+
+def cut_out(figure: Html) -> str:
+    """Return a chart as the text of an SVG file that stands alone."""
+    start, end = figure.index("<svg"), figure.index("</svg>")
+    head, _, drawn = figure[start:end].partition(">")
+    space = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
+    return f"{head.replace('<svg', f'<svg {space}', 1)}><style>{_ALONE}</style>{drawn}</svg>\n"

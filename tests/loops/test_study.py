@@ -1,4 +1,4 @@
-"""The study's arms, cells and slots: halves of equal size, an oracle without faults, negatives as asked for."""
+"""The study's arms, cells and slots: halves of one size, an oracle without faults, negatives as asked."""
 
 from collections import Counter
 

@@ -12,9 +12,14 @@ from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import Session, connect
 from raycomp.config import StudyConfig
 from raycomp.loops.study.cells import Cell, list_cells
+from raycomp.loops.study.compare import compare_planned
+from raycomp.loops.study.results import read_results
+from raycomp.loops.study.tables import make_tables, say_verdicts, write_long
 from raycomp.loops.study.train import run_cell
 from raycomp.loops.study.world import Place, curation, make_ready, make_scorer
 from raycomp.loops.train.little_world import TINY_CLIP
+from raycomp.report.charts import cut_out
+from raycomp.report.pages.study import draw_figures, render_study
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import absolute_uri
@@ -24,7 +29,7 @@ from raycomp.words import OK
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_CELLS = "cells"
+_CELLS, _FIGURES, _TABLE = "cells", "figures", "table.csv"
 
 
 def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the study needs a local folder")
     cells = list_cells(config)
     check_writable(out)
-    with begin("study", config, _fingerprint, out, say, rooms=(_CELLS,)) as run:
+    with begin("study", config, _fingerprint, out, say, rooms=(_CELLS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check) as session:
@@ -48,9 +53,23 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
             num_tasks = config.side_by_side or _count_cores(session)
             _make_worlds([places[n] for n in sorted(needed)], num_tasks, run, say)
             _run_cells(cells, places, num_tasks, run, say)
-        run.close({OK: len(cells)}, {OK: len(cells)}, OK)
-        run.tell(f"trained {len(cells):,} cells")
+        _close(run, cells)
     return run.record
+
+
+def _close(run: Run, cells: Sequence[Cell]) -> None:
+    """Write down and say what came of the cells."""
+    results = read_results(run.folder, cells)
+    planned = compare_planned(results, run.record["config"]["seed"])
+    tables = make_tables(results, planned)
+    figures = draw_figures(results, planned)
+    run.folder.write_bytes(write_long(results, planned).encode(), _TABLE)
+    for name, figure in figures.items():
+        run.folder.write_bytes(cut_out(figure).encode(), _FIGURES, f"{name}.svg")
+    verdicts = say_verdicts(planned)
+    run.close({OK: len(cells)}, {OK: len(cells)}, OK, verdicts=verdicts)
+    told = "; ".join([f"trained {len(cells):,} cells", *verdicts])
+    run.tell(told, render_study(run.record, tables, figures, planned))
 
 
 def _fingerprint() -> dict[str, Any]:

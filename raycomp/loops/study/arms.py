@@ -1,5 +1,7 @@
 """The arms: which of a world's N pairs are trained on, chosen in memory from the scores of a curation."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,8 +46,16 @@ def _choose(scores: pa.Table, rule: str, seed: int) -> np.ndarray:
     return np.flatnonzero(judged[0][0] == KEPT)
 
 
+def count_faults(scores: pa.Table, row_N: np.ndarray) -> dict[str, int]:
+    """Return how many of these rows have each fault, "none" among them."""
+    return dict(sorted(Counter(_list_faults(scores)[row_N].tolist()).items()))
+
+
+def _list_faults(scores: pa.Table) -> np.ndarray:
+    return np.array(pc.fill_null(scores[FAULT], NO_FAULT).to_pylist())
+
+
 def _draw_clean(scores: pa.Table, seed: int) -> np.ndarray:
-    fault_N = np.array(pc.fill_null(scores[FAULT], NO_FAULT).to_pylist())
-    clean = np.flatnonzero(fault_N == NO_FAULT)
+    clean = np.flatnonzero(_list_faults(scores) == NO_FAULT)
     drawn_N = random_scores(parse_uids(scores[UID]), seed)[clean]
     return np.sort(clean[np.argsort(-drawn_N, kind="stable")[: exact_share(KEEP, len(scores))]])

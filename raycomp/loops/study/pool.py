@@ -25,7 +25,7 @@ from raycomp.worlds.training import TAUGHT, Lesson, draw_lessons
 
 PER_CATEGORY = 4
 NUM_ONCE = PER_CATEGORY * len(TAUGHT)
-NUM_TWICE = 12
+NUM_TWICE = 8
 MAX_PIXELS = 1_000_000
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raycomp.config import FitConfig, ScorerConfig
-from raycomp.loops.study.arms import choose_rows
+from raycomp.loops.study.arms import choose_rows, count_faults
 from raycomp.loops.study.cells import METHODS, Cell, Method
 from raycomp.loops.study.pool import NUM_ONCE, Exam, Pool, prepare
 from raycomp.loops.study.world import Place, load_exams, load_pool, load_scores
@@ -36,6 +36,7 @@ from raycomp.worlds.scenes import show
 from raycomp.worlds.training import take_apart
 
 _ROWS_AT_ONCE = 256
+_LAST_STEPS = 10
 
 
 def run_cell(cell: Cell, place: Place, out: Folder) -> dict[str, Any]:
@@ -56,17 +57,23 @@ def run_cell(cell: Cell, place: Place, out: Folder) -> dict[str, Any]:
         num_negatives=max(1, method.num_negatives),
         seed=_seed(place, cell),
     )
-    row_N = choose_rows(load_scores(place), cell.arm, _seed(place, cell))
+    scores = load_scores(place)
+    row_N = choose_rows(scores, cell.arm, _seed(place, cell))
     model, losses = _train(start, fit, pool, row_N, cell, method, spec.image)
-    train_s = time.perf_counter() - started
-    facts = {"losses": [losses[0], float(np.mean(losses[-10:]))], "train_s": train_s, "pairs": len(row_N)}
+    facts: dict[str, Any] = {
+        "world": place.number,
+        "scorer": place.describe_scorer(),
+        "pairs": len(row_N),
+        "faults": count_faults(scores, row_N),
+        "losses": [losses[0], float(np.mean(losses[-_LAST_STEPS:]))],
+    }
     tables = []
     for is_seen, exam in load_exams(place).items():
         table, recall = judge(model, exam, is_seen, spec.image)
         tables.append(table)
         facts |= recall if is_seen else {}
     write_table(pa.concat_tables(tables), out.at("cells", f"{cell.name}.parquet"), CELL_SCHEMA)
-    facts |= {"world": place.number, "seconds": time.perf_counter() - started}
+    facts["seconds"] = time.perf_counter() - started
     out.write_json({"cell": vars(cell), **facts}, "cells", f"{cell.name}.json")
     return facts
 

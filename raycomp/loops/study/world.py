@@ -31,6 +31,7 @@ _FAULTY = 3
 """One pair in so many has a fault; none has an image that does not decode."""
 _MIX = {fault: share for fault, share in DEFAULT_MIX.items() if fault != "corrupt_image"}
 _MADE, _SCORES, _POOL, _SEEN, _UNSEEN = "made.json", "scores.parquet", "pool.npz", "seen.npz", "unseen.npz"
+_FIGURES = ("image_to_text", "text_to_image", "train_s")
 SCORES_SCHEMA = pa.schema(
     [
         (UID, pa.string()),
@@ -73,6 +74,11 @@ class Place:
     def scorer(self) -> ScorerConfig:
         return ScorerConfig(**self.files.read_json(_MADE)["scorer"])
 
+    def describe_scorer(self) -> dict[str, float]:
+        """Return its retrieval among held-out clean pairs, 0 to 1, and the seconds it was trained for."""
+        made = self.files.read_json(_MADE)
+        return {name: made[name] for name in _FIGURES}
+
     @property
     def shards(self) -> str:
         return self.files.at("world", "curate")
@@ -97,7 +103,7 @@ def make_scorer(place: Place) -> None:
     fit = replace(FIT, steps=config.scorer_steps, batch_size=config.batch_size)
     trained = train_scorer(world, place.files.at("scorer"), seed, fit)
     scorer = {"model": trained.scorer.model, "weights": trained.scorer.weights}
-    facts = {name: getattr(trained, name) for name in ("image_to_text", "text_to_image", "train_s")}
+    facts = {name: getattr(trained, name) for name in _FIGURES}
     place.files.write_json({"scorer": scorer, **facts}, _MADE)
 
 
