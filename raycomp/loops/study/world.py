@@ -105,6 +105,8 @@ def make_scorer(place: Place) -> None:
     scorer = {"model": trained.scorer.model, "weights": trained.scorer.weights}
     facts = {name: getattr(trained, name) for name in _FIGURES}
     place.files.write_json({"scorer": scorer, **facts}, _MADE)
+    for part in ("train", "held_out"):
+        place.files.remove("world", part)
 
 
 def curation(place: Place) -> CurateConfig:
