@@ -55,6 +55,15 @@ class Column(NamedTuple):
 Columns = Sequence[str | Column]
 
 
+class Plot(NamedTuple):
+    """Named estimates of one unit, to be drawn; ``mark`` is what they are held against."""
+
+    title: str
+    unit: str
+    rows: Sequence[tuple[str, Estimate]]
+    mark: float | None = None
+
+
 @dataclass(frozen=True)
 class Table:
     """One table; a column without unit whose numbers have 4 digits may be its name alone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raycomp.report.markup import Html, join, tag
-from raycomp.table import Estimate, number, write_cell
+from raycomp.table import Estimate, Plot, number, write_cell
 
 WIDTH, HEIGHT = 560, 300
 TALL, LOW = 410, 170
@@ -295,19 +295,16 @@ def _figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height:
     return tag("figure", tag("figcaption", title), legend if len(layers) > 1 else None, svg, class_="chart")
 
 
-def intervals(
-    title: str, rows: Sequence[tuple[str, Estimate]], x_name: str, mark: Mark | None = None
-) -> Html:
-    """Draw named estimates with their intervals, each in a row; ``mark`` is what they are held against."""
-    ends = [end for _, one in rows for end in (one.value, one.low, one.high) if end == end]
-    values = np.array([*ends, *([mark.at] if mark else [])] or [0.0])
-    xs = _span(values, NAMES, WIDTH - RIGHT)
-    bottom = TOP + ROW * len(rows)
-    parts = [_draw_row(xs, TOP + ROW * i + ROW / 2, name, one) for i, (name, one) in enumerate(rows)]
-    said = "; ".join(f"{name} {write_cell(one, 2)}" for name, one in rows)
-    upright = _mark(xs, mark, bottom) if mark else None
-    axis = _x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
-    return _figure(title, said, join([axis, upright, *parts]), (), bottom + BOTTOM)
+def intervals(plot: Plot) -> Html:
+    """Draw named estimates with their intervals, each in a row of its own."""
+    ends = [end for _, one in plot.rows for end in (one.value, one.low, one.high) if end == end]
+    xs = _span(np.array([*ends, *([] if plot.mark is None else [plot.mark])] or [0.0]), NAMES, WIDTH - RIGHT)
+    bottom = TOP + ROW * len(plot.rows)
+    parts = [_draw_row(xs, TOP + ROW * i + ROW / 2, name, one) for i, (name, one) in enumerate(plot.rows)]
+    said = "; ".join(f"{name} {write_cell(one, 2)}" for name, one in plot.rows)
+    upright = None if plot.mark is None else _mark(xs, Mark(plot.mark), bottom)
+    axis = _x_axis(xs, ticks(xs.low, xs.high), plot.unit, bottom)
+    return _figure(plot.title, said, join([axis, upright, *parts]), (), bottom + BOTTOM)
 
 
 def _draw_row(xs: Axis, y: float, name: str, one: Estimate) -> Html:

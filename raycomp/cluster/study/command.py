@@ -14,12 +14,12 @@ from raycomp.config import StudyConfig
 from raycomp.loops.study.cells import Cell, list_cells
 from raycomp.loops.study.compare import compare_planned
 from raycomp.loops.study.results import read_results
-from raycomp.loops.study.tables import make_tables, say_verdicts, write_long
+from raycomp.loops.study.tables import list_plots, make_tables, say_verdicts, write_long
 from raycomp.loops.study.train import run_cell
 from raycomp.loops.study.world import Place, curation, make_ready, make_scorer
 from raycomp.loops.train.little_world import TINY_CLIP
-from raycomp.report.charts import cut_out
-from raycomp.report.pages.study import draw_figures, render_study
+from raycomp.report.charts import cut_out, intervals
+from raycomp.report.pages.study import render_study
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import absolute_uri
@@ -62,14 +62,14 @@ def _close(run: Run, cells: Sequence[Cell]) -> None:
     results = read_results(run.folder, cells)
     planned = compare_planned(results, run.record["config"]["seed"])
     tables = make_tables(results, planned)
-    figures = draw_figures(results, planned)
+    charts = {name: intervals(plot) for name, plot in list_plots(results, planned).items()}
     run.folder.write_bytes(write_long(results, planned).encode(), _TABLE)
-    for name, figure in figures.items():
-        run.folder.write_bytes(cut_out(figure).encode(), _FIGURES, f"{name}.svg")
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     verdicts = say_verdicts(planned)
     run.close({OK: len(cells)}, {OK: len(cells)}, OK, verdicts=verdicts)
     told = "; ".join([f"trained {len(cells):,} cells", *verdicts])
-    run.tell(told, render_study(run.record, tables, figures, planned))
+    run.tell(told, render_study(run.record, tables, list(charts.values())))
 
 
 def _fingerprint() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from raycomp.core.contrasts import Contrast, contrast
 from raycomp.loops.study.cells import FULL, HALVES, METHODS
 from raycomp.loops.study.compare import CEILING, Compared, compare, list_groups, of_group
 from raycomp.loops.study.results import AUGMENTED, BRITTLE, PRIMARY, Result, Results
-from raycomp.table import Cell, Column, Columns, Estimate, Table, number
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
 from raycomp.words import OPERATIONS
 from raycomp.worlds.exam import CATEGORIES
 from raycomp.worlds.faults import NO_FAULT
@@ -266,3 +266,15 @@ def say_verdicts(planned: Sequence[Compared]) -> list[str]:
         for one in planned
         if one.p_holm is not None
     ]
+
+
+def list_plots(results: Results, planned: Sequence[Compared]) -> dict[str, Plot]:
+    """Return what is drawn, by the name of the file that it is kept in."""
+    rows = [(f"{one.first} - {one.second}", _estimate(one.by_seed)) for one in planned]
+    title, unit = "Differences in the primary metric", "points, with 95 % intervals over seeds"
+    plots = {"contrasts": Plot(title, unit, rows, 0.0)} if rows else {}
+    for name, metric in METRICS.items():
+        rows = [(group, mean_of(results, group, metric)) for group in list_groups(results)]
+        file = name.replace(" ", "-").replace("@", "")
+        plots[file] = Plot(f"Every cell: {name}", "percent, with 95 % intervals over seeds", rows)
+    return plots
