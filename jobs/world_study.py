@@ -27,7 +27,7 @@ PRIMARY = ("clip-cpi50", "clip-align50", "clip-align70_random50", "clip-oracle50
 
 
 def config() -> StudyConfig:
-    """The whole study: 145 trainings."""
+    """The whole study: 148 trainings."""
     return StudyConfig(worlds=20, seeds=20)
 
 

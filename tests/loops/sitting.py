@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config import ScorerConfig
+from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.loops.evaluate.embed import (
     TEXT,
     TEXT_EMBEDDING,
@@ -29,8 +29,9 @@ def sit(exam: Exam, scorer: ScorerConfig) -> pa.Table:
 
 def embed(exam: Exam, scorer: ScorerConfig) -> tuple[Pictures, Texts]:
     """Return what the pass would, in one process."""
-    spec = describe_scorer(scorer)
-    see = EmbedPictures(scorer, spec)
+    model = ModelConfig(scorer.model, scorer.weights)
+    spec = describe_scorer(model)
+    see = EmbedPictures(model, spec)
     files = list(dict.fromkeys(exam.pictures))
     items = [Files(0, tuple(files)), *exam.shards] if files else list(exam.shards)
     tables = [see(prepare_pixels(pa.concat_tables(read_pictures(item, 64)), spec, 10**8)) for item in items]
@@ -44,8 +45,8 @@ def embed(exam: Exam, scorer: ScorerConfig) -> tuple[Pictures, Texts]:
     texts = list(dict.fromkeys(exam.list_texts(pictures)))
     text_TD = np.zeros((0, spec.embedding_dim), np.float32)
     if texts:
-        tokens = tokenize(pa.table({TEXT: texts}), scorer)
-        text_TD = to_matrix(EmbedTexts(scorer)(tokens)[TEXT_EMBEDDING])
+        tokens = tokenize(pa.table({TEXT: texts}), model)
+        text_TD = to_matrix(EmbedTexts(model)(tokens)[TEXT_EMBEDDING])
     return pictures, Texts({text: place for place, text in enumerate(texts)}, text_TD)
 
 
