@@ -11,12 +11,13 @@ PRECISIONS = ("fp32", "bf16")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The CLIP that training begins with. Where a CLIP scores it is ``scorer.model``, ``scorer.weights``."""
+    """The CLIP that is trained or evaluated. One that scores is ``scorer.model``, ``scorer.weights``."""
 
     name: str = field(default="ViT-B-32", metadata=FILE)
-    """An open_clip architecture name, or a path to an open_clip model config (json)."""
+    """An open_clip architecture name, or a path or s3:// uri of an open_clip model config (json)."""
     weights: str = field(default="openai", metadata=FILE)
-    """An open_clip tag, a checkpoint path, or ``random:SEED``."""
+    """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote, which then
+    says the name, too, or ``random:SEED``."""
     precision: str = "fp32"
     """fp32 or bf16."""
 

@@ -130,6 +130,14 @@ def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path)
         train(world.config(**dials, **{"train.seed": 1}), str(out))
 
 
+def test_training_begins_with_what_a_training_left(world, trained, tmp_path):
+    out, run = trained
+    config = override_all(TrainConfig(), {"input": world.input, **DIALS, "train.steps": 1})
+    further = raycomp.train(override_all(config, {"model.weights": str(out)}), str(tmp_path / "further"))
+    assert further["config"]["model"]["weights"] == f"{out}/checkpoint/model.safetensors"
+    assert further["first_loss"] < run["first_loss"]
+
+
 @pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_any_number_of_workers_has_the_same_curve(world, trained, tmp_path, workers):
     run = train(world.config(**{"train.workers": workers}), str(tmp_path / "out"))

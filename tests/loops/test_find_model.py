@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from raycomp.config import EvaluateConfig, ModelConfig, TrainConfig, to_dict
-from raycomp.loops.evaluate.model import fetch_model, find_model
+from raycomp.loops.model import fetch_model, find_model
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.shards.folder import Folder
 from raycomp.shards.whole import with_absolute_paths

@@ -16,10 +16,10 @@ from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
-from raycomp.loops.evaluate.model import fetch_model, find_model
 from raycomp.loops.evaluate.open import Opened, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
+from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.journal import METRICS, read_metrics
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.pages.evaluate import render_evaluate

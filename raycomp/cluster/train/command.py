@@ -20,6 +20,7 @@ from raycomp.cluster.train.job import Job
 from raycomp.cluster.train.shelf import Stock
 from raycomp.config import TrainConfig
 from raycomp.core.epochs import EpochPlan
+from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.feed import Drawing
 from raycomp.loops.train.journal import EVENTS, METRICS, read_metrics
 from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
@@ -57,7 +58,8 @@ def train(
     pairs = find_pairs(config)
     check_output(config.input, out)
     check_writable(out)  # before a model is looked for
-    spec = describe_scorer(config.model)
+    config = replace(config, model=find_model(config.model))
+    spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config)
     with begin("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
         if run.is_finished:
@@ -76,7 +78,7 @@ def train(
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
-    return {**fingerprint_pairs(config), "model": fingerprint_scorer(config.model)}
+    return {**fingerprint_pairs(config), "model": fingerprint_scorer(fetch_model(config.model))}
 
 
 def _plan(

@@ -6,18 +6,18 @@ M pictures, T texts, H x W pixels, N tokens of context, D embedding dims.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig
 from raycomp.loops.evaluate.exam import Picture
-from raycomp.loops.evaluate.model import fetch_model
+from raycomp.loops.model import fetch_model
 from raycomp.loops.stage import CPUS, SCORERS, Stage
 from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists, to_matrix
-from raycomp.models.clip import Clip, ScorerSpec, load_tokenizer
+from raycomp.models.clip import Clip, ScorerSpec
 from raycomp.models.images import ImageFault, prepare_image
+from raycomp.models.tokens import load_tokens
 from raycomp.shards.paths import ShardPath, resolve
 from raycomp.shards.reader import read_shard
 from raycomp.words import (
@@ -38,6 +38,7 @@ from raycomp.words import (
     UID,
 )
 
+_fetch = lru_cache(maxsize=2)(fetch_model)
 TEXT, TEXT_EMBEDDING, BOX = "text", "text_embedding", "box"
 _BOX_TYPE = pa.list_(pa.int32())
 _OF_SAMPLES = (UID, KEY, CAPTION, JSON)
@@ -140,15 +141,10 @@ def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.
         )
 
 
-@lru_cache(maxsize=2)
-def _tokenizer(config: ModelConfig) -> Any:
-    return load_tokenizer(fetch_model(config))
-
-
 def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
     """Turn texts into token ids."""
     texts = [readable(text) for text in table[TEXT].to_pylist()]
-    tokens_TN = _tokenizer(config)(texts).numpy().astype(np.int32)
+    tokens_TN = load_tokens(_fetch(config))(texts).numpy().astype(np.int32)
     return add_columns(table.drop_columns([TEXT]), {TOKENS: to_fixed_lists(tokens_TN)})
 
 

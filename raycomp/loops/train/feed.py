@@ -6,6 +6,7 @@ pixels, C channels.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,14 @@ import pyarrow as pa
 from raycomp.config import FitConfig, ModelConfig, UserError
 from raycomp.config.train import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES
 from raycomp.core.epochs import EpochPlan
+from raycomp.loops.model import fetch_model
 from raycomp.loops.tables import readable
 from raycomp.loops.train.pairs import Pairs, load_shard
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.models.tokens import load_tokens
 from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
+
+_fetch = lru_cache(maxsize=2)(fetch_model)
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def _make_pixels(data: bytes, uid: str, draw: Drawing, rng: np.random.Generator)
 
 
 def _tokenize(texts: list[str], draw: Drawing) -> np.ndarray:
-    return load_tokens(draw.model)([readable(text) for text in texts]).numpy().astype(np.int32)
+    return load_tokens(_fetch(draw.model))([readable(text) for text in texts]).numpy().astype(np.int32)
 
 
 def read_batches(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from raycomp.config import TrainConfig
+from raycomp.loops.model import fetch_model
 from raycomp.loops.train.finish import finish, make_final
 from raycomp.loops.train.fit import Told, Trainer
 from raycomp.loops.train.journal import Journal
@@ -65,7 +66,7 @@ class Writer:
         if self.trainer.step not in list_states(self.folder):
             self.keep()
         self.journal.close()
-        finish(self.trainer, self.config.model, self.folder)
+        finish(self.trainer, fetch_model(self.config.model), self.folder)
 
 
 def begin_rank(
@@ -74,7 +75,7 @@ def begin_rank(
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    clip = load_start(config.model, config.train.loss).to(device)
+    clip = load_start(fetch_model(config.model), config.train.loss).to(device)
     return Trainer(clip, config.train, num_steps, config.train.batch_size, num_kinds, wrap=share)
 
 

@@ -1,11 +1,9 @@
-"""Which model is evaluated, and where its files can be read from a disk."""
+"""Which model is meant, and where its files can be read from a disk."""
 
 import posixpath
 from dataclasses import replace
 
 from raycomp.config import ModelConfig
-from raycomp.models.architecture import HUB_CONFIG
-from raycomp.models.beside import list_beside
 from raycomp.shards.fetch import fetch
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
@@ -64,14 +62,24 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
 
     Raises ValueError where there is no such file, OSError where the storage fails.
     """
+    if not any(map(_is_stored, (config.name, config.weights))):
+        return config
+    # open_clip takes seconds to import, and who only makes tokens needs none of it.
+    from raycomp.models.architecture import HUB_CONFIG
+    from raycomp.models.beside import list_beside
+
     config_beside = [posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)]
     name = _fetch(config.name, config_beside, config.said_model)
     weights = _fetch(config.weights, list_beside(config.weights), config.said_weights)
     return replace(config, name=name, weights=weights)
 
 
+def _is_stored(uri: str) -> bool:
+    return uri.startswith("s3://")
+
+
 def _fetch(uri: str, beside: list[str], said: str) -> str:
-    if not uri.startswith("s3://"):
+    if not _is_stored(uri):
         return uri
     try:
         return fetch(uri, beside)
