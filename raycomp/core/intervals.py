@@ -1,6 +1,6 @@
 """How sure a benchmark's figures are: examples of one image stand or fall together, and so count together.
 
-N examples, ``unit_N`` what each is of (its image), as any values that compare equal; G units; S seeds.
+N examples, ``unit_N`` what each is of (its image), as any values that compare equal; S splits.
 """
 
 import math
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.core.metrics import Z_95
+from raycomp.core.contrasts import student_p, student_quantile
+from raycomp.core.metrics import Z_95, student_95
 
 # Of a two-sided test at 5 % with a power of 80 %: 1.960 + 0.842 standard errors.
 POWER_80 = Z_95 + 0.8416212335729143
@@ -31,26 +32,57 @@ def find_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | No
     """Return the mean of ``right_N``, or with ``split_N`` the mean of the splits' means.
 
     The interval is Wilson's with as many independent examples as would vary as much as the units do (never
-    more than examples; where all are right or all wrong, as many as units). NaN without examples.
+    more than examples; where all are right or all wrong, as many as units). The mean of splits has 1.96
+    standard errors on either side, each split as if two more were right and two more wrong: few examples that
+    are all right are not sure. NaN without examples.
     """
     if not len(right_N):
         return Share(*[float("nan")] * 4)
-    value, mean_N, weight_N = _weigh(right_N, split_N)
-    effective = _count_effective(right_N - mean_N, weight_N, value, unit_N)
-    low, high = wilson(value, effective)
-    # As if two more were right and two more wrong: at 0 and 1 nothing would seem to vary.
-    smoothed = (value * effective + 2) / (effective + 4)
-    detectable = POWER_80 * math.sqrt(2 * smoothed * (1 - smoothed) / effective)
-    return Share(value, low, high, min(1.0, detectable))
+    right_N, at_S = np.asarray(right_N, np.float64), _list_splits(len(right_N), split_N)
+    value_S = np.array([right_N[at].mean() for at in at_S])
+    effective_S = np.array([_count_effective(right_N[at], unit_N[at]) for at in at_S])
+    smooth_S = (value_S * effective_S + 2) / (effective_S + 4)
+    parts = float((smooth_S * (1 - smooth_S) / effective_S).sum()) / len(at_S) ** 2
+    variance = parts + _find_common(right_N, unit_N, at_S)
+    value, half = float(value_S.mean()), Z_95 * math.sqrt(variance)
+    ends = max(0.0, value - half), min(1.0, value + half)
+    if len(at_S) == 1:
+        ends = wilson(value, float(effective_S[0]))
+    return Share(value, *ends, min(1.0, POWER_80 * math.sqrt(2 * variance)))
 
 
-def _count_effective(rest_N: np.ndarray, weight_N: np.ndarray, value: float, unit_N: np.ndarray) -> float:
-    """Return how many independent examples have a mean that varies as this one does."""
-    alone = float(((rest_N * weight_N) ** 2).sum())
-    if not alone:
-        return min(1 / float((weight_N**2).sum()), len(np.unique(unit_N)))
-    variance = max(alone, clustered_variance(rest_N * weight_N, unit_N))
+def _list_splits(num: int, split_N: np.ndarray | None) -> list[np.ndarray]:
+    """Return the places of each split's examples; all of them where there are no splits."""
+    if split_N is None:
+        return [np.arange(num)]
+    _, which_N, count_S = np.unique(split_N, return_inverse=True, return_counts=True)
+    return np.split(np.argsort(which_N, kind="stable"), np.cumsum(count_S)[:-1])
+
+
+def _count_effective(right_N: np.ndarray, unit_N: np.ndarray) -> float:
+    """Return how many independent examples have a mean that varies as this one does; 1 for one unit."""
+    num, value, num_units = len(right_N), float(right_N.mean()), len(np.unique(unit_N))
+    alone = float(((right_N - value) ** 2).sum()) / num**2
+    if not alone or num_units == 1:
+        return float(num_units)
+    clustered = clustered_variance((right_N - value) / num, unit_N)
+    # What a few units vary by is itself unsure.
+    variance = max(alone, clustered * (student_95(num_units - 1) / Z_95) ** 2) if num_units < num else alone
     return max(1.0, value * (1 - value) / variance)
+
+
+def _find_common(value_N: np.ndarray, unit_N: np.ndarray, at_S: Sequence[np.ndarray]) -> float:
+    """Return how much more the mean of splits varies as units stand or fall in several splits at once."""
+    if len(at_S) == 1:
+        return 0.0
+    moved_N, split_N = np.zeros(len(value_N)), np.zeros(len(value_N), int)
+    for split, at in enumerate(at_S):
+        moved_N[at] = (value_N[at] - value_N[at].mean()) / (len(at) * len(at_S))
+        split_N[at] = split
+    _, which_N = np.unique(unit_N, return_inverse=True)
+    _, part_N = np.unique(which_N * len(at_S) + split_N, return_inverse=True)
+    together = float((np.bincount(which_N, moved_N) ** 2).sum())
+    return max(0.0, together - float((np.bincount(part_N, moved_N) ** 2).sum()))
 
 
 def clustered_variance(moved_N: np.ndarray, unit_N: np.ndarray) -> float:
@@ -81,7 +113,7 @@ class Paired(NamedTuple):
     p: float
     """McNemar's exact test, two-sided, of examples as if each had an image of its own."""
     p_units: float
-    """Of the difference against its standard error over units, two-sided."""
+    """Of the difference against its standard error over units, two-sided, by Student's t."""
     detectable: float
     """The least difference that examples which vary as these do would show in 80 % of cases."""
 
@@ -92,34 +124,47 @@ def compare_paired(
     """Compare two models' right and wrong (1 and 0, or 1/2) on the same N examples; NaN without examples.
 
     With ``split_N`` the difference is the mean of the splits'. The interval takes the standard error over
-    units. Where that is 0 there is none, and ``p_units`` is 1.
+    units, in each split at least that of independent examples with one more that either model alone has
+    right (Bonett and Price 2012), and Student's t of as many units. Where there is but one unit, or no
+    example is judged differently, there is none, and ``p_units`` is 1.
     """
     moved_N = np.asarray(second_N, np.float64) - np.asarray(first_N, np.float64)
     if not len(moved_N):
         nan = float("nan")
         return Paired(nan, nan, nan, 0, 0, nan, nan, nan)
-    difference, mean_N, weight_N = _weigh(moved_N, split_N)
-    error = math.sqrt(clustered_variance((moved_N - mean_N) * weight_N, unit_N))
+    at_S = _list_splits(len(moved_N), split_N)
+    difference = float(np.mean([moved_N[at].mean() for at in at_S]))
     only_first, only_second = int((moved_N < 0).sum()), int((moved_N > 0).sum())
-    ends = (max(-1.0, difference - Z_95 * error), min(1.0, difference + Z_95 * error))
+    p, num_units = mcnemar(only_first, only_second), len(np.unique(unit_N))
+    if num_units == 1 or not only_first + only_second:
+        nan = float("nan")
+        return Paired(difference, nan, nan, only_first, only_second, p, 1.0, nan)
+    parts = sum(_vary_paired(moved_N[at], unit_N[at], difference) for at in at_S) / len(at_S) ** 2
+    error, freedom = math.sqrt(parts + _find_common(moved_N, unit_N, at_S)), num_units - 1
+    reach = student_quantile(0.975, freedom) * error
     return Paired(
         difference,
-        *(ends if error else (float("nan"),) * 2),
+        max(-1.0, difference - reach),
+        min(1.0, difference + reach),
         only_first,
         only_second,
-        mcnemar(only_first, only_second),
-        math.erfc(abs(difference) / error / math.sqrt(2)) if error else 1.0,
-        POWER_80 * error if error else float("nan"),
+        p,
+        student_p(difference / error, freedom),
+        min(1.0, reach + student_quantile(0.8, freedom) * error),
     )
 
 
-def _weigh(value_N: np.ndarray, split_N: np.ndarray | None) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the mean of the splits' means; of every example its split's mean, and its weight in that."""
-    if split_N is None:
-        split_N = np.zeros(len(value_N), int)
-    _, split_N, count_S = np.unique(split_N, return_inverse=True, return_counts=True)
-    mean_S = np.bincount(split_N, value_N) / count_S
-    return float(mean_S.mean()), mean_S[split_N], 1 / (len(count_S) * count_S[split_N])
+def _vary_paired(moved_N: np.ndarray, unit_N: np.ndarray, difference: float) -> float:
+    """Return the variance of a split's mean, at least that of independent examples with two more.
+
+    Of a single unit that is its distance from ``difference``, the mean of all splits, squared.
+    """
+    num, mean = len(moved_N), float(moved_N.mean())
+    apart = (float((moved_N**2).sum()) + 2) / (num + 2)
+    least = (apart - (mean * num / (num + 2)) ** 2) / (num + 2)
+    is_one = len(np.unique(unit_N)) == 1
+    own = (mean - difference) ** 2 if is_one else clustered_variance((moved_N - mean) / num, unit_N)
+    return max(least, own)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -131,28 +176,3 @@ def mcnemar(only_first: int, only_second: int) -> float:
     logs = [math.lgamma(num + 1) - math.lgamma(k + 1) - math.lgamma(num - k + 1) for k in range(few + 1)]
     tail = math.fsum(math.exp(log - num * math.log(2)) for log in logs)
     return min(1.0, 2 * tail)
-
-
-def hierarchical_interval(
-    blocks: Sequence[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator, num_draws: int = 2000
-) -> tuple[float, float, float]:
-    """Return the mean over blocks of the means over seeds and examples, and the ends of its 95 % interval.
-
-    A block is (value_SN, unit_N): S seeds judged on the same N examples, values of any sign. In every draw
-    each block's seeds, and crossed with them its units, are drawn anew with replacement (Owen 2007, the
-    pigeonhole bootstrap: a little too wide); the blocks stay. Percentiles of ``num_draws``.
-    """
-    drawn_R = np.zeros(num_draws)
-    value = 0.0
-    for value_SN, unit_N in blocks:
-        _, which_N = np.unique(unit_N, return_inverse=True)
-        count_G = np.bincount(which_N)
-        sum_SG = np.stack([np.bincount(which_N, row_N) for row_N in np.asarray(value_SN, np.float64)])
-        num_seeds, num_units = sum_SG.shape
-        seed_RS = rng.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), num_draws)
-        unit_RG = rng.multinomial(num_units, np.full(num_units, 1 / num_units), num_draws)
-        sum_R = ((seed_RS @ sum_SG) * unit_RG).sum(1)
-        drawn_R += sum_R / (num_seeds * (unit_RG @ count_G)) / len(blocks)
-        value += float(value_SN.mean()) / len(blocks)
-    low, high = np.percentile(drawn_R, [2.5, 97.5])
-    return value, float(low), float(high)

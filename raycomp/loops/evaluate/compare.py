@@ -32,7 +32,7 @@ class Line(NamedTuple):
     only_first: int
     only_second: int
     p: float
-    """McNemar's exact test; none for a mean of splits."""
+    """McNemar's exact test; none for a mean of splits or of classes."""
     p_units: float
     """Of the difference against its error over images."""
     detectable: float
@@ -72,7 +72,7 @@ def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Li
         joined = join_splits([one for one, _ in own]), join_splits([other for _, other in own])
         split_N = np.repeat(np.arange(len(own)), [len(one.key_N) for one, _ in own])
         lines.append(_make_line(benchmark, MICRO, *joined))
-        lines.append(_make_line(benchmark, MACRO, *joined, split_N)._replace(p=float("nan")))
+        lines.append(_make_line(benchmark, MACRO, *joined, split_N))
     return lines
 
 
@@ -112,6 +112,8 @@ def _make_line(
 ) -> Line:
     split_N = first.class_N if split_N is None else split_N
     found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
+    if split_N is not None:
+        found = found._replace(p=float("nan"))
     return Line(
         benchmark=benchmark,
         split=split,
