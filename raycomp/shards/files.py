@@ -115,6 +115,33 @@ def remove_temporary_files(folder: str) -> None:
                 file.unlink(missing_ok=True)
 
 
+def list_below(folder: str) -> Iterator[tuple[str, fs.FileInfo]]:
+    """Yield the name, relative to the folder, and the kind of all that lies below; none where it is missing.
+
+    On a disk links are followed, but not into a folder that they lie in. A store is asked once.
+    """
+    filesystem, path = resolve(folder)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        yield from _list_disk(filesystem, path, "", ())
+        return
+    for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True)):
+        yield info.path[len(path) + 1 :], info
+
+
+def _list_disk(
+    filesystem: fs.FileSystem, path: str, prefix: str, above: tuple[str, ...]
+) -> Iterator[tuple[str, fs.FileInfo]]:
+    """``above``: the folders that this one was reached through, without links."""
+    real = os.path.realpath(path)
+    if real in above:
+        return
+    for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        name = prefix + info.base_name
+        yield name, info
+        if info.type == fs.FileType.Directory:
+            yield from _list_disk(filesystem, info.path, f"{name}/", (*above, real))
+
+
 def check_writable(folder: str) -> None:
     """Raise ValueError, one line, unless files can be written in ``folder`` (made if need be)."""
     probe = join_uri(folder, f".probe-{uuid.uuid4().hex}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from raycomp.shards.files import create_file, new_file
+from raycomp.shards.files import create_file, list_below, new_file
 from raycomp.shards.paths import join_uri, resolve
 
 
@@ -59,9 +59,7 @@ class Folder:
 
     def find_names(self) -> list[str]:
         """Return the names of all files below, relative to the folder, sorted; none where it is missing."""
-        filesystem, path = resolve(self.uri)
-        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-        names = [info.path[len(path) + 1 :] for info in found if info.is_file]
+        names = [name for name, info in list_below(self.uri) if info.is_file]
         return sorted(names, key=lambda name: name.split("/"))
 
     def read_bytes(self, *names: str) -> bytes:

@@ -4,6 +4,7 @@ import posixpath
 
 from pyarrow import fs
 
+from raycomp.shards.files import list_below
 from raycomp.shards.inputs import FORMATS
 from raycomp.shards.paths import resolve
 from raycomp.shards.tar import IMAGE_EXTENSIONS
@@ -20,8 +21,7 @@ def list_classes(folder: str) -> dict[str, list[str]] | None:
         return None
     classes: dict[str, list[str]] = {}
     has_shards = False
-    for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True)):
-        name = posixpath.relpath(info.path, path)
+    for name, info in list_below(folder):
         extension = posixpath.splitext(name)[1].lower()
         own, _, file = name.partition("/")
         if name.startswith(".") or "/." in name:

@@ -1,5 +1,6 @@
 """Where the images of a benchmark lie: published names looked for below one folder."""
 
+import os
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable
@@ -24,8 +25,8 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
 
     A name is the file of just this path; else the one whose path ends so; else the one of that base name.
     So the published layout will do, at any depth, and so will a flat folder. Extensions may be upper case.
-    Hidden files and folders (``.name``) are passed over. Raises ValueError where there is no folder, it
-    cannot be listed, or none of the files is there.
+    Hidden files and folders (``.name``) are passed over, and a file that links lead to, too, is one. Raises
+    ValueError where there is no folder, it cannot be listed, or none of the files is there.
     """
     wanted = list(dict.fromkeys(names))
     paths = _list_paths(folder)
@@ -33,7 +34,9 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
     by_name: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         by_name[_fold(path).rpartition("/")[2]].append(path)
-    matches = {name: [name] if name in exact else _match(name, by_name) for name in wanted}
+    matches = {
+        name: [name] if name in exact else _drop_links(folder, _match(name, by_name)) for name in wanted
+    }
     uris = {name: folder.at(found[0]) for name, found in matches.items() if len(found) == 1}
     ambiguous = tuple(name for name, found in matches.items() if len(found) > 1)
     if wanted and not uris:
@@ -64,6 +67,16 @@ def _match(name: str, by_name: dict[str, list[str]]) -> list[str]:
     folded = _fold(name)
     candidates = by_name.get(folded.rpartition("/")[2], [])
     return [path for path in candidates if f"/{_fold(path)}".endswith(f"/{folded}")] or candidates
+
+
+def _drop_links(folder: Folder, paths: list[str]) -> list[str]:
+    """Return paths without those that lead to the file of an earlier one."""
+    if len(paths) < 2 or not folder.is_local:
+        return paths
+    files: dict[str, str] = {}
+    for path in paths:
+        files.setdefault(os.path.realpath(folder.at(path)), path)
+    return list(files.values())
 
 
 def _fold(path: str) -> str:
