@@ -219,9 +219,8 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
         a, b = read(previous), read(json.loads(json.dumps(run)))
         names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
     if names:
-        raise ValueError(
-            f"out={folder.uri!r}: holds a run that differs in {', '.join(names)}; name another folder"
-        )
+        differing = ", ".join(dict.fromkeys(names))
+        raise ValueError(f"out={folder.uri!r}: holds a run that differs in {differing}; name another folder")
 
 
 def now() -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import posixpath
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -115,6 +116,18 @@ def _fingerprint(shard: ShardPath) -> dict[str, str | int]:
     if shard.embeddings is not None:
         found |= {f"embeddings_{name}": value for name, value in _stat(shard.embeddings).items()}
     return found
+
+
+def stamp_files(uris: Iterable[str]) -> list[tuple[str, int | None, int | None]]:
+    """Return every file with its size in bytes and modification time in ns, none where it is gone."""
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(_stamp, uris))
+
+
+def _stamp(uri: str) -> tuple[str, int | None, int | None]:
+    filesystem, path = resolve(uri)
+    info = filesystem.get_file_info(path)
+    return uri, info.size, info.mtime_ns
 
 
 def _stat(uri: str) -> dict[str, int]:

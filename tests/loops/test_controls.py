@@ -1,5 +1,6 @@
 """Captions that judges learn from: every format alike, nothing of the test among them."""
 
+import itertools
 import json
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from raycomp.benchmarks.read import read_benchmark
 from raycomp.config import ControlsConfig
 from raycomp.language.blind import bigram_likelihood, count_ngrams
-from raycomp.loops.evaluate.controls import learn, open_controls, read_captions
+from raycomp.loops.evaluate.controls import fingerprint_controls, learn, open_controls, read_captions
 from raycomp.shards.folder import Folder
 from raycomp.words import BIGRAM, SHORTER_CAPTION, UNIGRAM
 
@@ -112,3 +113,17 @@ def test_photos_of_the_test_teach_nothing(shared):
     expected = sum(len(row["captions"]) for row in rows if row["image"] in images)
     learned = learn(source, [], images)
     assert learned.num_same_image == expected > 0
+
+
+def test_what_controls_learn_from_is_told_apart_by_its_content(tmp_path):
+    (tmp_path / "model").mkdir()
+    config = ControlsConfig(str(tmp_path / "a.txt"), str(tmp_path / "model"))
+    found = []
+    for captions, weights in ((b"a dog", b"1"), (b"a cat", b"1"), (b"a cat", b"2"), (b"a cat", b"2")):
+        (tmp_path / "a.txt").write_bytes(captions)
+        (tmp_path / "model" / "model.safetensors").write_bytes(weights)
+        found.append(fingerprint_controls(config))
+    names = ("controls.captions", "controls.language_model")
+    changed = [{n for n in names if one[n] != other[n]} for one, other in itertools.pairwise(found)]
+    assert changed == [{names[0]}, {names[1]}, set()]
+    assert fingerprint_controls(ControlsConfig()) == {}

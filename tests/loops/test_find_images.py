@@ -5,9 +5,12 @@ import os
 import pytest
 
 from raycomp.benchmarks.read import read_benchmark
+from raycomp.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.loops.evaluate.images import find_images
+from raycomp.loops.evaluate.open import open_exams
 from raycomp.loops.evaluate.world import write_exam
 from raycomp.shards.folder import Folder
+from raycomp.shards.image_folder import list_classes
 from raycomp.words import OPERATIONS
 from raycomp.worlds.exam import CATEGORIES
 
@@ -64,6 +67,18 @@ def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
     assert found.missing == ("2.jpg", "3.jpg", "7.jpg")
 
 
+def test_links_that_lead_round_are_passed_over_and_a_file_of_several_names_is_one(tmp_path):
+    folder = lay(tmp_path, "val2017/1.jpg", "val2017/2.jpg", "b/2.jpg")
+    for name in ("val2017/up", "val2017/again", "b/up"):
+        os.symlink(tmp_path, tmp_path / name)
+    os.symlink("val2017", tmp_path / "images")
+    found = find_images(folder, ["1.jpg", "2.jpg", "images/2.jpg"])
+    assert found.uris == {"1.jpg": f"{tmp_path}/images/1.jpg", "images/2.jpg": f"{tmp_path}/images/2.jpg"}
+    assert found.ambiguous == ("2.jpg",)
+    classes = list_classes(str(tmp_path))
+    assert classes["val2017"] == ["val2017/1.jpg", "val2017/2.jpg"] and classes["b"] == ["b/2.jpg"]
+
+
 def test_names_that_lead_out_of_the_folder_find_nothing(tmp_path):
     folder = lay(tmp_path / "images", "1.jpg")
     lay(tmp_path, "secret.jpg")
@@ -111,3 +126,27 @@ def test_the_exam_on_disk_is_the_exam(tmp_path):
     assert len(found.uris) == 12 and not found.missing and not any(row.defects for row in rows)
     with pytest.raises(ValueError, match="num_scenes=0: must be at least 1"):
         write_exam(f"{tmp_path}/none", 0, 5)
+
+
+def test_a_picture_that_changes_makes_another_exam(tmp_path):
+    write_exam(str(tmp_path), 2, 0)
+    (tmp_path / "captions.json").write_text('[{"image": "images/00001.jpg", "caption": "a red cup"}, '
+                                            '{"image": "images/00000.jpg", "caption": "a cup"}]')  # fmt: skip
+    for name in ("a", "b"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        os.symlink(tmp_path / "images/00001.jpg", tmp_path / "classes" / name / "1.jpg")
+    place = str(tmp_path)
+    config = EvaluateConfig(
+        benchmarks=("world", "retrieval", "zeroshot"),
+        world=BenchmarkConfig(place),
+        retrieval=RetrievalConfig(place),
+        zeroshot=ZeroshotConfig(f"{place}/classes"),
+    )
+
+    def fingerprints():
+        return [one.fingerprint for one in open_exams(config, say=lambda line: None)]
+
+    before = fingerprints()
+    assert fingerprints() == before
+    (tmp_path / "images/00001.jpg").write_bytes(b"another")
+    assert not {*fingerprints()} & {*before}

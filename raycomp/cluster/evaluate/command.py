@@ -16,6 +16,7 @@ from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
+from raycomp.loops.evaluate.controls import fingerprint_controls
 from raycomp.loops.evaluate.open import Opened, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
@@ -70,6 +71,7 @@ def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
         "model": fingerprint_scorer(fetch_model(config.model)),
         "preprocessing": digest(vars(spec.image)),
         **{one.exam.name: one.fingerprint for one in opened},
+        **fingerprint_controls(config.controls),
     }
 
 

@@ -3,11 +3,13 @@
 T texts.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from raycomp.language.blind import (
     find_words,
     unigram_likelihood,
 )
+from raycomp.models.parser import fingerprint_folder
 from raycomp.shards.folder import Folder
 from raycomp.words import BIGRAM, CAPTION, CAPTIONS, IMAGE, LANGUAGE_MODEL, SHORTER_CAPTION, UNIGRAM
 
@@ -64,6 +67,16 @@ def open_controls(
 
         check_language_model(config.language_model)
     return partial(score_texts, config=config, counts=counts)
+
+
+def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
+    """Return by its dial a digest of each file and folder that controls learn from."""
+    found = {}
+    if config.captions:
+        found["controls.captions"] = hashlib.sha256(Folder(config.captions).read_bytes()).hexdigest()
+    if config.language_model:
+        found["controls.language_model"] = fingerprint_folder(Path(config.language_model))
+    return found
 
 
 def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | None) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from raycomp.loops.evaluate.retrieval import open_retrieval
 from raycomp.loops.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import fingerprint_shards
+from raycomp.shards.paths import fingerprint_shards, stamp_files
 from raycomp.shards.runs import digest
 
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
 
 def _open_other(name: str, config: EvaluateConfig) -> Opened:
     exam = _OTHERS[name](getattr(config, name))
-    return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards))]))
+    return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards)), _stamp_pictures(exam)]))
 
 
 def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
@@ -68,8 +68,12 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
     blind = open_controls(config.controls, texts, names, say)
     exam = ChoiceExam(name, choices, found.uris, blind, config.seed)
-    read = digest([repr(choice) for choice in choices] + sorted(found.uris))
+    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _stamp_pictures(exam)])
     return Opened(exam, read, tuple(choices), tuple(_tell_images(name, found)))
+
+
+def _stamp_pictures(exam: Exam) -> list[tuple[str, int | None, int | None]]:
+    return stamp_files(sorted({picture.uri for picture in exam.pictures}))
 
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
