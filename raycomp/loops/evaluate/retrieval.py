@@ -226,7 +226,8 @@ def _read_records(file: str, said: str) -> list[Any]:
     text = read_text(file, said)
     try:
         if file.lower().endswith(".jsonl"):
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            # Not splitlines: a caption may hold what Unicode calls a line break.
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
         records = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{said}: cannot be read as JSON: {error}") from error
