@@ -3,11 +3,14 @@
 import csv
 import hashlib
 import json
+import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import open_clip
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -214,6 +217,31 @@ def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
     assert float(micro["low"]) < second - first < float(micro["high"])
     page = (tmp_path / "both" / "report.html").read_text()
     assert page.count("data:image/jpeg") > 5
+
+
+def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_gone(
+    evaluated, tmp_path, capsys
+):
+    folders = [tmp_path / name for name in ("a b", "other")]
+    for folder, seed in zip(folders, ("0", "7"), strict=True):
+        shutil.copytree(evaluated[0], folder)
+        table = pq.read_table(folder / "scores" / "world.parquet").to_pylist()
+        for row in table:
+            row["positive_scores"] = [score if seed == "0" else -score for score in row["positive_scores"]]
+        schema = pq.read_schema(folder / "scores" / "world.parquet")
+        pq.write_table(pa.Table.from_pylist(table, schema), folder / "scores" / "world.parquet")
+        run = json.loads((folder / "run.json").read_text())
+        run["config"]["world"]["annotations"] = str(tmp_path / "gone")
+        (folder / "run.json").write_text(json.dumps(run))
+    (tmp_path / "gone").mkdir()
+    run = raycomp.compare(*map(str, folders), str(tmp_path / "both"))
+    assert shlex.split(run["commands"]["Rerun"])[2] == str(folders[0])
+    (warning,) = run["warnings"]
+    assert warning.startswith("world: images cannot be shown: ") and "has none of the" in warning
+    (folders[1] / "scores" / "world.parquet").unlink()
+    assert main(["compare", *map(str, folders), "--out", str(tmp_path / "again")]) == 2
+    assert "world.parquet: is gone" in capsys.readouterr().err
+    assert list((tmp_path / "again").iterdir()) == []
 
 
 @pytest.mark.parametrize(

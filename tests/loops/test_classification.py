@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from PIL import Image
 
 from raycomp.config.exams import LinearProbeConfig, ZeroshotConfig
 from raycomp.core.logistic import fit_logistic
-from raycomp.loops.evaluate.compare import compare_tables
+from raycomp.loops.evaluate.compare import check_same, compare_tables
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.evaluate.labelled import find_label
 from raycomp.loops.evaluate.linear_probe import PENALTY, open_linear_probe
@@ -88,6 +89,21 @@ def test_two_models_are_compared_class_by_class(tmp_path):
     first, second = (values_of(table)["mean_per_class_recall"].value for table in tables)
     assert (line.first, line.second) == pytest.approx((first, second))
     assert line.difference == pytest.approx(second - first) and first != second
+
+
+def test_evaluations_among_other_classes_are_not_compared_but_under_other_names(tmp_path):
+    def grade(counts, **names):
+        folder = make_folder(tmp_path / str(len(counts)), counts)
+        exam = replace(open_zeroshot(ZeroshotConfig(folder)), **names)
+        return exam.grade(*invent(exam))
+
+    three, two = grade({"a": 3, "b": 3, "c": 1}), grade({"a": 3, "b": 3})
+    check_same("x", three, grade({"a": 3, "b": 3, "c": 1}, classes=("cat", "dog", "fox")))
+    place = three.column_names.index("label")
+    moved = three.set_column(place, "label", pa.array(["a", "b", "b", "a", "b", "b", "c"]))
+    for one, other, said in ((three, moved, "3 and 3"), (three.slice(0, 6), two, "3 and 2")):
+        with pytest.raises(ValueError, match=rf"^x: .* not of the same classes \({said} of them\)"):
+            check_same("x", one, other)
 
 
 def test_classes_of_one_text_tie_and_are_wrong(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from raycomp.config.exams import RetrievalConfig
+from raycomp.loops.evaluate.compare import check_same, tell_other_targets
 from raycomp.loops.evaluate.outcomes import find_outcomes
 from raycomp.loops.evaluate.retrieval import find_captions, open_retrieval
 from raycomp.loops.evaluate.table import MEANINGS
@@ -133,6 +134,31 @@ def test_a_line_for_every_caption_is_one_image(tmp_path):
         {"image": row["image"], "caption": row["captions"]} for row in make_rows()
     ], "captions.json")  # fmt: skip
     assert by_line.items == in_lists.items == write_captions(tmp_path / "c", make_rows()).items
+
+
+def test_a_line_of_json_may_hold_what_unicode_calls_a_line_break(tmp_path):
+    rows = [{"image": row["image"], "captions": ["one\u2028two\x85three"]} for row in make_rows(3)]
+    (tmp_path / "captions.jsonl").write_text("\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows))
+    lay = write_captions(tmp_path / "plain", rows)
+    for row in rows:
+        (tmp_path / row["image"]).write_bytes(b"x")
+    assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == lay.items
+
+
+def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_told(tmp_path):
+    rows = make_rows(6)
+    exam = write_captions(tmp_path / "a", rows)
+    other = write_captions(
+        tmp_path / "b", [{**row, "captions": [*row["captions"][:-1], "x"]} for row in rows]
+    )
+    first = exam.grade(*invent(exam))
+    with pytest.raises(ValueError, match=r"^retrieval: the two evaluations are not of the same examples"):
+        check_same("retrieval", first, other.grade(*invent(other)))
+    fewer = exam.grade(*invent(exam, bad=["0.jpg"]))
+    check_same("retrieval", first, fewer)
+    assert tell_other_targets("retrieval", first, first) == []
+    (told,) = tell_other_targets("retrieval", first, fewer)
+    assert "the first looked among 6 and 12 targets, the second among 5 and 11" in told
 
 
 def test_captions_of_a_sample():

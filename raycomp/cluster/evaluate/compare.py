@@ -1,7 +1,9 @@
 """``raycomp compare``: two evaluations of the same examples, paired. Starts no Ray: it only reads."""
 
+import shlex
+from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -15,8 +17,10 @@ from raycomp.loops.evaluate.compare import (
     count_sure,
     find_partings,
     tell_lines,
+    tell_other_targets,
 )
 from raycomp.loops.evaluate.images import find_images
+from raycomp.loops.evaluate.outcomes import tell_parts
 from raycomp.loops.evaluate.table import write_lines
 from raycomp.report.pages.compare import render_compare
 from raycomp.shards.files import check_writable
@@ -28,6 +32,16 @@ from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
 
 _NAMES = ("first", "second")
+
+
+class _Compared(NamedTuple):
+    """A benchmark's part of the comparison."""
+
+    lines: list[Line]
+    partings: list[Parting]
+    came: Counter[str]
+    """Rows by what became of them."""
+    warnings: list[str]
 
 
 def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, Any]:
@@ -42,10 +56,12 @@ def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, An
     names = [name for name in runs[0]["config"]["benchmarks"] if name in runs[1]["config"]["benchmarks"]]
     if not names:
         raise ValueError(f"{config.first} and {config.second}: were evaluated on no common benchmark")
-    rerun = command_line(f"raycomp compare {config.first} {config.second}", {}, out)
+    found = [_compare_scores(name, config) for name in names]  # before anything is begun in the folder
+    start = shlex.join(["raycomp", "compare", config.first, config.second])
+    rerun = command_line(start, {}, out)
     with begin("compare", config, partial(_fingerprint, config), out, say, rerun, rooms=(TABLE,)) as run:
         if not run.is_finished:
-            _compare(run, config, runs, names)
+            _close(run, runs, found)
     return run.record
 
 
@@ -60,47 +76,60 @@ def _fingerprint(config: CompareConfig) -> dict[str, str]:
     return {name: identify(_read_evaluation(getattr(config, name))) for name in _NAMES}
 
 
-def _compare(run: Run, config: CompareConfig, runs: list[dict[str, Any]], names: list[str]) -> None:
-    lines: list[Line] = []
-    partings: list[Parting] = []
-    num_read = num_compared = 0
-    for name in names:
-        first, second = (_read_scores(source, name) for source in (config.first, config.second))
-        own = compare_tables(name, first, second)
-        lines += own
-        partings += find_partings(name, first, second, config.examples)
-        num_read += len(first)
-        num_compared += _count_common(first, second)
-    run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
-    read = {OK: num_read}
-    run.close(read, {OK: num_compared, "not_in_both": num_read - num_compared}, OK)
-    alone = sorted({*runs[0]["config"]["benchmarks"]} ^ {*runs[1]["config"]["benchmarks"]})
-    run.record["warnings"] = [f"{name}: only one of the two was evaluated on it" for name in alone]
-    sure, num = count_sure(lines)
-    said = f"{num_compared:,} common examples; in {sure} of {num} splits the accuracies differ for sure"
-    losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
-    models = [one["config"]["model"] for one in runs]
-    photos = _read_photos(runs[0], partings)
-    run.tell(said, render_compare(run.record, models, tell_lines(lines), partings, photos, losses))
+def _compare_scores(name: str, config: CompareConfig) -> _Compared:
+    first, second = (_read_scores(source, name) for source in (config.first, config.second))
+    lines = compare_tables(name, first, second)
+    partings = find_partings(name, first, second, config.examples)
+    return _Compared(lines, partings, _count(first, second), tell_other_targets(name, first, second))
 
 
 def _read_scores(source: str, name: str) -> pa.Table:
-    return read_columns(join_uri(source, "scores", f"{name}.parquet"))
+    uri = join_uri(source, "scores", f"{name}.parquet")
+    try:
+        return read_columns(uri)
+    except FileNotFoundError:
+        raise ValueError(f"{uri}: is gone; evaluate again, into another folder") from None
 
 
-def _count_common(first: pa.Table, second: pa.Table) -> int:
-    statuses = zip(first["status"].to_pylist(), second["status"].to_pylist(), strict=True)
-    return sum(one == other == OK for one, other in statuses)
+def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
+    """Return how many rows both have scores of, and of the others why they take no part."""
+    parts = zip(tell_parts(first), tell_parts(second), strict=True)
+    return Counter(one if one == other else "not_in_both" for one, other in parts)
 
 
-def _read_photos(run: dict[str, Any], partings: list[Parting]) -> dict[tuple[str, str], bytes]:
-    """Return the images of examples by benchmark and name, of those that still lie where they did."""
+def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None:
+    """Write the table; take down what came of it."""
+    lines = [line for one in found for line in one.lines]
+    partings = [parting for one in found for parting in one.partings]
+    came = sum((one.came for one in found), Counter())
+    run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
+    run.close({OK: came.total()}, came, OK)
+    alone = sorted({*runs[0]["config"]["benchmarks"]} ^ {*runs[1]["config"]["benchmarks"]})
+    photos, lost = _read_photos(runs[0], partings)
+    run.record["warnings"] = [
+        *(f"{name}: only one of the two was evaluated on it" for name in alone),
+        *(warning for one in found for warning in one.warnings),
+        *lost,
+    ]
+    sure, num = count_sure(lines)
+    said = f"{came[OK]:,} common examples; in {sure} of {num} splits the accuracies differ for sure"
+    losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
+    models = [one["config"]["model"] for one in runs]
+    run.tell(said, render_compare(run.record, models, tell_lines(lines), partings, photos, losses))
+
+
+def _read_photos(
+    run: dict[str, Any], partings: list[Parting]
+) -> tuple[dict[tuple[str, str], bytes], list[str]]:
+    """Return the images of examples by benchmark and name, and in lines why others cannot be shown."""
     config = from_dict(EvaluateConfig(), run["config"])
-    photos = {}
+    photos, lost = {}, []
     for benchmark in dict.fromkeys(parting.benchmark for parting in partings):
         dials = getattr(config, benchmark)
-        folder = Folder(dials.images or dials.annotations)
         names = [parting.image for parting in partings if parting.benchmark == benchmark]
-        for name, uri in (find_images(folder, names).uris if folder.exists() else {}).items():
-            photos[benchmark, name] = Folder(uri).read_bytes()
-    return photos
+        try:
+            for name, uri in find_images(Folder(dials.images or dials.annotations), names).uris.items():
+                photos[benchmark, name] = Folder(uri).read_bytes()
+        except (ValueError, OSError) as error:
+            lost.append(f"{benchmark}: images cannot be shown: {' '.join(str(error).split())}")
+    return photos, lost

@@ -13,6 +13,9 @@ from raycomp.loops.evaluate.table import MEANINGS
 from raycomp.table import Cell, Column, Estimate, Table
 from raycomp.words import ACCURACY, MACRO, MICRO
 
+# What tells the examples of two tables apart, of whatever exam.
+_SAME = ("split", "id", "image", "positives", "negatives", "direction", "query")
+
 
 class Line(NamedTuple):
     """One row of a comparison's table.csv; figures are shares, NaN where there is none."""
@@ -78,13 +81,38 @@ def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Li
 
 def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
     """Raise ValueError unless two tables hold the same examples, with or without scores."""
-    names = [
-        name for name in ("split", "id", "image", "positives", "negatives") if name in first.column_names
-    ]
+    names = [name for name in _SAME if name in first.column_names]
     same = len(first) == len(second) and all(first[name].equals(second[name]) for name in names)
     if not same:
         counts = f"{len(first):,} and {len(second):,} rows"
         raise ValueError(f"{benchmark}: the two evaluations are not of the same examples ({counts})")
+    if "num_classes" in first.column_names:
+        _check_classes(benchmark, first, second)
+
+
+def _check_classes(benchmark: str, first: pa.Table, second: pa.Table) -> None:
+    """Raise ValueError where one model chose among other classes; what they are called may differ."""
+    numbers = [_list_numbers(table, "num_classes") for table in (first, second)]
+    labels = zip(first["label"].to_pylist(), second["label"].to_pylist(), strict=True)
+    pairs = {(one, other) for one, other in labels if one is not None and other is not None}
+    is_renamed = len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+    if (all(numbers) and numbers[0] != numbers[1]) or not is_renamed:
+        counts = " and ".join(", ".join(map(str, own)) for own in numbers)
+        raise ValueError(f"{benchmark}: the two evaluations are not of the same classes ({counts} of them)")
+
+
+def _list_numbers(table: pa.Table, name: str) -> list[int]:
+    return sorted(set(table[name].drop_null().to_pylist()))
+
+
+def tell_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> list[str]:
+    """Say where one model looked for answers among fewer targets than the other, which is easier."""
+    if "num_targets" not in first.column_names:
+        return []
+    numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
+    told = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
+    said = f"{benchmark}: the first looked among {told[0]} targets, the second among {told[1]}"
+    return [] if numbers[0] == numbers[1] else [f"{said}: fewer are easier"]
 
 
 def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
