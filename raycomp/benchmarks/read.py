@@ -17,7 +17,7 @@ from raycomp.benchmarks import (
     world,
 )
 from raycomp.benchmarks.choice import Choice, Folder, mark_defects
-from raycomp.words import CONCEPT_KINDS, OPERATIONS
+from raycomp.words import CONCEPT_KINDS, MACRO, MICRO, OPERATIONS
 
 READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
     reader.NAME: reader.read
@@ -70,6 +70,10 @@ def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
         if (choice.split, choice.id) in seen:
             raise ValueError(f"{where}: an earlier row has this id")
         seen.add((choice.split, choice.id))
+        if choice.split in (MICRO, MACRO):
+            raise ValueError(
+                f"{where}: split={choice.split!r}: is what the mean of splits is called; rename it"
+            )
         for name, value, known in (("op", choice.op, OPERATIONS), ("kind", choice.kind, CONCEPT_KINDS)):
             if value not in ("", *known):
                 raise ValueError(f"{where}: {name}={value!r}: must be one of {', '.join(known)}, or empty")

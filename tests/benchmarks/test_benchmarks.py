@@ -223,6 +223,13 @@ def test_a_key_that_stands_twice_and_bytes_that_are_no_text(tmp_path):
         read_benchmark("sugarcrepe", Folder(str(tmp_path)))
 
 
+@pytest.mark.parametrize("name", ["micro", "macro"])
+def test_a_split_that_is_called_as_the_means_are_is_refused(tmp_path, name):
+    (tmp_path / f"{name}.json").write_text('[["1.jpg", {"POS": ["a"], "NEG": ["b"]}]]')
+    with pytest.raises(ValueError, match=f"split='{name}': is what the mean of splits is called"):
+        read_benchmark("vl_checklist", Folder(str(tmp_path)))
+
+
 def test_an_id_that_comes_twice_is_refused(tmp_path):
     row = dict(id=5, filename="1.jpg", caption="a", caption2="b", negative_caption="c")
     (tmp_path / "replace_att.json").write_text(json.dumps([row, row]))
