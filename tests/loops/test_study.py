@@ -85,12 +85,16 @@ def test_slots_are_of_the_calls_that_a_method_has(name: str) -> None:
     # The first caption has no negative at all, the second a single one.
     allowed_2BJ[:, 0] = False
     allowed_2BJ[:, 1] = np.arange(12) == 3
-    slot_BK, valid_BK = draw_slots(allowed_2BJ, method, rng)
+    kind_J = np.array([0] * 6 + [1] * 2 + [2] * 4)
+    slot_BK, valid_BK = draw_slots(allowed_2BJ, np.tile(kind_J, (400, 1)), method, rng)
     num = method.num_negatives
     assert slot_BK.shape == valid_BK.shape == (400, num)
     assert not valid_BK[0].any() and valid_BK[2:].all()
     assert all(len(set(row)) == num for row in slot_BK[2:].tolist())
     twice = (slot_BK[2:] >= 8).sum(1)
+    # Of one edit there are more negatives of the first kind, which make it no likelier.
+    firsts = kind_J[slot_BK[2:, 0]]
+    assert 0.4 < (firsts == 0).sum() / (firsts < 2).sum() < 0.6
     if method.calls == 1:
         assert valid_BK[1].sum() == 1 and not twice.any()
         assert set(slot_BK[2:].ravel()) == set(range(8))

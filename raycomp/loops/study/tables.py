@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast
-from raycomp.loops.study.cells import FULL, HALVES, METHODS
-from raycomp.loops.study.compare import CEILING, Compared, compare, list_groups, of_group
+from raycomp.loops.study.cells import FULL, HALVES, METHODS, ORACLE, RANDOM
+from raycomp.loops.study.compare import CLEANED, Compared, compare, list_groups, of_group
 from raycomp.loops.study.results import AUGMENTED, BRITTLE, PRIMARY, Result, Results
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
 from raycomp.words import OPERATIONS
@@ -37,7 +37,9 @@ def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
     made = [
         tell_contrasts(planned),
         tell_groups("The halves", results, [group for group in halves if group in groups]),
-        tell_differences("Against a random half", results, _against_random(groups)),
+        tell_differences(
+            "Against random halves, of all pairs and of sound ones", results, _against_random(groups)
+        ),
         tell_faults(results, [group for group in halves if group in groups]),
         tell_groups("The methods on all pairs", results, [group for group in whole if group in groups]),
         tell_differences("Single against multi-call", results, _multi_against_single(groups)),
@@ -61,7 +63,7 @@ def tell_contrasts(planned: Sequence[Compared]) -> Table:
             _estimate(one.by_world),
             Estimate(one.by_seed.value, *one.bootstrap) if one.bootstrap else None,
             one.by_seed.sd,
-            one.verdict if one.p_holm is not None else "read the others against it",
+            one.verdict if one.p_holm is not None else "not of the plan",
         )
         for one in planned
     ]
@@ -84,7 +86,9 @@ def tell_contrasts(planned: Sequence[Compared]) -> Table:
         "paired t test over seeds; by world, with one mean difference per world, which counts what "
         "a choice of pairs owes to its world; and by a bootstrap over seeds and test images. Detectable is "
         "the least difference that as many pairs would show in 80 % of studies, at 5 % two-sided. Undecided "
-        f"means no more than that. {CEILING[0]} has no faulty pair at all: no filter can gain more than that."
+        f"means no more than that. {' minus '.join(CLEANED)} is what taking out faulty pairs gains, and "
+        "nothing else: a rule may gain more, as it also chooses which sound pairs stay. How many faulty "
+        "pairs each arm has stands below; of two arms with as many, the better one owes it to something else."
     )
     return Table("The contrasts named in advance", columns, rows, note)
 
@@ -107,7 +111,9 @@ def tell_groups(title: str, results: Results, groups: Sequence[str]) -> Table:
     note = (
         f"{_SAID}Augmented: caption and paraphrase are above the negative. Brittle: the negative lies "
         "between them. recall@1: both ways among the scenes of seen pairs. The last column is of scenes with "
-        "a pair of colour and shape that no training pair shows or names."
+        "a pair of colour and shape that no training pair shows or names; a negative often names fewer such "
+        "pairs than its caption, so that to prefer the familiar may be worse than to guess. ADD leaves "
+        "captions of three things without a negative."
     )
     return Table(title, columns, rows, note)
 
@@ -119,10 +125,11 @@ def mean_of(results: Results, group: str, metric: Metric) -> Estimate:
 
 def _against_random(groups: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [
-        (f"{method}-{arm}", f"{method}-random50")
+        (f"{method}-{arm}", f"{method}-{other}")
         for method in ("clip", "negclip")
+        for other in (RANDOM, ORACLE)
         for arm in HALVES
-        if arm != "random50"
+        if arm not in (RANDOM, other)
     ]
     return [pair for pair in pairs if set(pair) <= set(groups)]
 

@@ -35,6 +35,8 @@ from raycomp.worlds.samples import SIDE
 from raycomp.worlds.scenes import show
 from raycomp.worlds.training import take_apart
 
+# Added to a cell's seed: worlds have theirs, and a scorer's weights and order shall be no cell's.
+_CELL_SEED = 6_000_000
 _ROWS_AT_ONCE = 256
 _LAST_STEPS = 10
 
@@ -80,7 +82,7 @@ def run_cell(cell: Cell, place: Place, out: Folder) -> dict[str, Any]:
 
 def _seed(place: Place, cell: Cell) -> int:
     """Return what draws a cell's weights, order, negatives and random arms: of one seed the same in all."""
-    return 1000 * place.config.seed + cell.seed
+    return _CELL_SEED + 1000 * place.config.seed + cell.seed
 
 
 def _train(
@@ -113,7 +115,7 @@ def _make_batches(
         row_B = row_N[chosen_B.numpy()]
         arrays = {"image": pool.pixel_NHWC[row_B], "token": pool.token_NL[row_B]}
         if method.num_negatives:
-            slot_BK, valid_BK = draw_slots(allowed_2NJ[:, row_B], method, rng)
+            slot_BK, valid_BK = draw_slots(allowed_2NJ[:, row_B], pool.kind_NJ[row_B], method, rng)
             arrays |= {
                 "negative": pool.negative_NJL[row_B[:, None], slot_BK],
                 "valid": valid_BK,
@@ -145,14 +147,14 @@ def _is_of(pool: Pool, operation: str) -> np.ndarray:
 
 
 def draw_slots(
-    allowed_2BJ: np.ndarray, method: Method, rng: np.random.Generator
+    allowed_2BJ: np.ndarray, kind_BJ: np.ndarray, method: Method, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw K slots per caption and return them with whether there is a negative in each, both [B, K].
 
-    No slot comes twice. Half of them are of either half; a single one is of either at even odds.
+    No slot comes twice. Half of them are of either half; a single one is of either at even odds. Kinds of
+    edits take turns, all as likely to be first, as in the training of real pairs.
     """
     num_rows, num = allowed_2BJ.shape[1], method.num_negatives
-    key_BJ = rng.random(allowed_2BJ.shape[1:])
     if method.calls == 1:
         parts = [(allowed_2BJ[0], num)]
     elif num == 1:
@@ -162,10 +164,18 @@ def draw_slots(
         parts = [(allowed_2BJ[0], num // 2), (allowed_2BJ[1], num - num // 2)]
     slots, valid = [], []
     for allowed_BJ, count in parts:
-        slot_BK = np.argsort(np.where(allowed_BJ, key_BJ, 2.0), axis=1)[:, :count]
+        slot_BK = np.argsort(_draw_turns(allowed_BJ, kind_BJ, rng), axis=1)[:, :count]
         slots.append(slot_BK)
         valid.append(np.take_along_axis(allowed_BJ, slot_BK, axis=1))
     return np.concatenate(slots, axis=1), np.concatenate(valid, axis=1)
+
+
+def _draw_turns(allowed_BJ: np.ndarray, kind_BJ: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return what orders the slots of each caption: a first one of every kind, a second one; unused last."""
+    key_BJ = rng.random(allowed_BJ.shape)
+    is_like_BJJ = (kind_BJ[:, :, None] == kind_BJ[:, None, :]) & allowed_BJ[:, None, :]
+    turn_BJ = (is_like_BJJ & (key_BJ[:, None, :] < key_BJ[:, :, None])).sum(axis=2)
+    return np.where(allowed_BJ, turn_BJ + rng.random(allowed_BJ.shape), np.inf)
 
 
 def _show(text: bytes, image: ImageSpec) -> np.ndarray:
