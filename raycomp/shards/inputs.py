@@ -82,8 +82,11 @@ def _real(uri: str) -> str:
     return uri if "://" in uri else os.path.realpath(uri)
 
 
-def check_output(spec: str, out: str) -> None:
-    """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves."""
+def check_output(spec: str, out: str, dial: str = "input") -> None:
+    """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves.
+
+    ``dial``: what it is called that says ``spec``.
+    """
     for _, pattern in map(_part, spec.split("::")):
         is_local = not pattern.startswith("s3://")
         if not pattern or is_local == out.startswith("s3://"):
@@ -94,8 +97,8 @@ def check_output(spec: str, out: str) -> None:
             names = {target, os.path.realpath(target)} if is_local else {target}
             if any(_takes(filesystem, item, name) for item in _items(filesystem, path) for name in names):
                 raise ValueError(
-                    f"out={out!r}: lies inside input={pattern!r}, which would take what is written there for "
-                    f"samples; name a folder outside"
+                    f"out={out!r}: lies inside {dial}={pattern!r}, which would take what is written there "
+                    f"for samples; name a folder outside"
                 )
 
 

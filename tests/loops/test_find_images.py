@@ -1,13 +1,14 @@
 """Published names found below a folder, on a disk and on S3, or told; and the little world's exam on disk."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from raycomp.benchmarks.read import read_benchmark
-from raycomp.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig, override_all
 from raycomp.loops.evaluate.images import find_images
-from raycomp.loops.evaluate.open import open_exams
+from raycomp.loops.evaluate.open import check_outside, open_exams
 from raycomp.loops.evaluate.world import write_exam
 from raycomp.shards.folder import Folder
 from raycomp.shards.image_folder import list_classes
@@ -150,3 +151,15 @@ def test_a_picture_that_changes_makes_another_exam(tmp_path):
     assert fingerprints() == before
     (tmp_path / "images/00001.jpg").write_bytes(b"another")
     assert not {*fingerprints()} & {*before}
+
+
+@pytest.mark.parametrize(
+    "dial", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
+)
+def test_results_are_not_written_where_an_exam_would_read_them(tmp_path, dial):
+    name = dial.partition(".")[0]
+    config = override_all(EvaluateConfig(), {"benchmarks": name, dial: str(tmp_path)})
+    with pytest.raises(ValueError, match=rf"^out=.*: lies inside {dial}="):
+        check_outside(config, str(tmp_path / "out"))
+    check_outside(config, str(tmp_path) + "-out")
+    check_outside(replace(config, benchmarks=("world",)), str(tmp_path / "out"))

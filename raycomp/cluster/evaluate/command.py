@@ -17,7 +17,7 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.controls import fingerprint_controls
-from raycomp.loops.evaluate.open import Opened, open_exams
+from raycomp.loops.evaluate.open import Opened, check_outside, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
 from raycomp.loops.model import fetch_model, find_model
@@ -44,6 +44,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
+    check_outside(asked, out)
     check_writable(out)  # before anything is read
     config = replace(asked, model=find_model(asked.model))
     opened = open_exams(config, say)

@@ -16,6 +16,7 @@ from raycomp.loops.evaluate.retrieval import open_retrieval
 from raycomp.loops.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
+from raycomp.shards.inputs import check_output
 from raycomp.shards.paths import fingerprint_shards, stamp_files
 from raycomp.shards.runs import digest
 
@@ -26,6 +27,14 @@ _OTHERS: dict[str, Callable[[Any], Exam]] = {
     "retrieval": open_retrieval,
     "linear_probe": open_linear_probe,
 }
+# Dials whose folders are read whole, whatever lies in them.
+_TAKES_ALL = (
+    "vl_checklist.annotations",
+    "zeroshot.input",
+    "retrieval.input",
+    "linear_probe.train",
+    "linear_probe.test",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,15 @@ class Opened:
     choices: tuple[Choice, ...] = ()
     """Rows of a benchmark, whatever is wrong with them."""
     warnings: tuple[str, ...] = ()
+
+
+def check_outside(config: EvaluateConfig, out: str) -> None:
+    """Raise ValueError where the results in the folder ``out`` would be read as a part of an exam."""
+    for dial in _TAKES_ALL:
+        name, _, field = dial.partition(".")
+        spec = getattr(getattr(config, name), field)
+        if name in config.benchmarks and spec:
+            check_output(spec, out, dial)
 
 
 def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
