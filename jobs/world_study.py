@@ -9,8 +9,9 @@ and minus align70_random50, which isolates what PAS adds to a gate by alignment.
 minus random50, what taking out faulty pairs gains. cpi50 and align50 are one choice per world, whatever the
 seed of a training: with few worlds and many seeds the interval over seeds speaks of these worlds' choices
 alone. So every seed has a world of its own. Then seven methods on all pairs, NegCLIP on the halves, and
-NegCLIP with negatives of one operation, three seeds each. CE-CLIP with multi-call negatives is ours: its paper and
-that of multi-call negatives (arXiv 2510.26302) have none. The same line goes on with a study broken off.
+NegCLIP with negatives of one operation, three seeds each. CE-CLIP with multi-call negatives is ours: its
+paper and that of multi-call negatives (arXiv 2510.26302) have none. The same line goes on with a study that
+was broken off.
 
 Cost: an estimate from the CPU seconds of a step on one thread (CLIP .12, NegCLIP .30, CE-CLIP .45,
 TripletCLIP .36) and of a world (some 180): 2 hours on 2 idle cores, 2.5 GB below OUT/work while it runs.
