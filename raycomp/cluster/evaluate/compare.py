@@ -14,7 +14,7 @@ from raycomp.loops.evaluate.compare import (
     Line,
     Parting,
     compare_tables,
-    count_sure,
+    count_apart,
     find_partings,
     tell_lines,
     tell_other_targets,
@@ -111,8 +111,8 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
         *(warning for one in found for warning in one.warnings),
         *lost,
     ]
-    sure, num = count_sure(lines)
-    said = f"{came[OK]:,} common examples; in {sure} of {num} splits the accuracies differ for sure"
+    apart, num = count_apart(lines)
+    said = f"{came[OK]:,} common examples; in {apart} of {num} splits the difference's interval excludes 0"
     losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
     models = [one["config"]["model"] for one in runs]
     run.tell(said, render_compare(run.record, models, tell_lines(lines), partings, photos, losses))

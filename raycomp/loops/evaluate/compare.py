@@ -226,7 +226,7 @@ def tell_lines(lines: Sequence[Line]) -> list[Table]:
     return tables
 
 
-def count_sure(lines: Sequence[Line]) -> tuple[int, int]:
-    """Return how many accuracies of splits differ for sure, by intervals without 0, and of how many."""
+def count_apart(lines: Sequence[Line]) -> tuple[int, int]:
+    """Return in how many splits the interval of the accuracies' difference excludes 0, and of how many."""
     own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO)]
     return sum(line.low > 0 or line.high < 0 for line in own), len(own)
