@@ -18,8 +18,8 @@ import raycomp
 from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
 from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
 
-# Rooms whose tests share a Ray cluster.
-RAY_ROOMS = {"cluster", "faults", "jobs"}
+# Rooms whose tests share a Ray cluster, of each process one.
+RAY_ROOMS = {"cluster", "train", "evaluate", "study", "demo", "faults", "jobs"}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,7 +30,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = Path(nodeid.partition("::")[0])
-            return file.parent.name if file.parent.name in RAY_ROOMS else str(file)
+            return str(file.parent if file.parent.name in RAY_ROOMS else file)
 
     return ByRoom(config, log)
 

@@ -54,14 +54,17 @@ def test_shards_and_what_is_no_folder_are_none(tmp_path):
     assert list_classes(str(tmp_path)) == {"cat": ["cat/0.jpg"], "test": []}
 
 
-def test_it_is_one_listing(tmp_path, monkeypatch):
-    write(str(tmp_path))
+def test_a_store_is_asked_once(tmp_path, monkeypatch):
+    write(str(tmp_path / "top"))
     asked = []
 
-    class Counting(fs.LocalFileSystem):
+    class Store(fs.SubTreeFileSystem):
         def get_file_info(self, what):
             asked.append(what)
             return super().get_file_info(what)
 
-    monkeypatch.setattr("raycomp.shards.image_folder.resolve", lambda uri: (Counting(), uri))
-    assert list_classes(str(tmp_path)) and sum(isinstance(what, fs.FileSelector) for what in asked) == 1
+    for place in ("image_folder", "files"):
+        store = Store(str(tmp_path), fs.LocalFileSystem())
+        monkeypatch.setattr(f"raycomp.shards.{place}.resolve", lambda uri, store=store: (store, "top"))
+    assert list_classes("s3://bucket/top")
+    assert sum(isinstance(what, fs.FileSelector) for what in asked) == 1
