@@ -18,8 +18,8 @@ import raycomp
 from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
 from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
 
-# Rooms whose tests share a Ray cluster, of each process one.
-RAY_ROOMS = {"cluster", "train", "evaluate", "study", "demo", "faults", "jobs"}
+# Rooms whose tests share a Ray cluster, with all that is below them.
+RAY_ROOMS = {"cluster", "faults", "jobs"}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -29,8 +29,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.partition("::")[0])
-            return str(file.parent if file.parent.name in RAY_ROOMS else file)
+            file = nodeid.partition("::")[0]
+            return next((room for room in RAY_ROOMS if room in Path(file).parts), file)
 
     return ByRoom(config, log)
 
