@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from raycomp.core.contrasts import student_p, student_quantile
-from raycomp.core.metrics import Z_95, student_95
+from raycomp.core.metrics import Z_95, student_95, wilson
 
 # Of a two-sided test at 5 % with a power of 80 %: 1.960 + 0.842 standard errors.
 POWER_80 = Z_95 + 0.8416212335729143
@@ -90,14 +90,6 @@ def clustered_variance(moved_N: np.ndarray, unit_N: np.ndarray) -> float:
     _, which_N = np.unique(unit_N, return_inverse=True)
     sum_G = np.bincount(which_N, moved_N)
     return float(len(sum_G) / max(1, len(sum_G) - 1) * (sum_G**2).sum()) if len(sum_G) > 1 else 0.0
-
-
-def wilson(share: float, whole: float) -> tuple[float, float]:
-    """Return the 95 % interval of a share of ``whole`` independent examples, by Wilson's score."""
-    square = Z_95**2 / whole
-    middle = share + square / 2
-    half = math.sqrt(square * share * (1 - share) + square**2 / 4)
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
 
 
 class Paired(NamedTuple):

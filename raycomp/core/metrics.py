@@ -175,7 +175,12 @@ def share_interval(part: int, whole: int) -> tuple[float, float]:
     """Return the 95 % interval of a share by Wilson's score; (0, 1) where there are no rows."""
     if not whole:
         return 0.0, 1.0
-    share, square = part / whole, Z_95**2 / whole
+    return wilson(part / whole, whole)
+
+
+def wilson(share: float, whole: float) -> tuple[float, float]:
+    """Return the 95 % interval of a share of ``whole`` independent examples, by Wilson's score."""
+    square = Z_95**2 / whole
     middle = share + square / 2
     half = math.sqrt(square * share * (1 - share) + square**2 / 4)
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
