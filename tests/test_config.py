@@ -181,6 +181,7 @@ def test_configs_are_frozen_and_survive_a_round_trip():
         ("ratios", "", ()),
         ("ratios", [0.5, "1"], (0.5, 1.0)),
         ("sizes", "1,20", (1, 20)),
+        ("sizes", "1, 20 ,", (1, 20)),
         ("wait_s", "90", 90.0),
         ("wait_s", 90, 90.0),
         ("wait_s", "30s", 30.0),

@@ -95,7 +95,7 @@ def _read(path: str, hint: Any, value: Any) -> Any:
 def _convert(kind: Any, value: Any) -> Any:
     """Return ``value`` as text, a number or a tuple of these. Raises ValueError or LookupError."""
     if typing.get_origin(kind) is tuple and isinstance(value, list | tuple | str):
-        parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
+        parts = filter(None, map(str.strip, value.split(","))) if isinstance(value, str) else value
         return tuple(_convert(typing.get_args(kind)[0], part) for part in parts)
     if kind is bool:
         return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]

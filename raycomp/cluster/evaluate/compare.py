@@ -10,6 +10,7 @@ import pyarrow as pa
 from raycomp.cluster.evaluate.command import TABLE, read_losses
 from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.config import CompareConfig, EvaluateConfig, from_dict
+from raycomp.loops.evaluate.check import check_table
 from raycomp.loops.evaluate.compare import (
     Line,
     Parting,
@@ -86,9 +87,11 @@ def _compare_scores(name: str, config: CompareConfig) -> _Compared:
 def _read_scores(source: str, name: str) -> pa.Table:
     uri = join_uri(source, "scores", f"{name}.parquet")
     try:
-        return read_columns(uri)
+        table = read_columns(uri)
     except FileNotFoundError:
         raise ValueError(f"{uri}: is gone; evaluate again, into another folder") from None
+    check_table(table, uri)
+    return table
 
 
 def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
