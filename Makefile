@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V >
 BIN = .venv/bin
 OUT ?= out/demo
 
-.PHONY: demo test test-all chaos check clean
+.PHONY: demo test test-all test-gpu chaos check clean
 
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
@@ -14,6 +14,10 @@ test: .venv/dev
 
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
+
+# What only a CUDA device can show.
+test-gpu: .venv/dev
+	$(BIN)/python -m pytest -q -m gpu
 
 # Every fault there is, with a line of bench/RESULTS.md for each; about an hour on two cores.
 chaos: .venv/dev

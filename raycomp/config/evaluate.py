@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from raycomp.config.check import check, check_choice
 from raycomp.config.dials import FREE, PLACE
 from raycomp.config.exams import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
-from raycomp.config.shared import PRECISIONS, ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ControlsConfig:
     """fp32 or bf16: what the language model computes in."""
 
     def __post_init__(self) -> None:
-        check_choice("controls.precision", self.precision, PRECISIONS)
+        check_choice("controls.precision", self.precision, ("fp32", "bf16"))
 
 
 @dataclass(frozen=True)

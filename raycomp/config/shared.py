@@ -6,7 +6,7 @@ from math import inf
 from raycomp.config.check import check, check_choice
 from raycomp.config.dials import FILE, FOLDER, FREE
 
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ModelConfig:
     """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote, which then
     says the name, too, or ``random:SEED``."""
     precision: str = "fp32"
-    """fp32 or bf16."""
+    """fp32, tf32 or bf16, as ``scorer.precision`` has them; a model is trained in fp32."""
 
     def __post_init__(self) -> None:
         _check_model("model", self.weights, self.precision)
@@ -49,7 +49,9 @@ class ScorerConfig:
     weights: str = field(default="openai", metadata=FILE)
     """An open_clip tag, a checkpoint path, or ``random:SEED`` for plumbing runs."""
     precision: str = "fp32"
-    """fp32 or bf16; normalisation and the cosine are fp32 always."""
+    """fp32, tf32 or bf16; normalisation and the cosine are fp32 always. tf32 rounds what a GPU multiplies to
+    10 bits, in products of matrices and in convolutions; fp32 does so in neither, and on CPUs the two are one
+    and the same."""
     batch_size: int | None = field(default=None, metadata=FREE)
     """Pairs that a scorer takes at a time; none = 32 per thread on CPUs, 512 on GPUs. No score depends
     on it: the shape of a forward pass is fixed."""

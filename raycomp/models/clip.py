@@ -197,7 +197,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
                 name,
                 pretrained=None if is_random or has_schema else config.weights,
                 load_weights=not is_random,
-                precision=config.precision,
+                precision="bf16" if config.precision == "bf16" else "fp32",
                 # open_clip only warns where a tag was trained with QuickGELU and the model has none.
                 force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                 pretrained_text=False,
@@ -235,7 +235,7 @@ class Clip:
     """A loaded model. Every forward pass has the same shape, so a row's result depends on that row alone."""
 
     def __init__(self, config: ClipConfig, device: str | None = None, num_threads: int | None = None):
-        self.device = Device(device, num_threads)
+        self.device = Device(device, num_threads, with_tf32=config.precision == "tf32")
         self.model: Any = _create(config).to(self.device.place)
         self.images_per_pass = _IMAGES_PER_PASS[self.device.place.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32

@@ -20,10 +20,11 @@ def name_device() -> str:
 class Device:
     """The CPU, or one GPU with a stream of its own for copies, so that they run beside computing.
 
-    ``num_threads`` counts passes side by side on a CPU; none = as many threads as torch would use.
+    ``num_threads`` counts passes side by side on a CPU; none = as many threads as torch would use. With
+    ``with_tf32`` a GPU may round what it multiplies in fp32 to 10 bits of mantissa.
     """
 
-    def __init__(self, name: str | None = None, num_threads: int | None = None):
+    def __init__(self, name: str | None = None, num_threads: int | None = None, with_tf32: bool = False):
         self.place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.is_gpu = self.place.type == "cuda"
         self._copies = torch.cuda.Stream(self.place) if self.is_gpu else None
@@ -31,6 +32,7 @@ class Device:
         if self.is_gpu:
             # cuDNN's attention plans anew for every number of rows, and might add up in another order.
             torch.backends.cuda.enable_cudnn_sdp(False)
+        self._fp32 = "tf32" if with_tf32 else "ieee"
         self._intervals: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def move(self, array: np.ndarray) -> Tensor:
@@ -64,10 +66,16 @@ class Device:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Count a GPU as busy from the block's first kernel to its last: gaps between them included."""
+        """Compute in the block as this device does.
+
+        A GPU counts as busy from the block's first kernel to its last: gaps between them included.
+        """
         if not self.is_gpu:
             yield
             return
+        # They hold for the whole process, and torch begins with tf32 in convolutions.
+        torch.backends.cuda.matmul.fp32_precision = self._fp32
+        torch.backends.cudnn.conv.fp32_precision = self._fp32
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         yield
