@@ -1,4 +1,4 @@
-"""Connect to Ray, settle Ray Data's dials in one place, and run small tasks over many files."""
+"""Connect to Ray and settle Ray Data's dials in one place."""
 
 import logging
 import os
@@ -7,29 +7,24 @@ import signal
 import sys
 import tempfile
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import ray
 from ray.data import DataContext
 
 from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
-from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData
 from raycomp.shards.folder import Folder
-from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS, TASK_RETRIES
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS
 
 # A scorer without a GPU asks for other resources than the tasks before it; asking for the same, Ray would
 # fuse decoding into the scoring actor.
 _CPUS_PER_CPU_SCORER = 2
 _CPUS_FOR_TASKS = 3
-_MOST_WAITING = 64
 # What Ray says where its raylet gave up on its agent: a busy machine may need more than the 15 s that Ray has
 # fixed for it (ray-project/ray issue 65983), and another try finds its files warm. What a failed start leaves
 # ends with this process.
@@ -253,29 +248,3 @@ def _describe(config: ClusterConfig) -> Session:
     threads = max(1, min(cores // num_scorers, *(cpus for cpus in nodes if cpus), cores))
     scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER}
     return Session(num_scorers, scorer, threads, num_cpus, len(nodes), config.block_rows)
-
-
-def map_tasks(
-    function: Callable[..., Result], items: Sequence[Item], *args: Any, label: str = "choose"
-) -> Iterator[Result]:
-    """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
-
-    A bounded number of results waits, so the driver's memory does not grow with the number of items. Where
-    a task raises UserError, so does this, once no task runs any more.
-    """
-    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
-    task = ray.remote(**resources)(function)
-    shared = [ray.put(arg) for arg in args]
-    waiting = deque(task.remote(item, *shared) for item in items[:_MOST_WAITING])
-    with Progress(label, len(items), unit="file") as progress:
-        for i in range(len(items)):
-            try:
-                result = ray.get(waiting.popleft())
-            except UserError as error:
-                if waiting:
-                    ray.wait(list(waiting), num_returns=len(waiting))
-                raise getattr(error, "cause", error) from error
-            if i + _MOST_WAITING < len(items):
-                waiting.append(task.remote(items[i + _MOST_WAITING], *shared))
-            progress.finish_one()
-            yield result

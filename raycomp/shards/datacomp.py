@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from raycomp.shards.files import new_file
+from raycomp.shards.files import copy_file, new_file
 from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.rows import parse_object, parse_uid, to_json
 from raycomp.shards.tar import write_tar
@@ -55,13 +55,19 @@ def write_shard(folder: str, index: int, samples: Iterable[tuple[str, dict[str, 
     return count
 
 
-def write_index(folder: str, num_samples: int, uid_chunks: Iterable[np.ndarray]) -> None:
+def write_index(folder: str, num_samples: int, uids: Iterable[np.ndarray] | str) -> None:
     """Write what stands beside the shards: ``__len__`` and ``sample_ids.npy`` (as write_subset).
+
+    ``uids`` are chunks as write_subset takes them, or where a file of its lies, which is copied.
 
     open_clip reads ``__len__`` as a Python literal from the folder of its first shard. DataComp's own
     ``meta.json`` is left out: img2dataset takes every json file of a folder for a shard's statistics.
     """
-    write_subset(uid_chunks, join_uri(folder, "sample_ids.npy"))
+    ids = join_uri(folder, "sample_ids.npy")
+    if isinstance(uids, str):
+        copy_file(uids, ids)
+    else:
+        write_subset(uids, ids)
     with new_file(join_uri(folder, "__len__")) as file:
         file.write(str(num_samples).encode())
 

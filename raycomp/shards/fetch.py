@@ -4,13 +4,12 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyarrow import fs
 
-from raycomp.shards.files import new_file
+from raycomp.shards.files import copy_file
 from raycomp.shards.paths import resolve
 
 
@@ -37,7 +36,7 @@ def fetch(uri: str, beside: Sequence[str] = ()) -> str:
         # The file itself comes last: where it is, all are.
         is_there = _place(copies, uri).exists()
         for one in (one for one, version in found.items() if version and not is_there):
-            _copy(one, _place(copies, one))
+            copy_file(one, str(_place(copies, one)))
     return str(_place(copies, uri))
 
 
@@ -54,9 +53,3 @@ def _find_version(uri: str) -> list[str] | None:
     with filesystem.open_input_stream(path) as stream:
         told = stream.metadata()
     return [str(info.size), *(str(told.get(name)) for name in ("ETag", "Last-Modified"))]
-
-
-def _copy(uri: str, target: Path) -> None:
-    filesystem, path = resolve(uri)
-    with filesystem.open_input_stream(path) as source, new_file(str(target)) as file:
-        shutil.copyfileobj(source, file, 8 << 20)

@@ -80,6 +80,13 @@ def _upload(file: IO[bytes], filesystem: fs.FileSystem, path: str) -> None:
             raise
 
 
+def copy_file(source: str, target: str) -> None:
+    """Copy a file, which appears whole or not at all."""
+    filesystem, path = resolve(source)
+    with filesystem.open_input_stream(path) as stream, new_file(target) as file:
+        shutil.copyfileobj(stream, file, 8 << 20)
+
+
 def create_file(uri: str, data: bytes) -> bool:
     """Write a whole file unless there is one; return whether it was written.
 

@@ -1,6 +1,6 @@
 """Parquet tables on disk: equal tables give equal bytes, however they were put together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -41,23 +41,29 @@ def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
         )
 
 
-def join_tables(uris: Sequence[str], uri: str, schema: pa.Schema) -> None:
-    """Join the columns of ``schema`` of many files into one, as ``write_groups`` does."""
-    write_groups((read_columns(part, schema.names) for part in uris), uri, schema)
-
-
 def write_groups(tables: Iterable[pa.Table], uri: str, schema: pa.Schema) -> int:
-    """Write tables of ``schema`` into one file, a row group for each that has rows; return how many rows.
-
-    One table is in memory at a time. Equal tables give equal bytes.
-    """
+    """Write tables into one file, as ``new_groups`` does; return how many rows."""
     count = 0
-    with new_file(uri) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with new_groups(uri, schema) as write:
         for table in tables:
+            write(table)
+            count += len(table)
+    return count
+
+
+@contextmanager
+def new_groups(uri: str, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """Give what adds a table of ``schema`` to one file, a row group for each that has rows.
+
+    The file stands at ``uri`` once the block ends without an error. Equal tables give equal bytes.
+    """
+    with new_file(uri) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+
+        def write(table: pa.Table) -> None:
             if len(table):
                 writer.write_table(table.cast(schema).combine_chunks())
-                count += len(table)
-    return count
+
+        yield write
 
 
 def read_groups(uri: str) -> Iterator[pa.Table]:

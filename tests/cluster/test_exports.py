@@ -49,7 +49,8 @@ def fold(text: str) -> str:
 
 @pytest.fixture
 def export(tmp_path, monkeypatch):
-    monkeypatch.setattr(exports, "map_tasks", lambda run, jobs, *args, label: (run(job) for job in jobs))
+    for name in ("map_tasks", "map_files"):
+        monkeypatch.setattr(exports, name, lambda run, jobs, *args, label: (run(job) for job in jobs))
 
     def write(captions: list[str], images: list[str], per_file: int = 20):
         uids = [f"{i:032x}" for i in range(len(captions))]

@@ -14,14 +14,14 @@ from raycomp.shards.folder import Folder
 def copies(tmp_path, monkeypatch) -> list[str]:
     """What was copied, in order; copies go to a folder of the test's own."""
     done: list[str] = []
-    copy = module._copy
+    copy = module.copy_file
 
     def told(uri: str, target: Path) -> None:
         copy(uri, target)
         done.append(uri)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_copy", told)
+    monkeypatch.setattr(module, "copy_file", told)
     return done
 
 
@@ -61,7 +61,7 @@ def test_what_breaks_off_leaves_no_file(bucket, copies, monkeypatch, tmp_path):
         raise OSError("the line is cut")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="the line is cut"):
-        patch.setattr(module.shutil, "copyfileobj", break_off)
+        patch.setattr("shutil.copyfileobj", break_off)
         fetch(f"{bucket}/broken.bin")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.name != ".lock"]
     assert Path(fetch(f"{bucket}/broken.bin")).stat().st_size == 1000

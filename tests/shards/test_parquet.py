@@ -8,11 +8,12 @@ import pytest
 from raycomp.config import UserError
 from raycomp.schema import aligned_schema, scores_schema
 from raycomp.shards.parquet import (
-    join_tables,
+    new_groups,
     read_columns,
     read_matching,
     read_rows,
     read_schema,
+    write_groups,
     write_table,
 )
 
@@ -80,20 +81,16 @@ def test_wrong_columns_are_named(table, tmp_path):
         read_columns(str(tmp_path / "1.parquet"))
 
 
-def test_tables_joined_are_the_rows_in_order(tmp_path):
+def test_tables_in_one_file_are_the_rows_in_order_however_they_came(tmp_path):
     schema = pa.schema([("uid", pa.string()), ("score", pa.float32())])
-    parts = []
-    for count in (3, 0, 5):
-        table = pa.table(
-            {"uid": [f"{count}-{i}" for i in range(count)], "score": [0.5] * count, "more": [1] * count}
-        )
-        parts.append(str(tmp_path / f"{count}.parquet"))
-        pq.write_table(table.cast(pa.schema([*schema, ("more", pa.int64())])), parts[-1])
-    for name in ("a", "b"):
-        join_tables(parts, str(tmp_path / name), schema)
-    joined = pq.read_table(tmp_path / "a")
-    assert joined["uid"].to_pylist() == [f"{count}-{i}" for count in (3, 5) for i in range(count)]
-    assert joined.schema.equals(schema)
+    rows = [{"uid": f"{i:032x}", "score": i / 7} for i in range(8)]
+    whole = pa.Table.from_pylist(rows, schema)
+    write_groups([whole.slice(0, 3), whole.slice(3, 0), whole.slice(3)], str(tmp_path / "a"), schema)
+    with new_groups(str(tmp_path / "b"), schema) as write:
+        for part in (rows[:3], [], rows[3:]):
+            write(pa.Table.from_pylist(part, schema))
+    assert pq.read_table(tmp_path / "a").equals(whole)
+    assert pq.ParquetFile(tmp_path / "a").num_row_groups == 2
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 

@@ -1,6 +1,7 @@
 """Choose a subset from scores alone: cut the gates over all files, then write what passes them.
 
-Only counts come to the driver, so its memory does not grow with the corpus.
+Tasks read the files, several each. Counts come to the driver, and in the end the kept rows, of a few files at
+a time, so its memory does not grow with the corpus and it asks the storage for no file of a shard.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.cluster.session import map_tasks
+from raycomp.cluster.tasks import add_counts, map_files
 from raycomp.config.rules import PAS
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
@@ -22,7 +23,7 @@ from raycomp.loops.curate.select import Gates, cut_gates, enters_second, judge
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import join_tables, read_columns, write_table
+from raycomp.shards.parquet import new_groups, read_columns, write_table
 from raycomp.words import (
     KEPT,
     KEY,
@@ -33,6 +34,7 @@ from raycomp.words import (
     UID,
 )
 
+SUBSET = ("subset", "subset.npy")
 # The kept rows of one shard, with what finds their samples again.
 _PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
 
@@ -60,15 +62,21 @@ def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callab
     gates = Gates.from_dict(committed["gates"])
     moments = None
     if arm.rule.gate_2 == PAS:
-        moments = reduce(Moments.merge, map_tasks(_pool_moments, scores, arm, gates))
+        moments = reduce(Moments.merge, map_files(_pool_moments, scores, arm, gates))
     jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
     reasons: Counter = Counter()
-    kept_per_shard = []
-    for counted in map_tasks(_write_kept, jobs, arm, gates, moments):
-        reasons.update(counted)
-        kept_per_shard.append(counted[KEPT])
-    join_tables([part for _, part in jobs], out.at("subset", "kept.parquet"), KEPT_SCHEMA)
-    write_subset(kept_uids(work, len(scores)), out.at("subset", "subset.npy"))
+    kept_per_shard: list[int] = []
+
+    def write_kept() -> Iterator[np.ndarray]:
+        """Write what a task found to the table of all that is kept, yield its uids."""
+        with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
+            for counted, kept in map_files(_write_kept, jobs, arm, gates, moments):
+                reasons.update(counted)
+                kept_per_shard.append(counted[KEPT])
+                write(kept)
+                yield parse_uids(kept[UID])
+
+    write_subset(write_kept(), out.at(*SUBSET))
     return Chosen(gates, kept_per_shard, reasons)
 
 
@@ -87,12 +95,12 @@ def commit_once(
 def cut_pool(scores: list[str], pool: Arm) -> dict[str, Any]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
     gates = _cut(scores, pool)
-    return {"gates": gates.to_dict(), "sizes": list(map_tasks(_count_passing, scores, pool, gates))}
+    return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
 
 
 def _cut(scores: list[str], arm: Arm) -> Gates:
-    """Cut the gates of an arm over all files, a task for each file in each pass."""
-    return cut_gates(arm, lambda *measure: map_tasks(_measure, scores, arm, *measure))
+    """Cut the gates of an arm over all files, each of which every pass reads."""
+    return cut_gates(arm, lambda *measure: map_files(_measure, scores, arm, *measure, fold=add_counts))
 
 
 def _measure(uri: str, arm: Arm, measure: Callable, with_second: bool, *args: Any) -> Any:
@@ -113,8 +121,10 @@ def _pool_moments(uri: str, arm: Arm, gates: Gates) -> Moments:
     return Moments.of(corpus.measures[PAS][enters_second(corpus, arm, gates)])
 
 
-def _write_kept(job: tuple[str, str], arm: Arm, gates: Gates, moments: Moments | None) -> Counter:
-    """Write one file's kept rows; return how many rows there are by reason.
+def _write_kept(
+    job: tuple[str, str], arm: Arm, gates: Gates, moments: Moments | None
+) -> tuple[Counter, pa.Table]:
+    """Write one file's kept rows; return how many rows there are by reason, and what the subset has of them.
 
     ``moments``: under cpi those of the PAS that gate 2 ranks, which make ``score`` that of Eq. 5; else none.
     """
@@ -126,7 +136,7 @@ def _write_kept(job: tuple[str, str], arm: Arm, gates: Gates, moments: Moments |
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
     write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
-    return Counter(reason_N.tolist())
+    return Counter(reason_N.tolist()), table.select(KEPT_SCHEMA.names).combine_chunks()
 
 
 def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
@@ -153,9 +163,3 @@ def _kept_part(work: Folder, ordinal: int) -> str:
 def read_kept(work: Folder, ordinal: int, start: int, end: int) -> pa.Table:
     """Return rows ``start`` to ``end`` of a shard's kept rows, with their positions."""
     return read_columns(_kept_part(work, ordinal)).slice(start, end - start)
-
-
-def kept_uids(work: Folder, num_shards: int) -> Iterator[np.ndarray]:
-    """Yield the kept uids of each shard, uint64 [n, 2]."""
-    for ordinal in range(num_shards):
-        yield parse_uids(read_columns(_kept_part(work, ordinal), [UID])[UID])

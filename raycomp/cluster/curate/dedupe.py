@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.cluster.session import map_tasks
+from raycomp.cluster.tasks import map_tasks
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.loops.tables import add_columns
 from raycomp.shards.parquet import read_columns, write_table

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.cluster.curate.choose import Chosen, kept_ranges, kept_uids, read_kept
-from raycomp.cluster.session import map_tasks
+from raycomp.cluster.curate.choose import SUBSET, Chosen, kept_ranges, read_kept
+from raycomp.cluster.tasks import map_tasks
 from raycomp.config import UserError
 from raycomp.loops.curate.rewrite import is_scored, rewrite
 from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
@@ -42,19 +42,20 @@ def materialize(
     """
     ranges = kept_ranges(choice.kept_per_shard, per_shard)
     outputs = [(o, [(shards[s], scores[s], s, a, b) for s, a, b in parts]) for o, parts in enumerate(ranges)]
-    write_folder(_write_output, outputs, kept_uids(work, len(shards)), choice.num_kept, out, work)
+    write_folder(_write_output, outputs, out.at(*SUBSET), choice.num_kept, out, work)
 
 
 def write_folder(
     write: Callable[..., int],
     jobs: Sequence[Any],
-    uids: Iterable[np.ndarray],
+    uids: Iterable[np.ndarray] | str,
     count: int,
     out: Folder,
     *args: Any,
 ) -> None:
-    """Write ``shards/`` anew with a task ``write(job, out, *args)`` per shard, and the index of its samples.
+    """Write ``shards/`` anew with a task ``write(job, out, *args)`` per job, and the index of its samples.
 
+    ``uids`` are what ``write_index`` takes.
     Raises UserError where a task does, RuntimeError where they write another number than ``count``. All tasks
     have ended by then, so nothing is written after ``shards/`` is removed again.
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from raycomp.cluster.curate.choose import Chosen
 from raycomp.cluster.parts import Stats
-from raycomp.cluster.session import map_tasks
+from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.core.metrics import auc
 from raycomp.language.nonce import REASONS
 from raycomp.loops.curate.arm import Arm
@@ -56,7 +56,7 @@ def draw_report(
     extra_tables: list[Table],
 ) -> str:
     """Return the page of the run whose record is ``run``. Without ``shards`` the photos stay grey."""
-    parts = map_tasks(summarise_scores, scores, arm, choice.gates, label="report")
+    parts = map_files(summarise_scores, scores, arm, choice.gates, label="report", fold=_merge_all)
     summary = reduce(merge, parts, Summary())
     photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
@@ -119,6 +119,10 @@ def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
     table = read_columns(uri, _COLUMNS)
     reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
     return summarise(table, reason_N, score_N, ~arm.seed)
+
+
+def _merge_all(summaries: list[Summary]) -> list[Summary]:
+    return [reduce(merge, summaries, Summary())]
 
 
 def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:

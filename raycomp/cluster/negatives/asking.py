@@ -9,8 +9,8 @@ import ray
 
 from raycomp.cluster.negatives.ask import ask
 from raycomp.cluster.negatives.write import ROWS_WITH_REPLIES, Job
-from raycomp.cluster.session import map_tasks
 from raycomp.cluster.source import ItemSource
+from raycomp.cluster.tasks import map_tasks
 from raycomp.config import NegativesConfig
 from raycomp.loops.negatives.captions import Source, load_captions
 from raycomp.loops.negatives.engines import find_prompts

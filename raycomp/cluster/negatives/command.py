@@ -14,7 +14,8 @@ from raycomp.cluster.negatives.write import Job, write_all
 from raycomp.cluster.parts import Stats
 from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Say, begin, command_line
-from raycomp.cluster.session import connect, map_tasks
+from raycomp.cluster.session import connect
+from raycomp.cluster.tasks import map_files
 from raycomp.config import CurateConfig, NegativesConfig, changed_dials, from_dict, override
 from raycomp.language.prompts import PROMPT_VERSION
 from raycomp.loops.negatives.captions import (
@@ -148,7 +149,7 @@ def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:
 def count_all(job: Job) -> dict[int, int]:
     """Return how many captions each file has, by its number; ValueError where a row has no uid of its own."""
     totals = {}
-    for source, count in zip(job.sources, map_tasks(count_captions, job.sources, label="count"), strict=True):
+    for source, count in zip(job.sources, map_files(count_captions, job.sources, label="count"), strict=True):
         if count is None:
             raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
         totals[source.ordinal] = count
@@ -164,7 +165,7 @@ def _write_exports(job: Job) -> None:
 
 def _tally(job: Job) -> Tally:
     tally = Tally()
-    for part in map_tasks(_tally_file, job.written, label="report"):
+    for part in map_files(_tally_file, job.written, label="report"):
         tally.add(part)
     return tally
 

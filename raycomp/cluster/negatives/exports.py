@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.cluster.curate.choose import kept_ranges
 from raycomp.cluster.curate.materialize import tell_change, write_folder
-from raycomp.cluster.session import map_tasks
+from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.loops.curate.rewrite import read_caption
@@ -42,7 +42,7 @@ def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Fol
     The samples of a curation's shards stand in the order of its scores, and so do negatives. Raises
     UserError, and leaves no ``shards/``, where a sample is not the one that its negatives are of.
     """
-    counts = list(map_tasks(_count, negatives, label="count"))
+    counts = list(map_files(_count, negatives, label="count"))
     ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
     if len(ranges) != len(shards):
         raise RuntimeError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
@@ -50,12 +50,16 @@ def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Fol
         (shard, [(negatives[o], a, b) for o, a, b in parts])
         for shard, parts in zip(shards, ranges, strict=True)
     ]
-    uids = (parse_uids(read_columns(uri, [UID])[UID]) for uri in negatives)
+    uids = map_files(_read_uids, negatives, label="count")
     write_folder(_write_shard, jobs, uids, sum(counts), out)
 
 
 def _count(uri: str) -> int:
     return len(read_columns(uri, [UID]))
+
+
+def _read_uids(uri: str) -> np.ndarray:
+    return parse_uids(read_columns(uri, [UID])[UID])
 
 
 def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int:
@@ -94,7 +98,7 @@ def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_ur
     tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
     jobs = []
     for source, uri, count in zip(
-        sources, negatives, map_tasks(_count, negatives, label="count"), strict=True
+        sources, negatives, map_files(_count, negatives, label="count"), strict=True
     ):
         # The samples of a curation's shards stand in the order of its scores, and so do negatives.
         end = place + count

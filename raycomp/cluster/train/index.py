@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from raycomp.cluster.session import map_tasks
+from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import drop_duplicates
 from raycomp.loops.train.pairs import Pairs, index_shard
@@ -43,13 +43,13 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
     for found in map_tasks(_list_pairs, ordinals, pairs, work, label="list pairs"):
         reasons.update(found)
     uris = tuple(_at(work, ordinal) for ordinal in ordinals)
-    uids = [] if pairs.is_curated else list(map_tasks(_read_uids, uris, label="compare uids"))
+    uids = [] if pairs.is_curated else list(map_files(_read_uids, uris, label="compare uids"))
     repeated = [~keep_n for keep_n in drop_duplicates(uids)]
     again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
     for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
         pass
     rows, tally, kinds = [], Counter[str](), Counter[tuple[str, str]]()
-    for one, of_kinds in map_tasks(_tally, uris, label="count pairs"):
+    for one, of_kinds in map_files(_tally, uris, label="count pairs"):
         rows.append(one["pairs"])
         tally.update(one)
         kinds.update(of_kinds)

@@ -1,0 +1,98 @@
+"""Small tasks over many files: one for each, or for a few where most of it is waiting for the storage."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import ray
+
+from raycomp.cluster.progress import Progress
+from raycomp.config import UserError
+from raycomp.shards.retries import TASK_RETRIES
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# As many tasks wait at least, which an autoscaler sees; on a large cluster twice as many as it has CPUs.
+_LEAST_WAITING = 32
+_WAITING_PER_CPU = 2
+# Files of one task, and how many of them it reads at a time: a request to a store is 30 ms of waiting.
+_FILES_PER_TASK = 16
+_FILES_AT_ONCE = 8
+_TASKS_PER_CPU = 4
+
+
+def map_tasks(
+    function: Callable[..., Result], items: Sequence[Item], *args: Any, label: str = "choose"
+) -> Iterator[Result]:
+    """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
+
+    A bounded number of results waits, so the driver's memory does not grow with the number of items. Where
+    a task raises UserError, so does this, once no task runs any more.
+    """
+    with Progress(label, len(items), unit="file") as progress:
+        for result in _run(function, items, args):
+            progress.finish_one()
+            yield result
+
+
+def map_files(
+    function: Callable[..., Result],
+    items: Sequence[Item],
+    *args: Any,
+    label: str = "choose",
+    fold: Callable[[list[Any]], list[Any]] = list,
+) -> Iterator[Result]:
+    """As ``map_tasks`` for little work on many files, of which each task does a few, some at a time.
+
+    ``fold`` makes fewer results of those of a task before they come back. How many files a task has depends
+    on the cluster, so it may only add up what comes to the same in any order.
+    """
+    size = -(-len(items) // (_TASKS_PER_CPU * _count_cpus()))
+    size = min(max(size, 1), _FILES_PER_TASK)
+    shares = [items[start : start + size] for start in range(0, len(items), size)]
+    with Progress(label, len(items), unit="file") as progress:
+        for share, results in zip(shares, _run(_do_each, shares, (function, fold, *args)), strict=True):
+            for _ in share:
+                progress.finish_one()
+            yield from results
+
+
+def _do_each(
+    items: Sequence[Item], function: Callable[..., Result], fold: Callable[[list], list], *args: Any
+) -> list[Result]:
+    """Return ``function(item, *args)`` of every item, folded."""
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return fold(list(pool.map(lambda item: function(item, *args), items)))
+
+
+def add_counts(counts: list[Any]) -> list[Any]:
+    """Fold whole numbers, and arrays of them, into their sum; leave apart what rounding would change."""
+    is_exact = all(isinstance(count, int) or getattr(count, "dtype", None) == "int64" for count in counts)
+    return [sum(counts)] if counts and is_exact else counts
+
+
+def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[Any]) -> Iterator[Result]:
+    """Yield the results in order; how many tasks wait follows the cluster's size, which may change."""
+    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
+    task = ray.remote(**resources)(function)
+    shared = [ray.put(arg) for arg in args]
+    waiting: deque[ray.ObjectRef] = deque()
+    most, left = 0, iter(items)
+    for done in range(len(items)):
+        if done % _LEAST_WAITING == 0:
+            most = max(_LEAST_WAITING, _WAITING_PER_CPU * _count_cpus())
+        while len(waiting) < min(most, len(items) - done):
+            waiting.append(task.remote(next(left), *shared))
+        try:
+            result = ray.get(waiting.popleft())
+        except UserError as error:
+            if waiting:
+                ray.wait(list(waiting), num_returns=len(waiting))
+            raise getattr(error, "cause", error) from error
+        yield result
+
+
+def _count_cpus() -> int:
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
