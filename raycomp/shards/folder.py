@@ -68,6 +68,12 @@ class Folder:
         with filesystem.open_input_stream(path) as stream:
             return stream.read()
 
+    def read_range(self, start: int, end: int, *names: str) -> bytes:
+        """Return the bytes of a file from ``start`` to before ``end``."""
+        filesystem, path = resolve(self.at(*names))
+        with filesystem.open_input_file(path) as file:
+            return file.read_at(int(end - start), int(start))
+
     def write_bytes(self, data: bytes, *names: str) -> None:
         """Write a whole file."""
         with new_file(self.at(*names)) as file:

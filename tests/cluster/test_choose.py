@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from raycomp.cluster.curate import dedupe
 from raycomp.cluster.curate.choose import commit_once, kept_ranges
 from raycomp.cluster.curate.command import _choose_config, _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
@@ -117,7 +118,7 @@ def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
 
 
 @pytest.mark.ray
-def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, ray_cluster):
+def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, ray_cluster, monkeypatch):
     rng = np.random.default_rng(0)
     schema = pa.schema(
         [
@@ -130,6 +131,7 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
         ]
     )
     seen, expected, uris = {}, [], []
+    monkeypatch.setattr(dedupe, "_FILES_PER_STRETCH", 2)
     for shard in range(5):
         rows = []
         for _ in range(200):
@@ -150,10 +152,12 @@ def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path
             schema,
         )
     want = {status: expected.count(status) for status in (DUPLICATE_UID, UID_CONFLICT)}
-    assert mark_duplicates(uris, 1000) == want and min(want.values()) > 30
+    work = Folder(str(tmp_path / "work"))
+    assert mark_duplicates(uris, 1000, work, rows_per_bucket=300) == want and min(want.values()) > 30
     found = [row for uri in uris for row in read_columns(uri).to_pylist()]
     assert [row[STATUS] for row in found] == expected
     for row in found:
         assert (row[ALIGNMENT] is None) == (row[IMAGE_EMBEDDING] is None) == (row[STATUS] != OK)
-    assert mark_duplicates(uris, 1000) == want
+    assert mark_duplicates(uris, 1000, work) == want
+    assert not work.exists("dedupe")
     assert [row for uri in uris for row in read_columns(uri).to_pylist()] == found

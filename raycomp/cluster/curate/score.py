@@ -100,7 +100,7 @@ def score(job: Job) -> dict[str, Stats]:
     check_bad_rows(statuses, job.config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
-        conflicts = mark_duplicates(aligned, sum(statuses.values()))[UID_CONFLICT]
+        conflicts = mark_duplicates(aligned, sum(statuses.values()), job.work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
         check_bad_rows({**statuses, **unlike}, job.config.max_bad_fraction)
         return cut_pool(aligned, job.pool)
