@@ -1,6 +1,7 @@
 """Cutting kept rows into output shards, and duplicates over files, against plain loops."""
 
 import shlex
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from raycomp.cluster.curate import dedupe
 from raycomp.cluster.curate.choose import commit_once, kept_ranges
 from raycomp.cluster.curate.command import _choose_config, _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
+from raycomp.cluster.curate.materialize import plan_outputs
 from raycomp.cluster.curate.publish import summarise_scores
 from raycomp.cluster.curate.score import check_bad_rows
 from raycomp.cluster.run import command_line
@@ -72,6 +74,28 @@ def test_outputs_hold_every_kept_row_once_in_order(per_output):
     assert flat == [(shard, row) for shard, count in enumerate(kept) for row in range(count)]
     sizes = [sum(b - a for _, a, b in output) for output in outputs]
     assert all(size == per_output for size in sizes[:-1]) and 0 < sizes[-1] <= per_output
+
+
+@pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
+def test_a_shard_is_read_whole_by_one_task_and_begun_by_others(per_output):
+    """However many outputs it fills: the samples come in the order, and in the outputs, of kept_ranges."""
+    rng = np.random.default_rng(per_output)
+    kept = [*rng.integers(0, 8, 20).tolist(), 50, 0, 7, 60]
+    ranges = kept_ranges(kept, per_output)
+    jobs = plan_outputs(ranges)
+    expected = [[(s, row) for s, a, b in parts for row in range(a, b)] for parts in ranges]
+    written = []
+    for job in jobs:
+        assert job.first == len(written) and job.sizes
+        samples = iter([(s, row) for s, a, b in job.reads for row in range(a, b)])
+        written += [list(islice(samples, size)) for size in job.sizes]
+        assert next(samples, None) is None
+        # Read to its end, but for what the outputs of the shards before it took.
+        (shard, start, end), *others = job.reads
+        assert end == kept[shard]
+        assert start < per_output and all(a == 0 and b <= per_output for _, a, b in others)
+    assert written == expected
+    assert len({job.reads[0][0] for job in jobs}) == len(jobs)
 
 
 def test_nothing_kept_makes_no_output():

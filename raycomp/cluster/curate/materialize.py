@@ -1,7 +1,8 @@
 """Write the kept samples as shards that open_clip reads: what was scored, json enriched, DataComp layout."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,17 @@ from raycomp.words import (
 _FIELDS = (ALIGNMENT, MEAN_PAS, SCORE)
 
 
+class Outputs(NamedTuple):
+    """Outputs that begin in one shard, which a task reads once, and of the shards after it the beginning."""
+
+    first: int
+    """Number of the first output."""
+    sizes: list[int]
+    """Samples of each."""
+    reads: list[tuple[int, int, int]]
+    """Shards and which of their kept rows, from and to."""
+
+
 def materialize(
     choice: Chosen,
     shards: list[ShardPath],
@@ -37,12 +49,29 @@ def materialize(
 ) -> None:
     """Write ``shards/``: the kept samples in the order of the input.
 
-    Only shards that hold a kept sample are read again, each output by one task. Raises UserError, and leaves
-    no ``shards/``, where an image or a caption is not the one that was scored.
+    Only shards that hold a kept sample are read again. Raises UserError, and leaves no ``shards/``, where an
+    image or a caption is not the one that was scored.
     """
-    ranges = kept_ranges(choice.kept_per_shard, per_shard)
-    outputs = [(o, [(shards[s], scores[s], s, a, b) for s, a, b in parts]) for o, parts in enumerate(ranges)]
-    write_folder(_write_output, outputs, out.at(*SUBSET), choice.num_kept, out, work)
+    jobs = [
+        (outputs, [(shards[shard], scores[shard]) for shard, _, _ in outputs.reads])
+        for outputs in plan_outputs(kept_ranges(choice.kept_per_shard, per_shard))
+    ]
+    write_folder(_write_outputs, jobs, out.at(*SUBSET), choice.num_kept, out, work)
+
+
+def plan_outputs(ranges: list[list[tuple[int, int, int]]]) -> list[Outputs]:
+    """Return the outputs of ``kept_ranges`` by the shard that they begin in."""
+    found: list[Outputs] = []
+    for number, parts in enumerate(ranges):
+        if not found or found[-1].reads[0][0] != parts[0][0]:
+            found.append(Outputs(number, [], []))
+        _, sizes, reads = found[-1]
+        sizes.append(sum(end - start for _, start, end in parts))
+        for shard, start, end in parts:
+            if reads and reads[-1][0] == shard:
+                start = reads.pop()[1]
+            reads.append((shard, start, end))
+    return found
 
 
 def write_folder(
@@ -78,13 +107,15 @@ def tell_change(shard: ShardPath, position: int) -> UserError:
     )
 
 
-def _write_output(
-    output: tuple[int, list[tuple[ShardPath, str, int, int, int]]], out: Folder, work: Folder
-) -> int:
+def _write_outputs(job: tuple[Outputs, list[tuple[ShardPath, str]]], out: Folder, work: Folder) -> int:
     """Return how many samples were written."""
-    index, parts = output
-    samples = (sample for part in parts for sample in _read_samples(work, *part))
-    return write_shard(out.at("shards"), index, samples)
+    outputs, files = job
+    parts = zip(files, outputs.reads, strict=True)
+    samples = chain.from_iterable(_read_samples(work, *file, *rows) for file, rows in parts)
+    return sum(
+        write_shard(out.at("shards"), outputs.first + i, islice(samples, size))
+        for i, size in enumerate(outputs.sizes)
+    )
 
 
 def _read_samples(
