@@ -8,7 +8,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.lib import format as npy
 from pyarrow import fs
 
+from raycomp.config import UserError
 from raycomp.shards.paths import ShardPath, resolve
 from raycomp.shards.table import Watched
 from raycomp.words import IMAGE_EMBEDDING
@@ -41,31 +42,33 @@ class _Array(NamedTuple):
     dtype: np.dtype
 
 
-def check_embeddings(shards: Iterable[ShardPath], model: str, width: int) -> None:
+def check_embeddings(shards: Sequence[ShardPath], model: str, width: int) -> None:
     """Raise ValueError, one line, unless stored embeddings are as many as rows and as wide as the model's.
 
-    Only headers and footers are read. A Parquet file without a footer is left to its reader.
+    Only headers and footers are read, and of many shards some, evenly apart: ``check_stored`` asks for each.
     """
     stored = [shard for shard in shards if shard.embeddings is not None]
+    some = stored[:: -(-len(stored) // _CHECKS_AT_ONCE) or 1]
     with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
-        list(pool.map(partial(_check, model=model, width=width), stored))
+        list(pool.map(partial(check_stored, model=model, width=width), some))
 
 
-def _check(shard: ShardPath, model: str, width: int) -> None:
+def check_stored(shard: ShardPath, model: str, width: int) -> None:
+    """Check one shard. A Parquet file without a footer is left to its reader. Raises UserError."""
     try:
         with _open_array(shard, _HEADER_BYTES) as array:
             pass
         num_rows = _count_rows(shard)
     except OSError as error:
         line = " ".join(str(error).split())
-        raise ValueError(f"{shard.uri} or {shard.embeddings}: cannot be read: {line}") from error
+        raise UserError(f"{shard.uri} or {shard.embeddings}: cannot be read: {line}") from error
     if array.width != width:
-        raise ValueError(
+        raise UserError(
             f"scorer.model={model!r}: its embeddings have {width} values, those in {shard.embeddings} "
             f"{array.width}; name the model that made them"
         )
     if num_rows not in (None, array.num_rows):
-        raise ValueError(
+        raise UserError(
             f"input={shard.uri!r}: has {num_rows} rows, {shard.embeddings} {array.num_rows}; must be as many"
         )
 
@@ -122,7 +125,7 @@ def _open_array(shard: ShardPath, buffer_bytes: int) -> Iterator[_Array]:
                 stack.enter_context(file)
             array = _read_header(file, num_bytes)
         except _BROKEN as error:
-            raise ValueError(
+            raise UserError(
                 f"prepare.stored_embeddings: {shard.embeddings} cannot be used: {error}"
             ) from error
         yield array

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
-from raycomp.shards.paths import RUN, ShardPath, absolute_uri, join_uri, resolve
+from raycomp.shards.paths import RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
 
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 CLIP_RETRIEVAL = "clip_retrieval"
@@ -145,8 +145,10 @@ def _find(pattern: str) -> list[tuple[str, str]]:
     else:
         is_folder = filesystem.get_file_info(path).type == fs.FileType.Directory
         root = path if is_folder else posixpath.dirname(path)
-    files = [file for item in _items(filesystem, path) for file in _list(filesystem, item, pattern)]
     scheme = "s3://" if pattern.startswith("s3://") else ""
+    items = _items(filesystem, path)
+    infos = find_infos([scheme + item for item in items if _PATTERN.search(item) is None])
+    files = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]
     if not scheme:
         files = _drop_links(files, root)
     return [(posixpath.relpath(file, root), scheme + file) for file in dict.fromkeys(files)]
@@ -179,10 +181,13 @@ def _glob(item: str, start: int) -> re.Pattern:
     return re.compile(re.escape(root) + glob_translate(item[len(root) :]))
 
 
-def _list(filesystem: fs.FileSystem, item: str, pattern: str) -> list[str]:
-    """Return the files that ``item``, free of braces, names: itself, those below it or those it matches."""
+def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, pattern: str) -> list[str]:
+    """Return the files that ``item``, free of braces, names: itself, those below it or those it matches.
+
+    ``info`` is what the storage says of it, where that is known.
+    """
     start = _pattern_start(filesystem, item)
-    info = filesystem.get_file_info(item)
+    info = info or filesystem.get_file_info(item)
     if start is not None:
         base = posixpath.dirname(item[:start])
         fits = _glob(item, start).match

@@ -3,9 +3,10 @@
 import dataclasses
 import os
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from pyarrow import fs
@@ -17,6 +18,9 @@ RUN = "run.json"
 REPORT = "report.html"
 # The model that a training leaves: its folder, its weights, and open_clip's config of it.
 CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
+
+# Files that a storage is asked about at a time; of a folder with more of them the list is asked for.
+_ASKED_AT_ONCE = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,32 +111,60 @@ def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
 
     Of a file of stored embeddings too. Raises ValueError where a file has vanished.
     """
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(_fingerprint, shards))
+    files = [uri for shard in shards for uri in (shard.uri, shard.embeddings) if uri is not None]
+    found = {uri: _stat(uri, info) for uri, info in find_infos(files).items()}
+    return [_fingerprint(shard, found) for shard in shards]
 
 
-def _fingerprint(shard: ShardPath) -> dict[str, str | int]:
-    found: dict[str, str | int] = {"name": shard.name, **_stat(shard.uri)}
+def _fingerprint(shard: ShardPath, found: Mapping[str, dict[str, Any]]) -> dict[str, str | int]:
+    told: dict[str, str | int] = {"name": shard.name, **found[shard.uri]}
     if shard.embeddings is not None:
-        found |= {f"embeddings_{name}": value for name, value in _stat(shard.embeddings).items()}
-    return found
+        told |= {f"embeddings_{name}": value for name, value in found[shard.embeddings].items()}
+    return told
 
 
 def stamp_files(uris: Iterable[str]) -> list[tuple[str, int | None, int | None]]:
     """Return every file with its size in bytes and modification time in ns, none where it is gone."""
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(_stamp, uris))
+    return [(uri, info.size, _stamp(uri, info)) for uri, info in find_infos(uris).items()]
 
 
-def _stamp(uri: str) -> tuple[str, int | None, int | None]:
+def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
+    """Return what the storage says of files, in their order.
+
+    A folder of a store with many of them is listed, which is a request for a thousand files there.
+    """
+    wanted = list(dict.fromkeys(uris))
+    by_folder: dict[str, list[str]] = {}
+    for uri in wanted:
+        by_folder.setdefault(posixpath.dirname(uri), []).append(uri)
+    found: dict[str, fs.FileInfo] = {}
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        for folder, files in by_folder.items():
+            is_listed = "://" in folder and len(files) > _ASKED_AT_ONCE
+            there = _list_folder(folder) if is_listed else {}
+            left = [file for file in files if file not in there]
+            found |= there | dict(zip(left, pool.map(_ask, left), strict=True))
+    return {uri: found[uri] for uri in wanted}
+
+
+def _list_folder(uri: str) -> dict[str, fs.FileInfo]:
     filesystem, path = resolve(uri)
-    info = filesystem.get_file_info(path)
-    return uri, info.size, info.mtime_ns
+    infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return {join_uri(uri, info.base_name): info for info in infos}
 
 
-def _stat(uri: str) -> dict[str, int]:
+def _ask(uri: str) -> fs.FileInfo:
     filesystem, path = resolve(uri)
-    info = filesystem.get_file_info(path)
+    return filesystem.get_file_info(path)
+
+
+def _stat(uri: str, info: fs.FileInfo) -> dict[str, Any]:
     if info.type != fs.FileType.File:
         raise ValueError(f"input={uri!r}: no such file")
-    return {"size": info.size, "mtime_ns": info.mtime_ns}
+    return {"size": info.size, "mtime_ns": _stamp(uri, info)}
+
+
+def _stamp(uri: str, info: fs.FileInfo) -> int | None:
+    """Return when a file was modified, in ns; of an object its second: a list may tell more than a HEAD."""
+    is_exact = "://" not in uri or info.mtime_ns is None
+    return info.mtime_ns if is_exact else info.mtime_ns // 10**9 * 10**9

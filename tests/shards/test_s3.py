@@ -1,6 +1,7 @@
 """The same functions on a real S3 server of this machine: what holds on disk holds there."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from raycomp.shards.parquet import read_columns, write_table
 from raycomp.shards.paths import fingerprint_shards, resolve
 from raycomp.shards.reader import extract, read_shard
 from raycomp.shards.tar import write_tar
+from tests.faults.proxy import run_proxy
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
 TABLE = pa.table({"uid": [f"{i:032x}" for i in range(50)], "alignment": np.arange(50, dtype=np.float32)})
@@ -131,6 +133,26 @@ def test_a_vanished_object_is_an_error_of_the_storage(bucket):
     filesystem.delete_file(path)
     with pytest.raises(FileNotFoundError):
         next(read_shard(shard, 3))
+
+
+def test_requests_for_a_brace_list_do_not_grow_with_it(bucket, monkeypatch):
+    """And what a listing says of an object is what the object itself says."""
+    for i in range(60):
+        for name in (f"many/{i:02d}.parquet", f"many/{i:02d}.npz"):
+            with new_file(f"{bucket}/{name}") as file:
+                file.write(b"x" * i)
+    alone = [fingerprint_shards(expand_input(f"{bucket}/many/{i:02d}.parquet", "b32_img")) for i in range(60)]
+    counts = []
+    with run_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        for last in (39, 59):
+            proxy.start({})
+            shards = expand_input(f"{bucket}/many/{{00..{last}}}.parquet", "b32_img")
+            assert fingerprint_shards(shards) == [one for (one,) in alone[: last + 1]]
+            counts.append(len(proxy.seen))
+        with pytest.raises(ValueError, match=r"no such file or folder: .*/many/60\.parquet"):
+            expand_input(f"{bucket}/many/{{00..60}}.parquet")
+    assert counts[0] == counts[1] <= 6
 
 
 @pytest.mark.parametrize("stored", ["clip_retrieval", "b32_img"])

@@ -17,6 +17,7 @@ from raycomp.cluster.curate.merge import merge_aligned, merge_scores
 from raycomp.cluster.parts import Part, Stats
 from raycomp.cluster.passes import Pass
 from raycomp.cluster.session import Session
+from raycomp.cluster.tasks import map_files
 from raycomp.cluster.waves import Phase
 from raycomp.config import CurateConfig, TooMuchBadData
 from raycomp.loops.curate.arm import Arm, find_pool_arm
@@ -26,6 +27,7 @@ from raycomp.loops.curate.stages import align_stages, attribute_stages
 from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT, add_columns
 from raycomp.models.clip import ScorerSpec
 from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
+from raycomp.shards.embeddings import check_stored
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import ShardPath
@@ -129,6 +131,9 @@ def check_bad_rows(statuses: dict[str, int], most: float) -> None:
 def align_all(job: Job) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if it can, an alignment."""
     config, session = job.config, job.session
+    stored = [shard for shard in job.shards if shard.embeddings is not None]
+    for _ in map_files(check_stored, stored, config.scorer.model, job.spec.embedding_dim, label="check"):
+        pass
     steps = Pass(
         session,
         items={shard.ordinal: shard for shard in job.shards},

@@ -30,6 +30,8 @@ from raycomp.words import (
 
 # A caption is compared with so many others of its image.
 _MOST_OTHERS = 16
+# Files whose columns are looked at before a run begins.
+_MOST_CHECKED = 16
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,14 @@ def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection")
 def list_parquet(spec: str) -> list[Source]:
     """Return the Parquet files that ``spec`` names, sorted by name.
 
-    Raises ValueError where there is none, or one is no Parquet file with uid and caption as text.
+    Raises ValueError where there is none, or one is no Parquet file with uid and caption as text; of many
+    files some are looked at, each is in ``count_captions``.
     """
     shards = expand_input(spec)
     for shard in shards:
         if shard.format != "parquet":
             raise ValueError(f"input={shard.uri!r}: must be a Parquet file or a folder that curate wrote")
+    for shard in shards[:: -(-len(shards) // _MOST_CHECKED)]:
         _check_columns(shard.uri)
     return [Source(shard.ordinal, shard.uri) for shard in shards]
 
@@ -81,9 +85,9 @@ def _check_columns(uri: str) -> None:
     here = ", ".join(schema.names)
     for name in (UID, CAPTION):
         if texts[name] != 1:
-            raise ValueError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
+            raise UserError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
     if schema.names.count(IMAGE_SHA256) != texts[IMAGE_SHA256] or texts[IMAGE_SHA256] > 1:
-        raise ValueError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
+        raise UserError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -155,6 +159,7 @@ def _is_aligned(table: pa.Table) -> pa.ChunkedArray:
 def count_captions(source: Source) -> int | None:
     """Return how many rows ``load_captions`` yields; None where uids are missing or stand twice."""
     if source.kept is None:
+        _check_columns(source.uri)
         uids = read_columns(source.uri, [UID])[UID]
         return None if uids.null_count or len(uids.unique()) < len(uids) else len(uids)
     shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
