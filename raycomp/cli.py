@@ -154,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _run(args.command, args)
     except KeyboardInterrupt as interrupt:
         how = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
-        _complain(f"{how}; the same command goes on from what is finished")
+        _complain(f"{how}; {_name_rest(interrupt)}")
         return interrupt.exit_code if isinstance(interrupt, Terminated) else INTERRUPTED
     except ValueError as error:
         # A library's own kind, or a plain one that a remote task raised, is our mistake.
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_DATA
     except (OSError, LeaseLost) as error:
         # What failed in a remote task comes wrapped, with its traceback in its words.
-        _complain(f"{getattr(error, 'cause', error)}; once that is mended, the same command goes on")
+        _complain(f"{getattr(error, 'cause', error)}; once that is mended: {_name_rest(error)}")
         return STORAGE_FAILED
     return 0
 
@@ -192,6 +192,11 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number in signals:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _name_rest(error: BaseException) -> str:
+    """Return what the run took down of where and how it goes on."""
+    return "; ".join(getattr(error, "__notes__", ["the same command goes on from what is finished"]))
 
 
 def _complain(error: object) -> None:

@@ -123,6 +123,25 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     assert done.stderr == "raycomp: terminated; the same command goes on from what is finished\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; "),
+        (OSError("no\nroom"), 4, "no room; once that is mended: "),
+    ],
+)
+def test_what_ends_a_run_early_is_told_with_how_it_goes_on(monkeypatch, capsys, error, code, said):
+    def fail(source):
+        raise error
+
+    error.add_note("align: 1 of 3 waves are committed, wave 2 goes on")
+    error.add_note("to go on: raycomp curate --out x")
+    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
+    assert cli.main(["show", "x"]) == code
+    rest = "align: 1 of 3 waves are committed, wave 2 goes on; to go on: raycomp curate --out x"
+    assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
+
+
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
     monkeypatch.setattr("raycomp.loops.inspect.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP)))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

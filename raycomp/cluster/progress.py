@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple, Self, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 import ray
 from ray.exceptions import RayError
 from tqdm import tqdm
 
+from raycomp.cluster.events import log_event
+from raycomp.cluster.metrics import Meter
 from raycomp.loops.stage import CPUS, SCORERS
 
 GPUS = "gpus"
@@ -74,6 +76,12 @@ class Progress:
         self.counts = threading.Lock()
         self.ended = threading.Event()
         Progress._told_at = Progress._told_at or self.started
+        self.meter = Meter(phase)
+        self.meter.put("raycomp_planned", num_shards, unit=unit)
+        for stage, place in self.crew.items():
+            self.meter.put("raycomp_workers", place.workers, stage=stage, where=place.where)
+        workers = {stage: place.workers for stage, place in self.crew.items()}
+        log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
         self.teller = threading.Thread(target=self._tell_on, name=f"progress of {phase}", daemon=True)
         self.teller.start()
 
@@ -98,24 +106,29 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.finish()
 
-    def add(self, rows: int, seconds: Mapping[str, float]) -> None:
-        """Count a part's rows and the seconds that its stages took."""
+    def add(self, rows: int, seconds: Mapping[str, float], statuses: Mapping[str, int] | None = None) -> None:
+        """Count a part's rows, by status where that is known, and the seconds that its stages took."""
         with self.counts:
             self.rows += rows
             self.news_at = time.monotonic()
             for stage, value in seconds.items():
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + value
+                where = self.crew[stage].where
+                self.meter.add("raycomp_busy_seconds", value, stage=stage, where=where)
+        self.meter.add_rows(statuses or {})
 
     def finish_one(self) -> None:
         """Count a shard (or what the unit is) as done."""
         with self.counts:
             self.shards += 1
             self.news_at = time.monotonic()
+        self._tell_done()
 
     def begin_at(self, shards: int) -> None:
         """Count so many as done before, in no time."""
         with self.counts:
             self.shards = self.begun_at = shards
+        self._tell_done()
 
     def reach(self, shards: int, rows_each: int) -> None:
         """Count so many as done, of as many rows each."""
@@ -123,6 +136,10 @@ class Progress:
             if shards != self.shards:
                 self.news_at = time.monotonic()
             self.shards, self.rows = shards, max(0, shards - self.begun_at) * rows_each
+        self._tell_done()
+
+    def _tell_done(self) -> None:
+        self.meter.put("raycomp_done", self.shards, unit=self.unit)
 
     def _tell_on(self) -> None:
         while not self.ended.wait(self._name_pause()):
@@ -155,6 +172,7 @@ class Progress:
                 else "time left unknown"
             )
             facts = filter(None, (count, rows, speed, left, wait))
+            log_event("progress", **self._facts(spent), waits=wait)
             with suppress(OSError, ValueError):  # nobody reads any more, which ends no work
                 self.stream.write(f"{self.phase}: {', '.join(facts)}\n")
                 self.stream.flush()
@@ -167,10 +185,24 @@ class Progress:
             busy = {stage: s / self.crew[stage].workers for stage, s in self.seconds.items()}
             which = "next" if self.rows or self.shards else "first"
         if idle_s < _IDLE_S and which == "next":
+            self.meter.wait(None, 0)
             slowest = name_bottleneck(busy, self.crew)
             return f"bottleneck {slowest}" if slowest else ""
         what = _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}"
+        self.meter.wait(what, idle_s)
         return f"waiting for {what} for {idle_s:,.0f} s"
+
+    def _facts(self, spent_s: float) -> dict[str, Any]:
+        """Return what an event of the log says of the phase."""
+        return {
+            "phase": self.phase,
+            "unit": self.unit,
+            "done": self.shards,
+            "planned": self.num_shards,
+            "rows": self.rows,
+            "seconds": round(spent_s, 3),
+            "busy_seconds": {stage: round(value, 3) for stage, value in self.seconds.items()},
+        }
 
     def finish(self) -> None:
         """End the thread, close the bar, tell the end where lines were told; once."""
@@ -178,8 +210,10 @@ class Progress:
             return
         self.ended.set()
         self.teller.join(_END_S)  # a cluster that is down may keep it
+        self.meter.wait(None, 0)
         if self.bar is not None or self.has_told:
             self.tell()
+        log_event("phase_end", **self._facts(time.monotonic() - self.started))
         if self.bar is not None:
             self.bar.close()
 

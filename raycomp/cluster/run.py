@@ -17,12 +17,14 @@ import json
 import os
 import platform
 import shlex
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from raycomp.cluster.events import keep_events, log_event
 from raycomp.cluster.lease import LEASE, Lease, hold_lease
 from raycomp.config import CONFIGS, as_setting, changed_dials, to_dict
 from raycomp.shards.files import check_writable, remove_temporary_files
@@ -165,12 +167,30 @@ def begin(
     rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     with hold_lease(folder) as lease:
-        run = Run(record, _open(folder, record), fingerprint, folder, lease, rooms)
+        previous = _open(folder, record)
+        record["id"] = (previous or record).get("id", record["id"])
+        run = Run(record, previous, fingerprint, folder, lease, rooms)
         if run.is_finished:
             say(f"{folder.uri} is finished already; nothing to do")
-        yield run
-        if not run.is_finished:
+            yield run
+            return
+        with _watched(run, "begin" if previous is None else "go_on", rerun):
+            yield run
             run.publish(say)
+
+
+@contextmanager
+def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
+    """Log how a run begins and ends; what ends it early bears how it goes on."""
+    with keep_events(run.folder, run.record["id"], run.lease.check):
+        log_event(begins, kind=run.record["kind"], out=run.folder.uri, command=rerun)
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"to go on: {rerun}")
+            log_event("fail", error=type(error).__name__, says=" ".join(str(error).split()))
+            raise
+        log_event("finish", funnel=run.record["funnel"])
 
 
 def _open(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
@@ -233,6 +253,7 @@ def describe_run(
 ) -> dict[str, Any]:
     """Return what is known of a run before it begins."""
     return {
+        "id": uuid.uuid4().hex[:12],
         "kind": kind,
         "status": "running",
         "commands": commands,

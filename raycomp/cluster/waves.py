@@ -23,12 +23,13 @@ import ray
 from ray.data import Dataset
 from ray.exceptions import UserCodeException
 
+from raycomp.cluster.events import log_event
 from raycomp.cluster.parts import Stats
 from raycomp.cluster.progress import Crew, Progress
 from raycomp.loops.stage import WRITE
 from raycomp.shards.folder import Folder
 from raycomp.shards.retries import TASK_RETRIES
-from raycomp.words import SHARD_ORDINAL
+from raycomp.words import SHARD_ORDINAL, STATUS
 
 _MERGES_AT_ONCE = 64
 _STORAGE_FAILED = re.compile(
@@ -55,6 +56,12 @@ def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
         if said := _STORAGE_FAILED.search(str(error)):
             raise OSError(said[1]) from error
         raise
+
+
+def _tell_wave(stats: Stats) -> dict[str, Any]:
+    """Return what an event of the log says of a wave that is committed."""
+    seconds = {stage: round(value, 3) for stage, value in stats.seconds.items()}
+    return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
 
 
 def _merge_timed(merge: Callable[..., int], *args: Any) -> float:
@@ -99,7 +106,11 @@ class Phase:
             num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
             with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress:
                 run = _Run(self, parts_uri, left, totals, progress)
-                stats.add(run.consume(make, todo).to_dict())
+                try:
+                    stats.add(run.consume(make, todo).to_dict())
+                except BaseException as error:
+                    error.add_note(run.name_rest())
+                    raise
             self.work.remove("parts", self.name)
         return stats
 
@@ -129,6 +140,7 @@ class _Run:
         self.waves = waves
         self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
         self.missing = {w: set(wave) for w, wave in enumerate(waves)}
+        self.committed = {w for w, wave in enumerate(waves) if not wave}
         self.wave_stats = {w: Stats() for w in self.missing}
         self.totals = dict(totals or {})
         self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
@@ -160,6 +172,14 @@ class _Run:
         self.stats.add(self._count_wall().to_dict())
         return self.stats
 
+    def name_rest(self) -> str:
+        """Return how many waves are committed, and with which the phase goes on."""
+        rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
+        return (
+            f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
+            f"wave {rest + 1:,} goes on"
+        )
+
     def _take(self, receipt: dict[str, Any]) -> None:
         ordinal = receipt[SHARD_ORDINAL]
         self.files[ordinal].append(receipt["file"])
@@ -168,7 +188,7 @@ class _Run:
             self.totals[ordinal] = receipt["total"]
         stats = json.loads(receipt["stats"])
         self.wave_stats[self.wave_of[ordinal]].add(stats)
-        self.progress.add(receipt["rows"], stats["seconds"])
+        self.progress.add(receipt["rows"], stats["seconds"], stats["counts"].get(STATUS))
         self._merge_if_complete(ordinal)
 
     def _merge_if_complete(self, ordinal: int) -> None:
@@ -207,6 +227,9 @@ class _Run:
         self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
         self.commit_s += time.monotonic() - started
         self.stats.add(manifest["stats"])
+        self.committed.add(wave)
+        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_tell_wave(stats))
+        self.progress.meter.add("raycomp_waves")
 
     def _count_wall(self) -> Stats:
         """Return the time since the last count: wall, what it offered every stage, commits within it."""

@@ -75,19 +75,44 @@ def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
     out, said = tmp_path / "out", []
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), out, interrupted(), said=said)
-    assert names(out) == [RUN, "work"] and names(out / "work") == ["0.json", "1.json"]
+    assert names(out) == ["logs", RUN, "work"] and names(out / "work") == ["0.json", "1.json"]
     begun = json.loads((out / RUN).read_text())
     assert (begun["status"], begun["kind"], begun["device"]) == ("running", "count", "cpu")
     (out / "work/0.json").write_text("5")  # what is done is not done again
     record = json.loads(json.dumps(count_words(ProbeConfig(), out, said=said)))
     assert record["funnel"] == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"empty_caption": 1}}
-    assert names(out) == ["report.html", RUN] and record == json.loads((out / RUN).read_text())
+    assert names(out) == ["logs", "report.html", RUN] and record == json.loads((out / RUN).read_text())
     assert (record["status"], record["words"], record["warnings"]) == ("finished", 7, [])
     assert said == [f"counted 7 words; report: {out}/report.html"]
     before = (out / RUN).stat().st_mtime_ns
     assert count_words(ProbeConfig(), out, interrupted(), said=said) == record
     assert said[1:] == [f"{out} is finished already; nothing to do"]
     assert (out / RUN).stat().st_mtime_ns == before
+
+
+def events(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "logs/events.jsonl").read_text().splitlines()]
+
+
+def test_events_of_all_starts_bear_the_id_of_the_run(tmp_path):
+    """The run within it has a log of its own, the runs after it have none of it."""
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        count_words(ProbeConfig(), tmp_path / "out", interrupted())
+    rerun = f"raycomp count --out {tmp_path / 'out'}"
+    assert interrupt.value.__notes__ == [f"to go on: {rerun}"]
+
+    def words():
+        count_words(ProbeConfig(), tmp_path / "within")
+        yield from WORDS
+
+    record = count_words(ProbeConfig(), tmp_path / "out", words())
+    count_words(ProbeConfig(), tmp_path / "after")
+    told = events(tmp_path / "out")
+    assert [event["event"] for event in told] == ["begin", "fail", "go_on", "finish"]
+    assert {event["run"] for event in told} == {record["id"]}
+    assert told[0]["command"] == told[2]["command"] == rerun and told[1]["error"] == "KeyboardInterrupt"
+    assert told[3]["funnel"] == record["funnel"]
+    assert [event["event"] for event in events(tmp_path / "within")] == ["begin", "finish"]
 
 
 def test_another_dial_is_refused_but_a_free_one(tmp_path):
@@ -113,7 +138,7 @@ def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
     """Too few, one that nobody tells of, too many, and as many but of other reasons."""
     with pytest.raises(RuntimeError, match="the funnel does not close: "):
         count_words(ProbeConfig(), tmp_path, words, lost)
-    assert names(tmp_path) == [RUN, "work"]
+    assert names(tmp_path) == ["logs", RUN, "work"]
     assert json.loads((tmp_path / RUN).read_text())["status"] == "running"
 
 
@@ -175,7 +200,7 @@ def test_what_changed_meanwhile_is_not_published(tmp_path):
     with changed, begin("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
         run.close({"ok": 1}, {"kept": 1}, "kept")
         run.tell("all is well", "<p>")
-    assert names(tmp_path) == [RUN]
+    assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
 
 
 def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):

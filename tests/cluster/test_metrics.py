@@ -1,0 +1,115 @@
+"""What a run tells Prometheus is what its record says, and what the dashboard asks for is told."""
+
+import json
+import re
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import ray
+from ray.util import metrics as ray_metrics
+
+from raycomp.cluster.events import keep_events
+from raycomp.cluster.metrics import LABELS, METRICS, Meter
+from raycomp.shards.folder import Folder
+
+DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
+SAMPLE = re.compile(r"^ray_(raycomp_\w+?)(?:_total)?\{(.*)\} (\S+)$")
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+# Ray's nodes report every 10 s.
+PATIENCE_S = 60
+
+
+def told(name: str) -> str:
+    """Return a metric's name as Prometheus has it."""
+    return f"ray_{name}" + ("_total" if METRICS[name].make is ray_metrics.Counter else "")
+
+
+def asked_for() -> dict[str, set[str]]:
+    """Return the labels that each metric of the dashboard is asked for; every query must be of a metric."""
+    board = json.loads(DASHBOARD.read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    queries += [one["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    labels: dict[str, set[str]] = {}
+    for query in queries:
+        found = re.findall(r"\bray_raycomp_\w+", query)
+        assert found, query
+        wanted = {
+            name for names in re.findall(r"\b(?:by|on) \(([^)]*)\)", query) for name in names.split(", ")
+        }
+        for name in found:
+            labels.setdefault(name, set()).update(wanted, re.findall(r'(\w+)!?="', query))
+    return labels
+
+
+def test_the_dashboard_asks_for_every_metric_by_labels_that_it_has():
+    asked = asked_for()
+    assert set(asked) == set(map(told, METRICS))
+    by_name = {told(name): {*LABELS, *kind.labels} for name, kind in METRICS.items()}
+    # Of a quotient, only what both sides have.
+    lacking = {name: labels - by_name[name] for name, labels in asked.items() if labels - by_name[name]}
+    assert lacking == {"ray_raycomp_rows_total": {"stage"}}
+
+
+def test_legends_of_the_dashboard_are_labels_of_its_queries():
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel["targets"]:
+            grouped = {
+                name
+                for names in re.findall(r"\bby \(([^)]*)\)", target["expr"])
+                for name in names.split(", ")
+            }
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, panel["title"]
+
+
+def test_without_a_cluster_nobody_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_metrics.Counter, "inc", lambda *_: pytest.fail("told"))
+    with keep_events(Folder(str(tmp_path)), "a"):
+        meter = Meter("align")
+    meter.add_rows({"ok": 3})
+    meter.wait("GPUs", 3.0)
+    assert (
+        meter.labels == {"run": "a", "out": str(tmp_path), "phase": "align"}
+        and Meter("x").labels["run"] == ""
+    )
+
+
+def scrape(run: str) -> dict[str, Counter]:
+    """Return metric -> the labels that it has beside the run's, in their order -> value, of all nodes."""
+    values: dict[str, Counter] = {}
+    for node in ray.nodes():
+        url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}"
+        for line in urllib.request.urlopen(url, timeout=10).read().decode().splitlines():
+            if (sample := SAMPLE.match(line)) and f'run="{run}"' in line:
+                labels = dict(LABEL.findall(sample[2]))
+                key = tuple(labels[name] for name in ("phase", *METRICS[sample[1]].labels))
+                values.setdefault(sample[1], Counter())[key] += float(sample[3])
+    return values
+
+
+@pytest.mark.ray
+def test_a_node_of_ray_tells_what_run_json_says(curated):
+    """Rows, and the seconds of every stage, are added up block by block there, wave by wave here."""
+    _, _, record = curated
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        values = scrape(record["id"])
+        rows = values.get("raycomp_rows", Counter())
+        if rows[("attribute", "ok")] == record["phases"][1]["rows"]:
+            break
+        time.sleep(0.5)
+    assert rows[("align", "ok")] == record["funnel"]["read"] == 90
+    assert rows.total() == sum(phase["rows"] for phase in record["phases"])
+    busy = {(stage["phase"], stage["stage"]): stage for stage in record["stages"]}
+    seconds, workers = values["raycomp_busy_seconds"], values["raycomp_workers"]
+    assert {key[:2] for key in seconds} == set(busy)
+    for key, value in seconds.items():
+        assert value == pytest.approx(busy[key[:2]]["seconds"])
+        assert workers[key] == busy[key[:2]]["workers"]
+    assert values["raycomp_waves"] == {("align",): 1, ("attribute",): 1}
+    done, planned = values["raycomp_done"], values["raycomp_planned"]
+    assert done[("align", "shard")] == planned[("align", "shard")] == 3
+    assert not any(values.get("raycomp_waiting_seconds", {}).values())
