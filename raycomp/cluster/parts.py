@@ -5,6 +5,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 
 _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
+_READ_AT_ONCE = 8
 _COUNTERS = ("seconds", "offered")
 _RECEIPT = pa.schema(
     [
@@ -95,6 +97,11 @@ class Part:
     """Columns of numbers of which a sample is told, of rows that have them all."""
 
 
+def name_parts(ordinal: int) -> str:
+    """Return the folder that a shard's parts lie in, which is removed as one."""
+    return f"{ordinal:05d}"
+
+
 def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
     """Write the rows of each shard in ``table`` as a part; return a receipt per part."""
     receipts = []
@@ -103,7 +110,8 @@ def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
         positions = rows[POSITION].to_pylist()
         # The same rows get the same name, so a task that runs again writes over its first try.
-        name = f"{ordinal:05d}-{zlib.crc32(repr(positions).encode()):08x}-{len(positions)}.parquet"
+        digest = zlib.crc32(repr(positions).encode())
+        name = f"{name_parts(ordinal)}/{digest:08x}-{len(positions)}.parquet"
         write_table(rows.select(part.schema.names), join_uri(parts_uri, name), part.schema)
         stats = _measure(rows, part)
         stats.seconds[WRITE] = time.perf_counter() - started
@@ -139,7 +147,8 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
 
     Raises RuntimeError if a position stands twice: a shard is never merged from overlapping parts.
     """
-    tables = [read_columns(join_uri(parts_uri, name)) for name in names]
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        tables = list(pool.map(lambda name: read_columns(join_uri(parts_uri, name)), names))
     if not tables:
         return None
     table = pa.concat_tables(tables)

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import ray
 from ray.data import DataContext
+from ray.data._internal.execution.execution_callback import ExecutionCallback
+from ray.data._internal.execution.operators.map_operator import MapOperator
 
 from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
@@ -37,6 +39,8 @@ _LONGEST_SOCKET = 107
 # What Ray adds to its temporary folder, but for the process' number.
 _SOCKET = "/ray/session_0000-00-00_00-00-00_000000_/sockets/plasma_store"
 _LEAST_TMPDIR_BYTES = 100_000_000
+# Of what is no phase and cannot begin again: a training waits long for its own steps and for spot GPUs.
+_PATIENCE_S = 4 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,13 @@ def connect(
     Progress.forget()
     if ray.is_initialized():
         with keep_log(out, check):
-            settle_data_context()
+            settle_data_context(config.stall_s)
             yield _describe(config)
         return
     with keep_log(out, check), _hush_native_code():
         _start(config, needed or _CPUS_PER_CPU_SCORER * (config.scorers or 1) + _CPUS_FOR_TASKS)
         try:
-            settle_data_context()
+            settle_data_context(config.stall_s)
             yield _describe(config)
         finally:
             ray.shutdown()
@@ -211,14 +215,16 @@ def _keep_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def settle_data_context() -> None:
+def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
     """Every dial of Ray Data that raycomp turns, each with its reason."""
     context = DataContext.get_current()
     # Our own progress lines say more, and are silent when nobody looks.
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    # Half an hour without progress is normal while a spot GPU is awaited; the default would end the job.
-    context.execution_no_progress_timeout_s = 4 * 3600
+    # A pass in which no block has moved for so long is ended, and begun again from its commits (waves.py).
+    context.execution_no_progress_timeout_s = stall_s
+    # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB of a billion rows.
+    context.custom_execution_callback_classes = [_ForgetBlocks]
     # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both dials.
     context.retried_map_errors = list(STORAGE_ERRORS)
     context.max_map_retries = MAP_RETRIES
@@ -229,6 +235,15 @@ def settle_data_context() -> None:
     context.max_errored_blocks = 0
     # Pictures make rows heavy: small blocks keep scorers fed and the object store small.
     context.target_max_block_size = 32 * 2**20
+
+
+class _ForgetBlocks(ExecutionCallback):
+    """Drops what a pass has noted of blocks that are done; nobody reads it."""
+
+    def on_execution_step(self, executor: Any) -> None:
+        for operator in executor._topology:
+            if isinstance(operator, MapOperator):
+                operator._output_blocks_stats.clear()
 
 
 def _describe(config: ClusterConfig) -> Session:

@@ -3,7 +3,8 @@
 A phase is one streaming pass, so actors live across waves. Blocks end in ``stage_part``, which writes the
 rows of each shard to a staged part and sends the driver a receipt. When a shard's rows are complete its parts
 are merged, in the order of positions, into one deterministic file; when all shards of a wave are merged, a
-manifest written last commits the wave. A restart skips what manifests name and redoes the rest.
+manifest written last commits the wave, whose parts are then removed. A restart skips what manifests name and
+redoes the rest; a phase that stands still is begun again so, in the same run.
 
 Each manifest tells the wall time since the commit before it (or since the phase began), so walls add up over
 restarts. What an interrupted try did after its last commit is lost and is done again: it counts neither as
@@ -13,25 +14,34 @@ its busy seconds, so a busy share after a restart may be told too low, never too
 
 import json
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.data import Dataset
+from ray.data import DataContext, Dataset
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import UserCodeException
 
 from raycomp.cluster.events import log_event
-from raycomp.cluster.parts import Stats
+from raycomp.cluster.parts import Stats, name_parts
 from raycomp.cluster.progress import Crew, Progress
 from raycomp.loops.stage import WRITE
 from raycomp.shards.folder import Folder
 from raycomp.shards.retries import TASK_RETRIES
 from raycomp.words import SHARD_ORDINAL, STATUS
 
-_MERGES_AT_ONCE = 64
+# Merges go on beside a phase; on a large cluster as many as it has CPUs.
+_LEAST_MERGES = 16
+_LOOK_EVERY_S = 0.1
+# Manifests and folders of parts that are asked for at a time.
+_AT_ONCE = 16
+# So often in a row a phase may stand still without a commit in between.
+_MOST_STALLS = 3
 _STORAGE_FAILED = re.compile(
     r"^(?:OSError|PermissionError|TimeoutError|Connection\w*Error): (.+)\n\n"
     r"The above exception was the direct cause of the following exception:$",
@@ -40,16 +50,22 @@ _STORAGE_FAILED = re.compile(
 _USER_FAILED = re.compile(r"^raycomp\.config\.check\.UserError: (.+)$", re.MULTILINE)
 
 
+class Stalled(TimeoutError):
+    """Nothing came of a phase for ``cluster.stall_s``."""
+
+
 def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
     """Run a dataset, yield its receipts block by block.
 
     Raises OSError where a stage's storage failed and ValueError where the user can mend what did: Ray Data
-    tells a stage's errors by their traceback alone.
+    tells a stage's errors by their traceback alone. Raises Stalled where nothing came for too long.
     """
     try:
         receipts: Any
         for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             yield receipts.to_pylist()
+    except ExecutionTimeoutError as error:
+        raise Stalled("no block came") from error
     except UserCodeException as error:
         if said := _USER_FAILED.search(str(error)):
             raise ValueError(said[1]) from error
@@ -69,6 +85,11 @@ def _merge_timed(merge: Callable[..., int], *args: Any) -> float:
     started = time.perf_counter()
     merge(*args)
     return time.perf_counter() - started
+
+
+def _remove_parts(work: Folder, name: str, ordinals: list[int]) -> None:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda ordinal: work.remove("parts", name, name_parts(ordinal)), ordinals))
 
 
 @dataclass
@@ -94,31 +115,59 @@ class Phase:
         ``make(ordinals, parts_uri)`` is the dataset of receipts; ``totals`` counts the rows to expect per
         shard where the caller knows (else a shard's last row tells).
         """
-        waves = [
-            ordinals[i : i + self.shards_per_wave] for i in range(0, len(ordinals), self.shards_per_wave)
-        ]
-        stats, done = self._read_manifests()
-        todo = [ordinal for ordinal in ordinals if ordinal not in done]
-        parts_uri = self.work.at("parts", self.name)
-        self.work.remove("parts", self.name)
-        if todo:
-            left = [[ordinal for ordinal in wave if ordinal not in done] for wave in waves]
-            num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
-            with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress:
-                run = _Run(self, parts_uri, left, totals, progress)
-                try:
-                    stats.add(run.consume(make, todo).to_dict())
-                except BaseException as error:
-                    error.add_note(run.name_rest())
-                    raise
+        num_stalls, num_before = 0, -1
+        while True:
+            stats, done = self._read_manifests()
+            todo = [ordinal for ordinal in ordinals if ordinal not in done]
             self.work.remove("parts", self.name)
-        return stats
+            if not todo:
+                return stats
+            try:
+                stats.add(self._run_once(ordinals, todo, make, totals).to_dict())
+                self.work.remove("parts", self.name)
+                return stats
+            except Stalled as stall:
+                num_stalls = num_stalls + 1 if len(done) == num_before else 1
+                num_before = len(done)
+                self._tell_stall(stall, num_stalls)
+
+    def _run_once(
+        self,
+        ordinals: list[int],
+        todo: list[int],
+        make: Callable[[list[int], str], Dataset],
+        totals: dict[int, int] | None,
+    ) -> Stats:
+        """Do the shards ``todo``; return the stats of what was committed."""
+        starts = range(0, len(ordinals), self.shards_per_wave)
+        waves = [ordinals[start : start + self.shards_per_wave] for start in starts]
+        missing = set(todo)
+        left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
+        num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
+        with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress:
+            run = _Run(self, self.work.at("parts", self.name), left, totals, progress)
+            try:
+                return run.consume(make, todo)
+            except BaseException as error:
+                error.add_note(run.name_rest())
+                raise
+
+    def _tell_stall(self, stall: Stalled, num_stalls: int) -> None:
+        """Say that the phase begins again from its commits; raise where that was in vain too often."""
+        stood = f"{self.name}: {stall} for {DataContext.get_current().execution_no_progress_timeout_s:,.0f} s"
+        if num_stalls > _MOST_STALLS:
+            raise Stalled(
+                f"{stood}, {num_stalls} times without a commit in between; what is committed is kept, "
+                f"the same command goes on with it"
+            ) from stall
+        print(f"{stood}; begun again from its commits", file=sys.stderr, flush=True)
+        log_event("stall", phase=self.name, stalls=num_stalls)
 
     def _read_manifests(self) -> tuple[Stats, set[int]]:
         stats, done = Stats(), set()
-        for name in self.work.list_names("waves"):
-            if name.startswith(f"{self.name}-"):
-                manifest = self.work.read_json("waves", name)
+        names = [name for name in self.work.list_names("waves") if name.startswith(f"{self.name}-")]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for manifest in pool.map(lambda name: self.work.read_json("waves", name), names):
                 done.update(manifest["shards"])
                 stats.add(manifest["stats"])
         return stats, done
@@ -146,6 +195,9 @@ class _Run:
         self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
         self.rows: Counter = Counter()
         self.merging: dict[ray.ObjectRef, int] = {}
+        self.removing: list[ray.ObjectRef] = []
+        self.most_merges = max(_LEAST_MERGES, int(ray.cluster_resources().get("CPU", 1)))
+        self.looked_at = 0.0
         self.stats = Stats()
         self.commit_s = 0.0
         self.counted_until = time.monotonic()
@@ -153,6 +205,7 @@ class _Run:
         # Merging is light and must not wait for CPUs that the phase itself holds.
         remote: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0, **TASK_RETRIES}
         self.merge = ray.remote(**remote)(_merge_timed)
+        self.remove_parts = ray.remote(**remote)(_remove_parts)
 
     def consume(self, make: Callable[[list[int], str], Dataset], todo: list[int]) -> Stats:
         """Stream the dataset's receipts, merging and committing as shards complete."""
@@ -160,15 +213,20 @@ class _Run:
             self._merge_if_complete(ordinal)
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
-            for receipts in read_receipts(make(pending, self.parts_uri)):
-                for receipt in receipts:
-                    self._take(receipt)
-                self._collect(wait=False)
-        while self.merging:
-            self._collect(wait=True)
+            try:
+                for receipts in read_receipts(make(pending, self.parts_uri)):
+                    for receipt in receipts:
+                        self._take(receipt)
+                    if time.monotonic() - self.looked_at > _LOOK_EVERY_S:
+                        self._collect(wait=False)
+            except Stalled:
+                self._finish_merges()  # what is complete need not be done again
+                raise
+        self._finish_merges()
         if any(self.missing.values()):
             short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
             raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
+        ray.get(self.removing)
         self.stats.add(self._count_wall().to_dict())
         return self.stats
 
@@ -193,19 +251,26 @@ class _Run:
 
     def _merge_if_complete(self, ordinal: int) -> None:
         if self.rows[ordinal] == self.totals.get(ordinal):
-            while len(self.merging) >= _MERGES_AT_ONCE:
+            while len(self.merging) >= self.most_merges:
                 self._collect(wait=True)
             names = sorted(self.files.pop(ordinal))
             ref = self.merge.remote(self.phase.merge, ordinal, self.parts_uri, names, *self.phase.merge_args)
             self.merging[ref] = ordinal
 
+    def _finish_merges(self) -> None:
+        while self.merging:
+            self._collect(wait=True)
+
     def _collect(self, wait: bool) -> None:
-        """Commit the waves whose last shard is merged."""
-        done, _ = (
-            ray.wait(list(self.merging), num_returns=1, timeout=None if wait else 0)
-            if self.merging
-            else ([], [])
-        )
+        """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
+        self.looked_at = time.monotonic()
+        if not self.merging:
+            return
+        stall_s = DataContext.get_current().execution_no_progress_timeout_s
+        refs = list(self.merging)
+        done, _ = ray.wait(refs, num_returns=1 if wait else len(refs), timeout=stall_s if wait else 0)
+        if wait and not done:
+            raise Stalled("no merge ended")
         for ref in done:
             seconds = ray.get(ref)
             ordinal = self.merging.pop(ref)
@@ -227,6 +292,7 @@ class _Run:
         self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
         self.commit_s += time.monotonic() - started
         self.stats.add(manifest["stats"])
+        self.removing.append(self.remove_parts.remote(self.phase.work, self.phase.name, shards))
         self.committed.add(wave)
         log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_tell_wave(stats))
         self.progress.meter.add("raycomp_waves")

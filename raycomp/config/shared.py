@@ -117,12 +117,16 @@ class ClusterConfig:
     an autoscaler."""
     block_rows: int = 64
     """Rows of a block between stages."""
+    stall_s: float = 1800.0
+    """Seconds in which nothing moves after which a phase is ended and begun again from its commits, three
+    times in a row at most. Loading a model or reading up to a first block must take less."""
     price_per_hour: float | None = None
     """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
 
     def __post_init__(self) -> None:
         check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
         check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
+        check(1 <= self.stall_s < inf, "cluster.stall_s", self.stall_s, "at least 1, and finite")
         rows, price = self.block_rows, self.price_per_hour
         check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")
         is_price = price is None or 0 <= price < inf

@@ -75,7 +75,7 @@ def plant_leftovers(out: Folder) -> None:
     assert uncommitted
     for name in uncommitted:
         out.write_bytes(cut, "work", "aligned", name)
-    out.write_bytes(cut, "work", "parts", "align", f"00007-00000000-{PER_SHARD}.parquet")
+    out.write_bytes(cut, "work", "parts", "align", "00007", f"00000000-{PER_SHARD}.parquet")
     for folder in (("work",), ("work", "aligned"), ("scores",), ("subset",), ("shards",), ()):
         out.write_bytes(cut, *folder, ".00007.parquet.0123456789abcdef0123456789abcdef.tmp")
     tell(
