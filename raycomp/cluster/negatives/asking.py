@@ -14,7 +14,7 @@ from raycomp.cluster.tasks import map_tasks
 from raycomp.config import NegativesConfig
 from raycomp.loops.negatives.captions import Source, load_captions
 from raycomp.loops.negatives.engines import find_prompts
-from raycomp.loops.negatives.replies import PROMPT_SCHEMA, read_replies, to_prompt_table
+from raycomp.loops.negatives.replies import PROMPT_SCHEMA, compact_replies, read_replies, to_prompt_table
 from raycomp.shards.parquet import read_groups, write_groups
 from raycomp.shards.paths import join_uri
 from raycomp.words import KEY
@@ -67,6 +67,7 @@ def _still_answers(job: Job) -> bool:
 
 def write_prompts(source: Source, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
     """Write one file's prompts that are not answered yet; return how many there are."""
+    compact_replies(replies_uri, source.ordinal)
     return write_groups(
         _find_blocks(source, config, replies_uri), _file(prompts_uri, source.ordinal), PROMPT_SCHEMA
     )
