@@ -139,7 +139,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "uid": {"metavar": "UID"},
     "--set": {"action": _Set, "default": {}, "metavar": "DIAL=VALUE", "help": "a dial, as below"},
     "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
-    "--out": {"required": True, "metavar": "DIR", "help": "a folder or s3:// uri"},
+    "--out": {"required": True, "metavar": "DIR", "help": "a folder, or an s3://, gs:// or az:// uri"},
 }
 
 

@@ -37,6 +37,7 @@ HOMES = {
     "PIL": {"models", "worlds"},
     "aiohttp": {"cluster"},
     "fsspec": {"shards"},
+    "gcsfs": {"shards"},
     "huggingface_hub": {"models"},
     "numpy": {"core", "models", "shards", "worlds", "loops", "report", "cluster"},
     "open_clip": {"models"},

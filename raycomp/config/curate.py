@@ -111,7 +111,8 @@ class CurateConfig:
     """Raw shards in, a chosen and explained subset out (arXiv 2605.22651, section 5)."""
 
     input: str = field(default="", metadata=INPUT)
-    """Paths, globs, brace lists, ``s3://``; several joined with ``::``, each optionally ``name=``."""
+    """Paths, globs, brace lists, on a disk or on ``s3://``, ``gs://``, ``az://``, ``hf://``; several joined
+    with ``::``, each optionally ``name=``."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     align: AlignConfig = field(default_factory=AlignConfig)
@@ -124,7 +125,8 @@ class CurateConfig:
     extra_columns: tuple[str, ...] = ()
     """Fields of the samples' json to carry into scores/, as text (json for what is not text)."""
     materialize: bool | None = field(default=None, metadata=SELECT)
-    """Write the kept samples as shards; none = yes for local output, no for s3:// and stored embeddings."""
+    """Write the kept samples as shards; none = yes for local output, no in a store and of stored
+    embeddings."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
     """Above this share of rows without an alignment the run stops (exit 3); duplicates do not count."""
     seed: int = field(default=0, metadata=SELECT)

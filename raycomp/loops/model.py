@@ -8,12 +8,13 @@ from raycomp.shards.fetch import fetch
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
 from raycomp.shards.runs import read_run
+from raycomp.shards.stores import split_uri
 
 
 def find_model(config: ModelConfig) -> ModelConfig:
     """Return the config with the files of a model's folder for name and weights, where it names one.
 
-    A model's folder is one that ``raycomp train`` wrote, or the ``checkpoint/`` in it, on a disk or on S3.
+    A model's folder is one that ``raycomp train`` wrote, or the ``checkpoint/`` in it, wherever it lies.
     Raises ValueError where the training has not finished, a file is not there, or ``model.name`` names
     another model than the folder's own and the default, which stands for any.
     """
@@ -75,7 +76,7 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
 
 
 def _is_stored(uri: str) -> bool:
-    return uri.startswith("s3://")
+    return bool(split_uri(uri)[0])
 
 
 def _fetch(uri: str, beside: list[str], said: str) -> str:

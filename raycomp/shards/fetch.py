@@ -52,4 +52,4 @@ def _find_version(uri: str) -> list[str] | None:
         return None
     with filesystem.open_input_stream(path) as stream:
         told = stream.metadata()
-    return [str(info.size), *(str(told.get(name)) for name in ("ETag", "Last-Modified"))]
+    return [str(value) for value in (info.size, info.mtime_ns, told.get("ETag"), told.get("etag"))]

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, on disk and on S3."""
+"""Files that appear whole or not at all, on disk and in stores."""
 
 import io
 import os
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import fsspec
 from pyarrow import fs
 
 from raycomp.shards.paths import join_uri, resolve
+from raycomp.shards.stores import GCS, READ_ONLY, create_object, open_output, split_uri, told_as_oserror
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
@@ -45,8 +45,8 @@ class _NamedFile(io.FileIO):
 def new_file(uri: str) -> Iterator[IO[bytes]]:
     """Open a binary file that stands at ``uri`` once the block ends without an error, else never.
 
-    On a local disk it is written beside ``uri`` under a temporary name and renamed (folders are made); for S3
-    it is written to local temporary space and uploaded, where an object becomes visible only when complete.
+    On a local disk it is written beside ``uri`` under a temporary name and renamed (folders are made); for a
+    store it is written to local temporary space and uploaded; an object becomes visible only when complete.
     """
     filesystem, path = resolve(uri)
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -54,7 +54,7 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
             with io.BufferedWriter(_NamedFile(os.dup(file.fileno()), tempfile.gettempdir())) as spooled:
                 yield spooled
             file.seek(0)
-            _upload(file, filesystem, path)
+            _upload(file, uri)
         return
     folder, name = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
@@ -69,12 +69,13 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
         raise
 
 
-def _upload(file: IO[bytes], filesystem: fs.FileSystem, path: str) -> None:
-    with filesystem.open_output_stream(path) as target:
+def _upload(file: IO[bytes], uri: str) -> None:
+    filesystem, path = resolve(uri)
+    with told_as_oserror(), open_output(split_uri(uri)[0], filesystem, path) as target:
         try:
             shutil.copyfileobj(file, target, 8 << 20)
         except BaseException:
-            # Closing puts together what was sent, and pyarrow cannot leave that out.
+            # Closing puts together what was sent, and nobody's client can leave that out.
             target.close()
             filesystem.delete_file(path)
             raise
@@ -90,8 +91,7 @@ def copy_file(source: str, target: str) -> None:
 def create_file(uri: str, data: bytes) -> bool:
     """Write a whole file unless there is one; return whether it was written.
 
-    Of several writers at once one succeeds: on a disk by a hard link, on S3 by a conditional PUT, which a
-    server may not know; it then writes over what stands there.
+    Of several writers at once one succeeds: on a disk by a hard link, in a store as ``create_object`` says.
     """
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -106,8 +106,7 @@ def create_file(uri: str, data: bytes) -> bool:
             os.remove(temporary)
         return True
     try:
-        # pyarrow.fs has no conditional PUT.
-        fsspec.filesystem("s3").pipe_file(path, data, mode="create")
+        create_object(split_uri(uri)[0], path, data)
     except FileExistsError:
         return False
     return True
@@ -120,6 +119,19 @@ def remove_temporary_files(folder: str) -> None:
         for file in Path(path).rglob("*.tmp"):
             if _TEMPORARY.search(file.name):
                 file.unlink(missing_ok=True)
+
+
+def list_folder(folder: str) -> dict[str, bool]:
+    """Return what lies directly in a folder, by name, and whether that is a folder; none where it is missing.
+
+    In Google's store Arrow lists no folder that nobody made: there they follow from the names of all below.
+    """
+    if split_uri(folder)[0] == GCS:
+        names = [name.partition("/") for name, info in list_below(folder) if info.is_file]
+        return {name: bool(slash) for name, slash, _ in names}
+    filesystem, path = resolve(folder)
+    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return {info.base_name: info.type == fs.FileType.Directory for info in found}
 
 
 def list_below(folder: str) -> Iterator[tuple[str, fs.FileInfo]]:
@@ -151,6 +163,9 @@ def _list_disk(
 
 def check_writable(folder: str) -> None:
     """Raise ValueError, one line, unless files can be written in ``folder`` (made if need be)."""
+    scheme = split_uri(folder)[0]
+    if scheme in READ_ONLY:
+        raise ValueError(f"out={folder!r}: {scheme}:// is only read; name a folder or another store")
     probe = join_uri(folder, f".probe-{uuid.uuid4().hex}")
     try:
         with new_file(probe) as file:

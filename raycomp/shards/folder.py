@@ -1,18 +1,19 @@
-"""A results folder, on a local disk or on S3."""
+"""A results folder, on a local disk or in a store."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import fs
 
-from raycomp.shards.files import create_file, list_below, new_file
+from raycomp.shards.files import create_file, list_below, list_folder, new_file
 from raycomp.shards.paths import join_uri, resolve
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Files by name relative to a path or ``s3://`` uri. Written files appear whole or not at all."""
+    """Files by name relative to a path or a store's uri. Written files appear whole or not at all."""
 
     uri: str
 
@@ -39,17 +40,13 @@ class Folder:
 
     def list_names(self, *names: str) -> list[str]:
         """Return the sorted base names in a sub-folder; none where it is missing."""
-        filesystem, path = resolve(self.at(*names))
-        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in found)
+        return sorted(list_folder(self.at(*names)))
 
     def list_folders(self) -> list[str]:
         """Return the sorted names of the sub-folders; none where it is missing or a file."""
-        filesystem, path = resolve(self.uri)
         if self._info().type != fs.FileType.Directory:
             return []
-        found = filesystem.get_file_info(fs.FileSelector(path))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+        return sorted(name for name, is_folder in list_folder(self.uri).items() if is_folder)
 
     def count_files(self, *names: str) -> int:
         """Return how many files a name stands for: one, or those in the sub-folder, but for hidden ones."""
@@ -96,6 +93,9 @@ class Folder:
         filesystem, path = resolve(self.at(*names))
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.Directory:
-            filesystem.delete_dir(path)
+            with suppress(
+                FileNotFoundError
+            ):  # in Google's store nothing stands for a folder that nobody made
+                filesystem.delete_dir(path)
         elif kind == fs.FileType.File:
             filesystem.delete_file(path)

@@ -1,4 +1,4 @@
-"""Which files are the input: files, folders, globs and brace lists, on disk or on ``s3://``."""
+"""Which files are the input: files, folders, globs and brace lists, on disk or in a store."""
 
 import dataclasses
 import os
@@ -10,6 +10,7 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from raycomp.shards.paths import RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
+from raycomp.shards.stores import split_uri
 
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 CLIP_RETRIEVAL = "clip_retrieval"
@@ -88,13 +89,13 @@ def check_output(spec: str, out: str, dial: str = "input") -> None:
     ``dial``: what it is called that says ``spec``.
     """
     for _, pattern in map(_part, spec.split("::")):
-        is_local = not pattern.startswith("s3://")
-        if not pattern or is_local == out.startswith("s3://"):
+        scheme = split_uri(pattern)[0]
+        if not pattern or scheme != split_uri(out)[0]:
             continue  # no storage is asked for what cannot be
         filesystem, path = resolve(pattern)
         for name in _OUTPUTS:
             target = resolve(join_uri(out, name))[1]
-            names = {target, os.path.realpath(target)} if is_local else {target}
+            names = {target} if scheme else {target, os.path.realpath(target)}
             if any(_takes(filesystem, item, name) for item in _items(filesystem, path) for name in names):
                 raise ValueError(
                     f"out={out!r}: lies inside {dial}={pattern!r}, which would take what is written there "
@@ -145,7 +146,7 @@ def _find(pattern: str) -> list[tuple[str, str]]:
     else:
         is_folder = filesystem.get_file_info(path).type == fs.FileType.Directory
         root = path if is_folder else posixpath.dirname(path)
-    scheme = "s3://" if pattern.startswith("s3://") else ""
+    scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
     items = _items(filesystem, path)
     infos = find_infos([scheme + item for item in items if _PATTERN.search(item) is None])
     files = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]

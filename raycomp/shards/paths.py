@@ -5,13 +5,11 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from raycomp.shards.retries import s3_patience
+from raycomp.shards.stores import open_store, split_uri
 
 # A run's record, in its folder.
 RUN = "run.json"
@@ -43,41 +41,18 @@ class ShardPath:
 
 
 def resolve(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a path, ``file://`` or ``s3://`` uri, and the path inside it.
+    """Return the file system of a path, a ``file://`` uri or one of a store, and the path inside it.
 
-    S3 takes credentials, region and endpoint from the usual environment variables
-    (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL_S3`` or ``AWS_ENDPOINT_URL``, ...).
-    Raises ValueError for another scheme, for a uri that carries credentials, and where it is not UTF-8.
+    Raises ValueError as ``open_store`` does, and where it is not UTF-8.
     """
     try:
         uri.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{os.fsencode(uri)!r}: names must be UTF-8; rename it") from error
-    scheme, separator, path = uri.partition("://")
-    if not separator:
-        return fs.LocalFileSystem(), _absolute(uri)
-    if scheme == "file":
+    scheme, path = split_uri(uri)
+    if not scheme:
         return fs.LocalFileSystem(), _absolute(path)
-    if scheme != "s3":
-        raise ValueError(f"{uri}: must be a path, file:// or s3://")
-    bucket = path.partition("/")[0]
-    if not bucket or "@" in bucket:
-        raise ValueError("s3:// uri: must begin with a bucket; credentials come from the environment only")
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return _open_s3(bucket, endpoint, region), path.rstrip("/")
-
-
-@lru_cache(maxsize=64)
-def _open_s3(bucket: str, endpoint: str | None, region: str | None) -> fs.S3FileSystem:
-    # An object of less than 10 MB then goes up as one request, not three, and an upload cut short leaves no
-    # parts behind that cost money; a bucket that is missing is found when the file is closed.
-    options = {"allow_delayed_open": True, **s3_patience()}
-    if not endpoint:
-        return fs.S3FileSystem(region=region or fs.resolve_s3_region(bucket), **options)
-    parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
-    region = region or "us-east-1"
-    return fs.S3FileSystem(endpoint_override=parts.netloc, scheme=parts.scheme, region=region, **options)
+    return open_store(scheme, path), path.rstrip("/")
 
 
 def absolute_uri(uri: str) -> str:

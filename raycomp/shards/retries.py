@@ -1,10 +1,14 @@
 """How patient a run is with its storage: every such dial, each with its reason.
 
-Three layers, the inner ones used up before the outer ones count. The S3 client repeats a request, which mends
-all that passes within seconds, on workers and on the driver alike. A reader opens its file anew, which also
-mends a disk or mount whose errors nobody else repeats. Ray runs a task again, which also mends a lost worker.
-With a storage that stays down the driver gives up after about half a minute, a task after at most five.
+Three layers, the inner ones used up before the outer ones count. A store's client repeats a request, which
+mends all that passes within seconds, on workers and on the driver alike. A reader opens its file anew, which
+also mends a disk or mount whose errors nobody else repeats. Ray runs a task again, which also mends a lost
+worker. With a storage that stays down the driver gives up after about half a minute, a task after at most
+five.
 """
+
+from datetime import timedelta
+from typing import Any
 
 from pyarrow import fs
 
@@ -15,6 +19,8 @@ _S3_RETRIES = 10
 _S3_SILENCE_S = 10.0
 # The client's own 1 s is one lost packet away from failing; a connection that takes longer will not come.
 _S3_CONNECT_S = 5.0
+# Of Google's as many seconds as of S3. Arrow gives Azure's client no dial: 5 s or so; adlfs takes a minute.
+_GCS_RETRY_S = 26.0
 
 # Two more tries: what the storage itself repeats comes here only when that was in vain.
 READ_ATTEMPTS = 3
@@ -24,9 +30,11 @@ READ_PAUSE_S = 5.0
 # Ray's name for the number of times a stage of a dataset is run again after one of STORAGE_ERRORS; a lost
 # worker is not counted here. Low, for each try is already patient.
 MAP_RETRIES = 2
-# What Arrow and botocore say where a storage request fails that may pass the next time.
+# What Arrow (by store) and botocore say where a storage request fails that may pass the next time.
 STORAGE_ERRORS = (
     "AWS Error",
+    "google::cloud::Status",
+    "Azure Error",
     "NETWORK_CONNECTION",
     "SLOW_DOWN",
     "SlowDown",
@@ -35,6 +43,11 @@ STORAGE_ERRORS = (
 )
 # Of a task over one file. Lost workers count here too, and spot machines go one after the other.
 TASK_RETRIES = {"max_retries": 5, "retry_exceptions": [OSError]}
+
+
+def gcs_patience() -> dict[str, Any]:
+    """Return how ``fs.GcsFileSystem`` repeats."""
+    return {"retry_time_limit": timedelta(seconds=_GCS_RETRY_S)}
 
 
 def s3_patience() -> dict[str, object]:

@@ -83,7 +83,7 @@ def test_a_moved_corpus_keeps_its_names_and_uids(corpus, tmp_path):
         ("{corpus}/.cache/none", "no such file or folder"),
         ("a={corpus}::a={corpus}", "two inputs have the same name"),
         ("{corpus}::b={corpus}/sub", "0=sub/a.parquet and b=a.parquet are the same file"),
-        ("gs://bucket/a.tar", "must be a path, file:// or s3://"),
+        ("ftp://bucket/a.tar", "must be a path, file:// or one of s3://, gs://, az://, hf://"),
         ("s3://", "must begin with a bucket"),
     ],
 )
