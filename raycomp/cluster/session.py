@@ -17,6 +17,7 @@ from ray.data import DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
 
+from raycomp.cluster.forward import forward_environment
 from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
 from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData
@@ -130,7 +131,7 @@ def _start(config: ClusterConfig, needed: int) -> None:
         nobody = f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s"
         with _at_most(_JOIN_S, nobody), _keep_signals():
             try:
-                ray.init(address=address, **quiet)
+                ray.init(address=address, runtime_env=forward_environment(), **quiet)
             except ConnectionError as error:
                 raise ValueError(nobody) from error
         return
