@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from math import copysign
-from typing import Any
+from math import copysign, inf
+from typing import Any, NamedTuple
 
 
 class UserError(ValueError):
@@ -45,3 +45,25 @@ def check(condition: bool, name: str, value: Any, wanted: str) -> None:
     """Raise ValueError unless a dial has a value that it can have."""
     if not condition:
         raise ValueError(f"{name}={value!r}: must be {wanted}")
+
+
+class Machine(NamedTuple):
+    """A kind of machine and what an hour of it costs."""
+
+    name: str
+    cpus: int
+    gpus: int
+    price_per_hour: float
+
+
+def read_machine(name: str, value: str) -> Machine:
+    """Return what NAME:CPUS:GPUS:PRICE says. Raises ValueError naming the dial."""
+    parts = value.split(":")
+    try:
+        machine = Machine(parts[0], int(parts[1]), int(parts[2]), float(parts[3]))
+        _, cpus, gpus, price = machine
+        fits = len(parts) == 4 and cpus >= 1 and gpus >= 0 and 0 <= price < inf
+    except (ValueError, IndexError):
+        fits = False
+    check(fits, name, value, "NAME:CPUS:GPUS:PRICE, as in g6.4xlarge:16:1:1.32")
+    return machine

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import check, check_choice
+from raycomp.config.check import Machine, check, check_choice, read_machine
 from raycomp.config.dials import FILE, FOLDER, FREE
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -122,6 +122,8 @@ class ClusterConfig:
     times in a row at most. Loading a model or reading up to a first block must take less."""
     price_per_hour: float | None = None
     """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
+    machines: tuple[str, ...] = ()
+    """Kinds of machines that ``raycomp plan`` compares, each NAME:CPUS:GPUS:PRICE, the price of an hour."""
 
     def __post_init__(self) -> None:
         check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
@@ -131,3 +133,10 @@ class ClusterConfig:
         check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")
         is_price = price is None or 0 <= price < inf
         check(is_price, "cluster.price_per_hour", price, "at least 0, and finite")
+        for machine in self.machines:
+            read_machine("cluster.machines", machine)
+
+    @property
+    def priced(self) -> list[Machine]:
+        """The machines that are compared."""
+        return [read_machine("cluster.machines", machine) for machine in self.machines]

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from raycomp.config import CurateConfig
+from raycomp.loops.curate.prices import Measured, price_machines
 from raycomp.loops.curate.stages import align_stages, attribute_stages
-from raycomp.loops.stage import READ, Work
+from raycomp.loops.stage import READ, SCORERS, Work
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer
 from raycomp.shards.embeddings import check_embeddings
@@ -48,8 +50,8 @@ def plan(config: CurateConfig) -> str:
     """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of a few shards.
 
     Those are whole shards of middle size; the number of samples is estimated by bytes. Cost is in worker
-    hours, and in money where ``cluster.price_per_hour`` is set. Raises ValueError as ``curate`` does before
-    it works, and where no usable row is found.
+    hours, in money where ``cluster.price_per_hour`` is set, and on every one of ``cluster.machines``. Raises
+    ValueError as ``curate`` does before it works, and where no usable row is found.
     """
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_extra_columns(config.extra_columns)
@@ -72,7 +74,18 @@ def plan(config: CurateConfig) -> str:
     million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
     facts |= _tell_cost(config, samples, sum(million.values()) / 3600)
     stages = Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])
-    return f"{tell_facts(facts)}\n\n{stages.to_text()}"
+    tables = [stages]
+    if config.cluster.machines:
+        tables.append(price_machines(_sum_up(config, spec, million, device), config.cluster.priced))
+    return "\n\n".join([tell_facts(facts), *(table.to_text() for table in tables)])
+
+
+def _sum_up(config: CurateConfig, spec: ScorerSpec, million: dict[str, float], device: str) -> Measured:
+    """Return the seconds of a million pairs by where the stages work."""
+    stages = [*align_stages(config, spec), *attribute_stages(config)]
+    scorer_s = sum(million[stage.name] for stage in stages if stage.where == SCORERS)
+    cores = torch.get_num_threads() if device == "cpu" else 0
+    return Measured(sum(million.values()) - scorer_s, scorer_s, cores)
 
 
 def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> Sample:
