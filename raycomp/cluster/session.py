@@ -18,6 +18,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
 
 from raycomp.cluster.forward import forward_environment
+from raycomp.cluster.labels import ask_labels
 from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
 from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData
@@ -252,15 +253,17 @@ def _describe(config: ClusterConfig) -> Session:
     num_cpus, num_gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     num_scorers = config.scorers or max(1, num_gpus)
+    where = ask_labels(config)
     if config.gpu or (config.gpu is None and num_gpus):
         if config.gpu is None and num_scorers > num_gpus:
             raise ValueError(
                 f"cluster.scorers or train.workers={num_scorers}: must be at most {num_gpus}, the GPUs there "
                 f"are now; set cluster.gpu=true to wait for more"
             )
-        return Session(num_scorers, {"num_gpus": 1}, None, num_cpus, len(nodes), config.block_rows)
+        gpu = {"num_gpus": 1, **where}
+        return Session(num_scorers, gpu, None, num_cpus, len(nodes), config.block_rows)
     # A cluster on this machine alone may count more CPUs than there are cores.
     cores = min(num_cpus, os.cpu_count() or 1) if len(nodes) == 1 else num_cpus
     threads = max(1, min(cores // num_scorers, *(cpus for cpus in nodes if cpus), cores))
-    scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER}
+    scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER, **where}
     return Session(num_scorers, scorer, threads, num_cpus, len(nodes), config.block_rows)

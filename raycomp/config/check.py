@@ -67,3 +67,10 @@ def read_machine(name: str, value: str) -> Machine:
         fits = False
     check(fits, name, value, "NAME:CPUS:GPUS:PRICE, as in g6.4xlarge:16:1:1.32")
     return machine
+
+
+def read_label(name: str, value: str) -> tuple[str, str]:
+    """Return key and value of KEY=VALUE. Raises ValueError naming the dial."""
+    key, equals, label = value.partition("=")
+    check(bool(key and equals and label), name, value, "KEY=VALUE, as in ray.io/market-type=on-demand")
+    return key, label

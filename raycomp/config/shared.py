@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import Machine, check, check_choice, read_machine
+from raycomp.config.check import Machine, check, check_choice, read_label, read_machine
 from raycomp.config.dials import FILE, FOLDER, FREE
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -124,6 +124,9 @@ class ClusterConfig:
     """What an hour of one worker costs, for ``raycomp plan``; in any currency."""
     machines: tuple[str, ...] = ()
     """Kinds of machines that ``raycomp plan`` compares, each NAME:CPUS:GPUS:PRICE, the price of an hour."""
+    labels: tuple[str, ...] = ()
+    """Labels, each KEY=VALUE, of the nodes that scorers, workers that train and language models run on; none
+    = any node. cluster.yaml gives its nodes ray.io/market-type=spot or on-demand."""
 
     def __post_init__(self) -> None:
         check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
@@ -135,8 +138,15 @@ class ClusterConfig:
         check(is_price, "cluster.price_per_hour", price, "at least 0, and finite")
         for machine in self.machines:
             read_machine("cluster.machines", machine)
+        for label in self.labels:
+            read_label("cluster.labels", label)
 
     @property
     def priced(self) -> list[Machine]:
         """The machines that are compared."""
         return [read_machine("cluster.machines", machine) for machine in self.machines]
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The labels that are asked for, by key."""
+        return dict(read_label("cluster.labels", label) for label in self.labels)

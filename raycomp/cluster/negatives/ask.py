@@ -197,8 +197,10 @@ def _build_vllm(config: LlmConfig, session: Session) -> Callable[[Dataset], Data
         preprocess=partial(_to_engine, config=config),
         postprocess=_from_engine,
     )
+    engines = processor.get_stage_by_name("vLLMEngineStage").map_batches_kwargs
     # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
-    processor.get_stage_by_name("vLLMEngineStage").map_batches_kwargs["max_task_retries"] = config.tries
+    engines["max_task_retries"] = config.tries
+    engines["label_selector"] = session.scorer_resources.get("label_selector")
     return processor
 
 

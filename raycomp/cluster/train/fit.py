@@ -86,7 +86,10 @@ def _make_trainer(job: Job, ranks: Ranks, room: str) -> TorchTrainer:
         train_loop_config={"job": job},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=v2.ScalingConfig(
-            num_workers=ranks.count, use_gpu=ranks.on_gpus, resources_per_worker=resources
+            num_workers=ranks.count,
+            use_gpu=ranks.on_gpus,
+            resources_per_worker=resources,
+            label_selector=job.config.cluster.selector or None,
         ),
         run_config=run_config,
     )
