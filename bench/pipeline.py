@@ -1,11 +1,12 @@
 """Scoring through Ray against a bare loop with the same encoders, on real photos.
 
-    python -m bench.pipeline ../shared [--copies 1] [--model ViT-B-32]
+    python -m bench.pipeline ../shared [--copies 1] [--model ViT-B-32] [--nodes 4]
 
 Both sides read the same tars, prepare, align every pair and attribute the 70 % best; both load the model
 twice. The loop is one process and writes nothing; Ray adds its blocks, its object store and the staging,
 merging and committing of files. Ray is started before the clock. In turn, loop first; last line one JSON
-object.
+object. With ``--nodes`` Ray is a cluster of so many nodes beside its head, all on this machine, with a scorer
+for each: they share the cores that the loop has to itself.
 """
 
 import argparse
@@ -13,15 +14,18 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from ray.cluster_utils import Cluster
 
 from jobs.real_photos import write_shards
 from raycomp.cluster.curate.score import Job, score
 from raycomp.cluster.session import connect
-from raycomp.config import CurateConfig, ScorerConfig, exact_share
+from raycomp.config import ClusterConfig, CurateConfig, ScorerConfig, exact_share
 from raycomp.loops.curate.align import Align
 from raycomp.loops.curate.attribute import Attribute, parse
 from raycomp.loops.curate.stages import align_stages
@@ -33,6 +37,8 @@ from raycomp.words import ALIGNMENT, OK, STATUS, UID
 
 BLOCK_ROWS = 64
 CAPTIONS_PER_CALL = 256
+# A scorer's two, and two for reading, decoding and parsing.
+_CPUS_PER_NODE = 4
 
 
 def read_prepared(config: CurateConfig, spec: ScorerSpec) -> Iterator[pa.Table]:
@@ -74,6 +80,21 @@ def run_ray(config: CurateConfig, spec: ScorerSpec, out: Path) -> float:
         return time.perf_counter() - started
 
 
+@contextmanager
+def start_nodes(count: int) -> Iterator[str | None]:
+    """Start a head and so many nodes on this machine; yield their address, none where there are no nodes."""
+    if not count:
+        yield None
+        return
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        for _ in range(count):
+            cluster.add_node(num_cpus=_CPUS_PER_NODE, object_store_memory=500_000_000)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
 def main() -> None:
     """Make the shards, time both sides in turn, print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -81,6 +102,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1, help="how often the photos stand in the input")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--model", default="ViT-B-32")
+    parser.add_argument("--nodes", type=int, default=0, help="nodes on this machine; 0 = Ray alone")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = sum(write_shards(args.shared, Path(folder) / f"in/{i}") for i in range(args.copies))
@@ -91,11 +113,14 @@ def main() -> None:
         loop, through_ray = [], []
         for i in range(args.rounds):
             loop.append(run_loop(config, spec))
-            through_ray.append(run_ray(config, spec, Path(folder) / f"out{i}"))
+            with start_nodes(args.nodes) as address:
+                cluster = ClusterConfig(address=address, scorers=args.nodes or None)
+                through_ray.append(run_ray(replace(config, cluster=cluster), spec, Path(folder) / f"out{i}"))
     ratio = float(np.median([a / b for a, b in zip(loop, through_ray, strict=True)]))
     report = {
         "rows": rows,
         "model": args.model,
+        "nodes": args.nodes,
         "loop_rows_per_s": rows / float(np.median(loop)),
         "ray_rows_per_s": rows / float(np.median(through_ray)),
         "ray_over_loop": ratio,

@@ -79,6 +79,9 @@ def test_a_binary_product_would_be_one_short():
         ("materialize", "none", None),
         ("attribute.pool", "0.9", 0.9),
         ("cluster.scorers", "3", 3),
+        ("cluster.scorers", "2..8", "2..8"),
+        ("cluster.scorers", "none", None),
+        ("cluster.wait_s", "15m", 900.0),
         ("prepare.fast_decode", "true", True),
         ("prepare.stored_embeddings", "b32_img", "b32_img"),
         ("prepare.stored_embeddings", "none", None),
@@ -107,6 +110,12 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ),
         ("prepare.fast_decode", "maybe", ["prepare.fast_decode='maybe': must be true or false"]),
         ("materialize", "maybe", ["materialize='maybe': must be true, false or none"]),
+        *(
+            ("cluster.scorers", bad, [f"cluster.scorers={bad!r}: must be N or MIN..MAX, whole numbers"])
+            for bad in ("8..2", "0..2", "1..", "..4", "1...4", "many", "1..4..8", "-1..2")
+        ),
+        ("cluster.scorers", "0", ["cluster.scorers=0: must be N or MIN..MAX"]),
+        ("cluster.wait_s", "inf", ["cluster.wait_s=inf: must be at least 0, and finite"]),
         ("seed", "-1", ["seed=-1: must be at least 0"]),
         ("nonce.seed", "-1", ["nonce.seed=-1: must be at least 0"]),
         ("select.rule", "align80_random90", ["must be align70_random50", "attribute.keep=0.5"]),

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp.cluster.growth import There
 from raycomp.cluster.progress import Place
 from raycomp.loops.stage import WRITE
 from raycomp.loops.tables import SECONDS
@@ -47,6 +48,8 @@ class Stats:
     """The part of the wall time that went into writing manifests."""
     crew: dict[str, Place] = field(default_factory=dict)
     """Who worked on every stage, in the order of the work; after a restart, the last try's."""
+    growth: list[There] = field(default_factory=list)
+    """Scorers and CPUs over the wall time, where they came and went; a step per change."""
     counts: dict[str, Counter] = field(default_factory=dict)
     """Column -> value -> rows, or values of lists, with it; of every row its status."""
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class Stats:
         """Take in another's ``to_dict``, which json may have been in between."""
         for name in _COUNTERS:
             getattr(self, name).update(other[name])
+        self.growth += [There(since + self.wall_s, *there) for since, *there in other["growth"]]
         self.wall_s += other["wall_s"]
         self.commit_s += other["commit_s"]
         self.crew |= {stage: Place(*place) for stage, place in other["crew"].items()}

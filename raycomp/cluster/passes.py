@@ -5,22 +5,29 @@ and a large shard would be decoded by the one task that reads it. What is read c
 there are fewer shards than workers. No score depends on how rows are cut into blocks.
 """
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import ray
+from ray._private.state import actors
 from ray.data import ActorPoolStrategy, Dataset
 
+from raycomp.cluster.gpus import check_gpu
+from raycomp.cluster.growth import There
 from raycomp.cluster.parts import Part, stage_part
 from raycomp.cluster.progress import GPUS, Place
 from raycomp.cluster.session import Session
 from raycomp.cluster.source import ItemSource
+from raycomp.config import UserError
 from raycomp.loops.stage import CPUS, DEVICE, READ, SCORERS, WRITE, Scorer, Stage, Work
 from raycomp.loops.tables import SECONDS
+from raycomp.models.faults import one_line
 
 # A reader mostly waits for its storage. Asking for as much as the next stage, it would be fused with it.
 _CPUS_PER_READER = 0.5
@@ -28,6 +35,11 @@ _CPUS_PER_READER = 0.5
 # enough to be worth a task.
 _PIECES_PER_WORKER = 2
 _PIECES_AT_MOST = 16
+# Calls that a scorer is handed at a time, two of which run: the pool grows only where there are at least 1.75
+# for each that runs.
+_CALLS_AHEAD = 4
+# How often a scorer is started again, its GPU broken or its node lost, before a broken GPU ends the run.
+_RESTARTS = 5
 
 
 @dataclass(frozen=True)
@@ -71,14 +83,22 @@ class Pass:
         return dataset.map_batches(run, batch_size=None, batch_format="pyarrow", num_cpus=1)
 
     def _on_scorers(self, dataset: Dataset, stage: Stage) -> Dataset:
-        """Lay a stage over a fixed pool from the start; while one call computes, the next is put together."""
+        """Lay a stage over a pool of scorers; while one call computes, the next is put together."""
+        session = self.session
+        pool = ActorPoolStrategy(
+            min_size=session.least_scorers or session.num_scorers,
+            max_size=session.num_scorers,
+            initial_size=session.count_first(),
+            max_tasks_in_flight_per_actor=_CALLS_AHEAD,
+            max_concurrent_calls_per_actor=2,
+        )
         return dataset.map_batches(
             type(stage.name, (_Scorer,), {}),
-            fn_constructor_args=(stage, self.session.num_threads),
+            fn_constructor_args=(stage, session.num_threads, session.gpu),
             batch_size=self.scorer_rows,
             batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=self.session.num_scorers, max_concurrent_calls_per_actor=2),
-            **self.session.scorer_resources,
+            compute=pool,
+            **session.scorer_resources,
         )
 
     @property
@@ -93,6 +113,13 @@ class Pass:
         if self._scores and self.session.device == "gpu":
             places[DEVICE] = Place("computes on GPUs", scorers, GPUS)
         return {**places, WRITE: Place("stores results, merged by shard", free, CPUS)}
+
+    @property
+    def most(self) -> There | None:
+        """Scorers and CPUs at most, where they come and go."""
+        session = self.session
+        is_elastic = self._scores and session.is_elastic
+        return There(0.0, session.num_scorers, session.num_cpus) if is_elastic else None
 
     @property
     def _scores(self) -> bool:
@@ -128,18 +155,42 @@ def _in_slices(stage: Stage, rows: int) -> Callable[[pa.Table], Iterator[pa.Tabl
 
 
 class _Scorer:
-    """One actor: loads its model once. On a GPU, so without ``num_threads``, that is timed, too."""
+    """One actor: loads its model once. On a GPU, so without ``num_threads``, that is timed, too.
 
-    def __init__(self, stage: Stage, num_threads: int | None):
+    ``gpu`` is what the GPU must be; none = it is not asked for.
+    """
+
+    def __init__(self, stage: Stage, num_threads: int | None, gpu: Mapping[str, Any] | None = None):
+        if gpu is not None:
+            check_gpu(gpu)
         self.name = stage.name
         self.is_on_gpu = num_threads is None
         self.work = stage.begin(num_threads)
         assert isinstance(self.work, Scorer), f"{stage.name}: tells no device"
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        table = _run_timed(self.name, self.work, table)
+        try:
+            table = _run_timed(self.name, self.work, table)
+        except Exception as error:
+            if self.work.device.is_broken():
+                _start_again(error)
+            raise
         seconds = self.work.device.take_busy_seconds() if self.is_on_gpu else None
         return table if seconds is None else _add_seconds(table, DEVICE, seconds)
+
+
+def _start_again(error: Exception) -> NoReturn:
+    """End this process, which can compute on its GPU no more: Ray starts the actor again, with its rows.
+
+    Raises UserError where that was done often enough.
+    """
+    restarts = actors(ray.get_runtime_context().get_actor_id())["NumRestarts"]
+    if restarts >= _RESTARTS:
+        node = ray.util.get_node_ip_address()
+        said = f"a scorer was started again {restarts} times, and its GPU on node {node} broke once more"
+        raise UserError(f"{said} ({one_line(error)}); take the node out, the same command goes on") from error
+    print(f"The GPU is lost to this process, which ends: {one_line(error)}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _run_timed(name: str, work: Work, table: pa.Table) -> pa.Table:

@@ -10,7 +10,8 @@ from raycomp.loops.stage import SCORERS
 def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
     """Return the wall time of every phase, how busy its scorers (and their GPUs) were, what held it up.
 
-    Shares are of the wall time, 0 to 1; ``waves.py`` says what that is after a restart.
+    Shares are of the wall time, 0 to 1; ``waves.py`` says what that is after a restart. ``growth``, where
+    scorers came and went: [second of the wall time, scorers, CPUs] at every change.
     """
     phases = []
     for name, part in stats.items():
@@ -28,6 +29,7 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
                 "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
                 **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
                 **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
+                **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
                 "bottleneck": name_bottleneck(shares, part.crew),
             }
         )

@@ -60,15 +60,16 @@ class Run:
         """Is removed when the run is published."""
         self.lease = lease
         self._begun_on = previous and previous.get("device")
+        self._begun_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
         self._rooms = rooms
         self._said = "finished"
         self._page: str | None = None
 
-    def bind(self, device: str) -> None:
-        """Write down which device results come from, cpu or gpu.
+    def bind(self, device: str, gpu: Mapping[str, Any] | None = None) -> None:
+        """Write down which device results come from, cpu or gpu, and what ``describe_gpu`` found.
 
-        Raises ValueError where the run was begun on the other.
+        Raises ValueError where the run was begun on another.
         """
         begun = self._begun_on or device
         if begun != device:
@@ -77,7 +78,12 @@ class Run:
                 f"scores end in other bits; set cluster.gpu={'true' if begun == 'gpu' else 'false'} or name "
                 f"another folder"
             )
-        self.record["device"] = device
+        if gpu is not None and self._begun_with not in (None, gpu):
+            raise ValueError(
+                f"out={self.folder.uri!r}: was begun on {say_gpu(self._begun_with)} and would go on on "
+                f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
+            )
+        self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
         self.folder.write_json(self.record, RUN)
 
     def check_unchanged(self) -> None:
@@ -267,6 +273,12 @@ def describe_run(
             "cores": os.cpu_count(),
         },
     }
+
+
+def say_gpu(gpu: Mapping[str, Any]) -> str:
+    """Return in words what ``describe_gpu`` found."""
+    name, *others = gpu.items()
+    return f"{name[1]} ({', '.join(f'{key} {value}' for key, value in others)})"
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any, NoReturn
 
 import ray
@@ -18,6 +19,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
 
 from raycomp.cluster.forward import forward_environment
+from raycomp.cluster.gpus import await_gpu, count_offered
 from raycomp.cluster.labels import ask_labels
 from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
@@ -47,20 +49,35 @@ _PATIENCE_S = 4 * 3600.0
 
 @dataclass(frozen=True)
 class Session:
-    """What the connected cluster offers."""
+    """What the connected cluster offers, and what its autoscaler may add."""
 
     num_scorers: int
+    """At most."""
     scorer_resources: dict[str, Any]
     num_threads: int | None
     """Torch threads of a scorer on CPUs; none on GPUs."""
     num_cpus: int
     num_nodes: int
     block_rows: int
+    least_scorers: int | None = None
+    """Of a pool that grows and shrinks; none = as many as at most."""
+    gpu: Mapping[str, Any] | None = None
+    """What the GPU of every scorer is, as ``describe_gpu`` has it; none on CPUs."""
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether scorers come and go."""
+        return self.least_scorers not in (None, self.num_scorers)
 
     @property
     def device(self) -> str:
         """What scorers run on, cpu or gpu; between the two the last bits of a score may differ."""
         return "cpu" if self.num_threads else "gpu"
+
+    def count_first(self) -> int:
+        """Return how many scorers a pass begins with: all that there are GPUs for now, or else the least."""
+        least, most = self.least_scorers or self.num_scorers, self.num_scorers
+        return min(most, max(least, _count("GPU"))) if self.is_elastic and self.device == "gpu" else least
 
     def rows_per_call(self, rows: Mapping[str, int]) -> int:
         """Return how many rows a scorer takes at a time, of those for one thread ("cpu") or a GPU ("gpu")."""
@@ -73,24 +90,27 @@ def connect(
     out: Folder | None = None,
     check: Callable[[], None] = lambda: None,
     needed: int | None = None,
+    scores: bool = True,
 ) -> Iterator[Session]:
     """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
 
     A connection that the caller already has is used and left as it is. Ray's warnings reach a file in the
     folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
-    ``needed`` CPUs; none = those that scoring needs.
+    ``needed`` CPUs; none = those that scoring needs. Only who ``scores`` (or trains) takes GPUs, and waits
+    for the first.
     """
     Progress.forget()
     if ray.is_initialized():
         with keep_log(out, check):
             settle_data_context(config.stall_s)
-            yield _describe(config)
+            yield _describe(config, scores)
         return
     with keep_log(out, check), _hush_native_code():
-        _start(config, needed or _CPUS_PER_CPU_SCORER * (config.scorers or 1) + _CPUS_FOR_TASKS)
+        _, most = config.span or (1, 1)
+        _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS)
         try:
             settle_data_context(config.stall_s)
-            yield _describe(config)
+            yield _describe(config, scores)
         finally:
             ray.shutdown()
 
@@ -248,22 +268,44 @@ class _ForgetBlocks(ExecutionCallback):
                 operator._output_blocks_stats.clear()
 
 
-def _describe(config: ClusterConfig) -> Session:
-    resources = ray.cluster_resources()
-    num_cpus, num_gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    num_scorers = config.scorers or max(1, num_gpus)
-    where = ask_labels(config)
-    if config.gpu or (config.gpu is None and num_gpus):
-        if config.gpu is None and num_scorers > num_gpus:
-            raise ValueError(
-                f"cluster.scorers or train.workers={num_scorers}: must be at most {num_gpus}, the GPUs there "
-                f"are now; set cluster.gpu=true to wait for more"
-            )
-        gpu = {"num_gpus": 1, **where}
-        return Session(num_scorers, gpu, None, num_cpus, len(nodes), config.block_rows)
-    # A cluster on this machine alone may count more CPUs than there are cores.
-    cores = min(num_cpus, os.cpu_count() or 1) if len(nodes) == 1 else num_cpus
-    threads = max(1, min(cores // num_scorers, *(cpus for cpus in nodes if cpus), cores))
+def _describe(config: ClusterConfig, scores: bool = True) -> Session:
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in alive]
+    offered = count_offered("CPU")
+    num_cpus = max(_count("CPU", 1), int(offered) if isfinite(offered) else 0)
+    where = ask_labels(config) if scores else {}
+    if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
+        return _describe_gpus(config, num_cpus, len(nodes), where)
+    least, most = config.span or (1, 1)
+    # A cluster on one machine alone may count more CPUs than there are cores.
+    hosts = {node["NodeManagerHostname"] for node in alive}
+    cores = min(num_cpus, os.cpu_count() or 1) if len(hosts) == 1 else num_cpus
+    threads = max(1, min(cores // most, *(cpus for cpus in nodes if cpus), cores))
+    if least < most:
+        threads = _CPUS_PER_CPU_SCORER  # whatever nodes come
     scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER, **where}
-    return Session(num_scorers, scorer, threads, num_cpus, len(nodes), config.block_rows)
+    return Session(most, scorer, threads, num_cpus, len(nodes), config.block_rows, least)
+
+
+def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any]) -> Session:
+    """Return the session with scorers on GPUs, once the first is there."""
+    offered = count_offered("GPU")
+    least, most = config.span or (1, None)
+    if config.gpu is None and least > max(_count("GPU"), offered):
+        raise ValueError(
+            f"cluster.scorers or train.workers={least}: must be at most {max(_count('GPU'), offered)}, the "
+            f"GPUs there are now or may come; set cluster.gpu=true to wait for more"
+        )
+    if most is None and offered == inf:
+        raise ValueError("cluster.scorers=none: must be MIN..MAX where an autoscaler has no limit of GPUs")
+    gpu = await_gpu(None if config.gpu else config.wait_s, where)
+    if most is None:
+        there = _count("GPU")
+        least, most = (1, int(offered)) if offered > there else (there, there)
+    resources: dict[str, Any] = {"num_gpus": 1, **where}
+    return Session(most, resources, None, num_cpus, num_nodes, config.block_rows, least, gpu)
+
+
+def _count(resource: str, otherwise: int = 0) -> int:
+    """Return how much of a resource the cluster has now."""
+    return int(ray.cluster_resources().get(resource, otherwise))

@@ -19,15 +19,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.data import DataContext, Dataset
 from ray.data.exceptions import ExecutionTimeoutError
-from ray.exceptions import UserCodeException
+from ray.exceptions import ActorDiedError, UserCodeException
 
 from raycomp.cluster.events import log_event
+from raycomp.cluster.growth import Growth, There, average
 from raycomp.cluster.parts import Stats, name_parts
 from raycomp.cluster.progress import Crew, Progress
 from raycomp.loops.stage import WRITE
@@ -66,7 +68,7 @@ def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
             yield receipts.to_pylist()
     except ExecutionTimeoutError as error:
         raise Stalled("no block came") from error
-    except UserCodeException as error:
+    except (UserCodeException, ActorDiedError) as error:  # the second, where a model is loaded
         if said := _USER_FAILED.search(str(error)):
             raise ValueError(said[1]) from error
         if said := _STORAGE_FAILED.search(str(error)):
@@ -106,6 +108,8 @@ class Phase:
     """Who works on each stage."""
     check: Callable[[], None] = lambda: None
     """Asked before every commit; raises where this run may not commit."""
+    most: There | None = None
+    """Scorers and CPUs at most, where they come and go."""
 
     def run(
         self, ordinals: list[int], make: Callable[[list[int], str], Dataset], totals: dict[int, int] | None
@@ -144,8 +148,9 @@ class Phase:
         missing = set(todo)
         left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
         num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
-        with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress:
-            run = _Run(self, self.work.at("parts", self.name), left, totals, progress)
+        watch = Growth() if self.most else nullcontext()
+        with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress, watch as growth:
+            run = _Run(self, self.work.at("parts", self.name), left, totals, progress, growth)
             try:
                 return run.consume(make, todo)
             except BaseException as error:
@@ -183,6 +188,7 @@ class _Run:
         waves: list[list[int]],
         totals: dict[int, int] | None,
         progress: Progress,
+        growth: Growth | None,
     ):
         self.phase = phase
         self.parts_uri = parts_uri
@@ -201,7 +207,7 @@ class _Run:
         self.stats = Stats()
         self.commit_s = 0.0
         self.counted_until = time.monotonic()
-        self.progress = progress
+        self.progress, self.growth = progress, growth
         # Merging is light and must not wait for CPUs that the phase itself holds.
         remote: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0, **TASK_RETRIES}
         self.merge = ray.remote(**remote)(_merge_timed)
@@ -304,4 +310,9 @@ class _Run:
         commit_s, self.commit_s = self.commit_s, 0.0
         crew = dict(self.phase.crew)
         offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
-        return Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, crew=crew)
+        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, crew=crew)
+        if self.growth and self.phase.most:
+            stats.growth = self.growth.take()
+            shares = average(stats.growth, wall_s, self.phase.most)
+            stats.offered = Counter({stage: offered[stage] * shares[crew[stage].where] for stage in crew})
+        return stats

@@ -8,7 +8,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from raycomp.config.dials import Seconds, find_group, list_dials, name_type, split_none
+from raycomp.config.dials import Seconds, Span, find_group, list_dials, name_type, split_none
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _WANTED = {
@@ -99,6 +99,9 @@ def _convert(kind: Any, value: Any) -> Any:
         return tuple(_convert(typing.get_args(kind)[0], part) for part in parts)
     if kind is bool:
         return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+    if kind == Span:
+        text = str(value)
+        return int(text) if text.isdecimal() else text
     if kind == Seconds:
         text = str(value)
         return float(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else float(text)

@@ -41,6 +41,18 @@ def check_choice(name: str, value: str, choices: Sequence[str], more: str = "") 
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}{more}{hint}")
 
 
+def read_span(name: str, value: int | str) -> tuple[int, int]:
+    """Return the least and the most of a dial that holds N or MIN..MAX.
+
+    Raises ValueError unless both are whole numbers and 1 <= MIN <= MAX.
+    """
+    least, dots, most = str(value).partition("..")
+    fits = all(part.isdecimal() and part.isascii() for part in (least, most if dots else "1"))
+    span = (int(least), int(most or least)) if fits else (0, 0)
+    check(1 <= span[0] <= span[1], name, value, "N or MIN..MAX, whole numbers, at least 1")
+    return span
+
+
 def check(condition: bool, name: str, value: Any, wanted: str) -> None:
     """Raise ValueError unless a dial has a value that it can have."""
     if not condition:

@@ -24,7 +24,10 @@ INPUT, FILE, FOLDER, PLACE = ({"path": name} for name in ("input", "file", "fold
 # A dial of this type takes 90, 30s, 10m or 2h.
 Seconds = Annotated[float, "seconds"]
 
-_NAMES = {str: "text", bool: "bool", int: "int", float: "float", Seconds: "seconds"}
+# A dial of this type takes a number, or the least and the most: 4, 1..8.
+Span = Annotated[int | str, "number or MIN..MAX"]
+
+_NAMES = {str: "text", bool: "bool", int: "int", float: "float", Seconds: "seconds", Span: "N or MIN..MAX"}
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import Machine, check, check_choice, read_label, read_machine
-from raycomp.config.dials import FILE, FOLDER, FREE
+from raycomp.config.check import Machine, check, check_choice, read_label, read_machine, read_span
+from raycomp.config.dials import FILE, FOLDER, FREE, Seconds, Span
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -110,11 +110,15 @@ class ClusterConfig:
     """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
     num_cpus: int | None = None
     """Logical CPUs of a cluster started here; none = as many as the stages need."""
-    scorers: int | None = None
-    """Scoring actors; none = one per GPU, or one on a machine without. Training has ``train.workers``."""
+    scorers: Span | None = None
+    """Scoring actors: N, or MIN..MAX of a pool that grows with the work and with the cluster. none = one per
+    GPU, of those that the cluster's autoscaler may start, too; one without GPUs. Training has
+    ``train.workers``."""
     gpu: bool | None = None
-    """Whether scorers and workers that train ask for a GPU; none = if the cluster has one now, true waits for
-    an autoscaler."""
+    """Whether scorers and workers that train take a GPU each. none = if the cluster has one, or an autoscaler
+    that offers one, which is awaited for ``cluster.wait_s``; true waits without end, false takes none."""
+    wait_s: Seconds = 900.0
+    """How long the first GPU is awaited where ``cluster.gpu`` is none."""
     block_rows: int = 64
     """Rows of a block between stages."""
     stall_s: float = 1800.0
@@ -129,7 +133,9 @@ class ClusterConfig:
     = any node. cluster.yaml gives its nodes ray.io/market-type=spot or on-demand."""
 
     def __post_init__(self) -> None:
-        check(self.scorers is None or self.scorers >= 1, "cluster.scorers", self.scorers, "at least 1")
+        if self.scorers is not None:
+            read_span("cluster.scorers", self.scorers)
+        check(0 <= self.wait_s < inf, "cluster.wait_s", self.wait_s, "at least 0, and finite")
         check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
         check(1 <= self.stall_s < inf, "cluster.stall_s", self.stall_s, "at least 1, and finite")
         rows, price = self.block_rows, self.price_per_hour
@@ -150,3 +156,8 @@ class ClusterConfig:
     def selector(self) -> dict[str, str]:
         """The labels that are asked for, by key."""
         return dict(read_label("cluster.labels", label) for label in self.labels)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The fewest and the most scorers."""
+        return None if self.scorers is None else read_span("cluster.scorers", self.scorers)

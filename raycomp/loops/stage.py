@@ -19,6 +19,9 @@ class Clock(Protocol):
     def take_busy_seconds(self) -> float | None:
         """Return the GPU's busy seconds since the last call, None on a CPU."""
 
+    def is_broken(self) -> bool:
+        """Whether a GPU is lost to this process."""
+
 
 @runtime_checkable
 class Scorer(Protocol):

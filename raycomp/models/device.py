@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,23 @@ Result = TypeVar("Result")
 def name_device() -> str:
     """Return what a model runs on here if nothing else is said, cpu or gpu."""
     return "gpu" if torch.cuda.is_available() else "cpu"
+
+
+def describe_gpu() -> dict[str, Any] | None:
+    """Return what the last bits of a GPU's results depend on, as json holds it; None where torch finds none.
+
+    Kernels are chosen, and sums cut, by the kind of GPU, its number of multiprocessors and the libraries.
+    """
+    if not torch.cuda.is_available():
+        return None
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "name": device.name,
+        "capability": f"{device.major}.{device.minor}",
+        "multiprocessors": device.multi_processor_count,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }
 
 
 class Device:
@@ -32,7 +49,7 @@ class Device:
         if self.is_gpu:
             # cuDNN's attention plans anew for every number of rows, and might add up in another order.
             torch.backends.cuda.enable_cudnn_sdp(False)
-        self._fp32 = "tf32" if with_tf32 else "ieee"
+        self._with_tf32 = with_tf32
         self._intervals: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def move(self, array: np.ndarray) -> Tensor:
@@ -74,13 +91,23 @@ class Device:
             yield
             return
         # They hold for the whole process, and torch begins with tf32 in convolutions.
-        torch.backends.cuda.matmul.fp32_precision = self._fp32
-        torch.backends.cudnn.conv.fp32_precision = self._fp32
+        torch.backends.cuda.matmul.allow_tf32 = self._with_tf32
+        torch.backends.cudnn.allow_tf32 = self._with_tf32
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         yield
         end.record()
         self._intervals.append((start, end))
+
+    def is_broken(self) -> bool:
+        """Whether a GPU's context is lost to this process, after which all that it computes there fails."""
+        if not self.is_gpu:
+            return False
+        try:
+            torch.cuda.synchronize(self.place)
+        except RuntimeError:
+            return True
+        return False
 
     def take_busy_seconds(self) -> float | None:
         """Return the GPU's busy seconds since the last call, None on a CPU; waits for it to finish."""

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from raycomp.config import as_setting, flatten
+from raycomp.report.charts import Layer, curves
 from raycomp.report.markup import Html, tag
 from raycomp.report.page import section
 from raycomp.report.table import table
@@ -51,6 +54,8 @@ def _draw_speed(phases: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[st
     for phase in phases:
         own = [stage for stage in stages if stage["phase"] == phase["phase"]]
         parts += [tag("h3", _headline(phase)), _tell_busy(phase), _draw_stages(phase, own)]
+        if phase.get("growth"):
+            parts.append(_draw_growth(phase))
     return section("Where the time went", tag("p", text, class_="lead"), *parts)
 
 
@@ -93,6 +98,14 @@ def _draw_stages(phase: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) 
         )
     columns = ("Stage", "", "busy", "busy time", "workers", "rows/s of a busy worker", "what it does")
     return table(columns, rows, class_="speed")
+
+
+def _draw_growth(phase: Mapping[str, Any]) -> Html:
+    """Return how many scorers there were over the phase's time: a line of steps."""
+    since_S, scorers_S, _ = np.array(phase["growth"], float).T
+    x = np.append(np.repeat(since_S, 2)[1:], phase["wall_s"]).round()
+    title = f"Scorers of {phase['phase']} over time"
+    return curves(title, "seconds", "scorers", [(Layer("scorers", "kept"), x, np.repeat(scorers_S, 2))])
 
 
 def _draw_facts(values: Mapping[str, Any]) -> Html:

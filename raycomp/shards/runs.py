@@ -159,7 +159,8 @@ def list_tables(folder: Folder) -> dict[int, str]:
 
 def identify(run: dict[str, Any]) -> str:
     """Return a digest of all that a run's results follow from: its inputs, its dials, its kind of device."""
-    return digest([run["kind"], run["fingerprint"], bound_dials(run), run.get("device")])
+    gpu = [run["gpu"]] if run.get("gpu") else []
+    return digest([run["kind"], run["fingerprint"], bound_dials(run), run.get("device"), *gpu])
 
 
 def bound_dials(run: dict[str, Any]) -> dict[str, Any]:

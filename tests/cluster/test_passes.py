@@ -47,6 +47,9 @@ class Clock:
     def take_busy_seconds(self) -> float:
         return 1.0
 
+    def is_broken(self) -> bool:
+        return False
+
 
 class Score:
     """A scorer on a GPU that is none."""

@@ -45,12 +45,12 @@ def fingerprint() -> dict:
     return {"input": "of these words"}
 
 
-def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu", said=None) -> dict:
+def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu", said=None, gpu=None):
     """The toy command: one file per caption, begun again where it stopped; ``lost`` rows are not told."""
     with begin("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
         if run.is_finished:
             return run.record
-        run.bind(device)
+        run.bind(device, gpu)
         came = Counter()
         for i, text in enumerate(words):
             if not run.work.exists(f"{i}.json"):
@@ -160,7 +160,7 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
     stats, tally = Stats(counts={"status": Counter(ok=10)}), Tally()
     tally.statuses.update(ok=9, weird=1)
     for name, found in {"connect": session, "count_all": {}, "write_all": stats, "_tally": tally}.items():
-        monkeypatch.setattr(negatives_command, name, lambda *args, found=found: found)
+        monkeypatch.setattr(negatives_command, name, lambda *args, found=found, **_: found)
     config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
     with pytest.raises(RuntimeError, match="the funnel does not close: "):
         raycomp.negatives(config, str(tmp_path / "out"))
@@ -216,6 +216,16 @@ def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
     with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
         count_words(ProbeConfig(), tmp_path)
     assert count_words(ProbeConfig(), tmp_path, device="gpu")["device"] == "gpu"
+
+
+def test_a_run_goes_on_only_on_gpus_like_the_first(tmp_path):
+    l4 = {"name": "NVIDIA L4", "capability": "8.9", "multiprocessors": 58, "cuda": "13.0", "cudnn": 92000}
+    with pytest.raises(KeyboardInterrupt):
+        count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu", gpu=l4)
+    for change in ({"name": "NVIDIA L40S"}, {"multiprocessors": 142}, {"cudnn": 92001}, {"cuda": "13.1"}):
+        with pytest.raises(ValueError, match=r"was begun on NVIDIA L4 \(capability 8.9, .* would go on on"):
+            count_words(ProbeConfig(), tmp_path, device="gpu", gpu={**l4, **change})
+    assert count_words(ProbeConfig(), tmp_path, device="gpu", gpu=l4)["gpu"] == l4
 
 
 def test_a_run_goes_on_only_with_the_versions_it_was_begun_with(tmp_path):

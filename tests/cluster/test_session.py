@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import namedtuple
 from contextlib import nullcontext
+from math import inf
 
 import pytest
 from ray._private import worker
@@ -231,14 +232,91 @@ def test_a_run_that_lost_its_folder_writes_no_log_there(bucket):
 def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
     monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 3600)  # by an earlier run in this process
     monkeypatch.setattr(session.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(session, "_describe", lambda config: None)
+    monkeypatch.setattr(session, "_describe", lambda config, scores: None)
     with connect(ClusterConfig()), Progress("choose", 1) as progress:
         assert progress._name_pause() > 1
 
 
-def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(monkeypatch):
-    monkeypatch.setattr(session.ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 1.0})
-    monkeypatch.setattr(session.ray, "nodes", lambda: [{"Resources": {"CPU": 8.0}, "Alive": True}])
+L4 = {"name": "NVIDIA L4", "capability": "8.9", "multiprocessors": 58, "cuda": "13.0", "cudnn": 92000}
+
+
+@pytest.fixture
+def offer(monkeypatch):
+    """A cluster of one node of 8 CPUs with so many GPUs, and an autoscaler that offers more.
+
+    Returns how long the first GPU was awaited.
+    """
+
+    def make(gpus: int, offered: dict[str, float] | None = None) -> list[float | None]:
+        awaited: list[float | None] = []
+        resources = {"CPU": 8.0, "GPU": float(gpus)}
+        node = {"Resources": resources, "Alive": True, "NodeManagerHostname": "here"}
+        monkeypatch.setattr(session.ray, "cluster_resources", lambda: resources)
+        monkeypatch.setattr(session.ray, "nodes", lambda: [node])
+        monkeypatch.setattr(session, "count_offered", lambda name: (offered or {}).get(name, 0))
+        monkeypatch.setattr(session, "await_gpu", lambda limit_s: awaited.append(limit_s) or L4)
+        return awaited
+
+    return make
+
+
+def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(offer):
+    offer(1)
     with pytest.raises(ValueError, match=r"train\.workers=2: must be at most 1, the GPUs there are now"):
         session._describe(ClusterConfig(scorers=2))
     assert session._describe(ClusterConfig(scorers=2, gpu=True)).device == "gpu"
+    assert session._describe(ClusterConfig(scorers="1..2")).num_scorers == 2
+    offer(1, {"GPU": 4})
+    assert session._describe(ClusterConfig(scorers=2)).least_scorers == 2
+
+
+@pytest.mark.parametrize(
+    ("gpu", "there", "offered", "scores", "awaited"),
+    [
+        (None, 0, 0, True, []),
+        (None, 2, 0, True, [60]),
+        (None, 0, 8, True, [60]),
+        (None, 0, 8, False, []),
+        (True, 0, 0, True, [None]),
+        (True, 2, 8, True, [None]),
+        (False, 2, 8, True, []),
+    ],
+)
+def test_the_first_gpu_is_awaited_where_one_may_come(offer, gpu, there, offered, scores, awaited):
+    waits = offer(there, {"GPU": offered})
+    found = session._describe(ClusterConfig(gpu=gpu, wait_s=60), scores)
+    assert waits == awaited
+    assert (found.device, found.gpu) == (("gpu", L4) if awaited else ("cpu", None))
+
+
+@pytest.mark.parametrize(
+    ("scorers", "there", "offered", "span"),
+    [
+        (None, 2, 0, (2, 2)),
+        (None, 2, 8, (1, 8)),
+        (None, 8, 8, (8, 8)),
+        ("2..5", 2, 8, (2, 5)),
+        (3, 3, 8, (3, 3)),
+    ],
+)
+def test_a_pool_grows_to_what_the_autoscaler_may_start(offer, scorers, there, offered, span):
+    offer(there, {"GPU": offered, "CPU": 100})
+    found = session._describe(ClusterConfig(scorers=scorers))
+    assert (found.least_scorers, found.num_scorers) == span
+    assert found.count_first() == (max(span[0], min(there, span[1])) if found.is_elastic else span[0])
+    assert found.num_cpus == 100
+
+
+def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
+    waits = offer(0, {"GPU": inf})
+    with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX where an"):
+        session._describe(ClusterConfig())
+    assert not waits and session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
+
+
+def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer):
+    offer(0)
+    assert [session._describe(ClusterConfig(scorers=span)).num_threads for span in (1, "1..4")] == [
+        min(8, os.cpu_count()),
+        2,
+    ]

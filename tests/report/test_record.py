@@ -72,3 +72,14 @@ def test_a_gpu_is_spoken_of_where_there_is_one():
     assert "GPU" not in draw(PHASES).text
     text = draw([{**PHASES[0], "gpu_busy_share": 0.45}]).text.replace("\xa0", " ")
     assert "Scorers busy 80.0 %. GPU busy share 45.0 %." in text
+
+
+def test_scorers_that_came_and_went_are_drawn_as_steps():
+    growth = [[0.0, 0, 4], [2.0, 1, 4], [6.0, 3, 8]]
+    figure = draw([{**PHASES[0], "growth": growth}, PHASES[1]]).all("figure")
+    assert len(figure) == 1 and "Scorers of align over time" in figure[0].text
+    (line,) = [path for path in figure[0].all("path") if path.attributes["class"].startswith("line")]
+    places = [tuple(map(float, at.split())) for at in line.attributes["d"][1:].split("L")]
+    x, y = zip(*places, strict=True)
+    assert [x.index(at) for at in x] == [0, 1, 1, 3, 3, 5]  # 0 to 2 s, to 6 s, to the end at 10 s
+    assert y[0] == y[1] > y[2] == y[3] > y[4] == y[5]

@@ -69,6 +69,7 @@ def test_a_selection_follows_its_path_only_to_the_curation_that_it_chose_from(tm
         {"fingerprint": {"input": "g", "shards": 3}},
         {"config": {"input": "b"}},
         {"device": "gpu"},
+        {"gpu": {"name": "NVIDIA L4"}},
     ):
         write_curation(tmp_path / "a", **change)
         with pytest.raises(ValueError, match="gone or another run's; select again"):

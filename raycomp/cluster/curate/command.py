@@ -68,7 +68,7 @@ def curate(
         with connect(config.cluster, run.folder, run.lease.check) as session:
             if run.folder.is_local and session.num_nodes > 1:
                 say(f"{out} is a local folder: all {session.num_nodes} nodes must share it")
-            run.bind(session.device)
+            run.bind(session.device, session.gpu)
             job = Job(config, spec, shards, run.folder, run.work, session, run.lease.check)
             stats = score(job)
             run.check_unchanged()  # here too: nothing is chosen from scores of neither
@@ -121,7 +121,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     with begin("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
         if run.is_finished:
             return run.record
-        with connect(config.cluster, run.folder, run.lease.check):
+        with connect(config.cluster, run.folder, run.lease.check, scores=False):
             scores = list_scores(curated, origin.uri)
             _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
             known = [name for name in ("scorer_check", "coverage") if name in curated]

@@ -151,6 +151,7 @@ def align_all(job: Job) -> Stats:
         (job.work.at("aligned"), job.aligned_schema),
         steps.crew,
         job.check_lease,
+        steps.most,
     )
     return phase.run(job.ordinals, steps.lay, None)
 
@@ -175,6 +176,7 @@ def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
         (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
         steps.crew,
         job.check_lease,
+        steps.most,
     )
     return phase.run(job.ordinals, steps.lay, dict(zip(job.ordinals, pool_sizes, strict=True)))
 

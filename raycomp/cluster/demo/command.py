@@ -91,7 +91,7 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     clock = _Clock(say)
     world, trained = _make(out, seed, clock)
     config = make_config(world, trained)
-    with connect(ClusterConfig()):
+    with connect(ClusterConfig(), scores=False):
         curated = curate(config, f"{out}/curated", clock.tell, lambda scores: make_tables(scores, config))
         start = ModelConfig(trained.scorer.model, trained.scorer.weights)
         taught = _teach(start, out, clock)

@@ -55,7 +55,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check) as session:
-            run.bind(session.device)
+            run.bind(session.device, session.gpu)
             job = Job(config, spec, run.work, session, run.lease.check)
             exams = [one.exam for one in opened]
             pictures, seen = embed_pictures(job, exams)

@@ -127,6 +127,7 @@ def _run(job: Job, name: str, steps: Pass, schema: pa.Schema) -> Stats:
         (job.work.at(name), schema),
         steps.crew,
         job.check_lease,
+        steps.most,
     )
     return phase.run(list(steps.items), steps.lay, None) if steps.items else Stats()
 

@@ -57,8 +57,10 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     with begin("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
         if run.is_finished:
             return run.record
-        with connect(config.cluster, run.folder, run.lease.check) as session:
-            run.bind(session.device)
+        scores = config.negatives.rank or config.negatives.engine == "vllm"
+        with connect(config.cluster, run.folder, run.lease.check, scores=scores) as session:
+            if scores:
+                run.bind(session.device, session.gpu)
             job = Job(config, sources, run.folder, run.work, session, run.lease)
             totals = count_all(job)
             if config.negatives.engine != "rules":

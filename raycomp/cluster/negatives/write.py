@@ -71,6 +71,7 @@ def write_all(job: Job, totals: dict[int, int]) -> Stats:
         (job.out.at("negatives"), job.out.at("exports", "calls") if job.exports("calls") else None),
         steps.crew,
         job.lease.check,
+        steps.most,
     )
     return phase.run(list(steps.items), steps.lay, totals)
 

@@ -46,7 +46,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
     with begin("study", config, _fingerprint, out, say, rooms=(_CELLS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
-        with connect(config.cluster, run.folder, run.lease.check) as session:
+        with connect(config.cluster, run.folder, run.lease.check, scores=False) as session:
             run.bind("cpu")
             places = [Place(n, run.work.at(f"world-{n:02d}"), config) for n in range(config.worlds)]
             needed = {cell.seed % config.worlds for cell in cells if not _is_done(run.folder, cell)}

@@ -92,6 +92,11 @@ def _plan(
 ) -> Job:
     """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
     dials = config.train
+    if session.is_elastic:
+        raise ValueError(
+            f"train.workers=none: must be set where workers come and go, {session.least_scorers} to "
+            f"{session.num_scorers} of them here"
+        )
     most = session.num_cpus - _CPUS_TO_DECODE
     if session.device == "cpu" and session.num_scorers > most:
         raise ValueError(

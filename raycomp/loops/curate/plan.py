@@ -178,7 +178,7 @@ def _tell_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, st
     if config.cluster.price_per_hour is not None:
         price = hours * config.cluster.price_per_hour
         facts["price"] = f"{price:,.2f} per million pairs, {price * samples / 1e6:,.2f} in all"
-    workers = config.cluster.scorers or 1
+    _, workers = config.cluster.span or (1, 1)
     total = hours * samples / 1e6 / workers
     took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
     who = "1 worker" if workers == 1 else f"{workers} workers"
