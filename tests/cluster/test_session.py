@@ -254,7 +254,7 @@ def offer(monkeypatch):
         monkeypatch.setattr(session.ray, "cluster_resources", lambda: resources)
         monkeypatch.setattr(session.ray, "nodes", lambda: [node])
         monkeypatch.setattr(session, "count_offered", lambda name: (offered or {}).get(name, 0))
-        monkeypatch.setattr(session, "await_gpu", lambda limit_s: awaited.append(limit_s) or L4)
+        monkeypatch.setattr(session, "await_gpu", lambda limit_s, where: awaited.append(limit_s) or L4)
         return awaited
 
     return make
