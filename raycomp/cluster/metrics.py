@@ -48,7 +48,6 @@ class Meter:
 
     def __init__(self, phase: str):
         self.labels = {**name_run(), "phase": phase}
-        self._waited_for: str | None = None
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
         """Add to a counter; nothing is nothing."""
@@ -58,7 +57,7 @@ class Meter:
             metric.inc(value, self.labels | labels)
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge."""
+        """Set a gauge, which its node tells for 20 s."""
         if ray.is_initialized():
             metric = _make(name)
             assert isinstance(metric, Gauge), name
@@ -68,11 +67,3 @@ class Meter:
         """Count rows by their status."""
         for status, count in statuses.items():
             self.add("raycomp_rows", count, status=status)
-
-    def wait(self, what: str | None, seconds: float) -> None:
-        """Tell what is waited for, and since when; none = nothing is."""
-        if self._waited_for not in (None, what):
-            self.put("raycomp_waiting_seconds", 0, what=str(self._waited_for))
-        if what is not None:
-            self.put("raycomp_waiting_seconds", seconds, what=what)
-        self._waited_for = what

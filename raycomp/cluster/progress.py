@@ -20,6 +20,8 @@ GPUS = "gpus"
 _BAR = "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
 _BAR_EVERY_S = 0.5
 _LINE_EVERY_S = 30.0
+# Ray's nodes forget a gauge that nobody has set for 20 s.
+_GAUGES_EVERY_S = 5.0
 _END_S = 5.0
 # As long may a block take that nothing is amiss with.
 _IDLE_S = 20.0
@@ -77,9 +79,6 @@ class Progress:
         self.ended = threading.Event()
         Progress._told_at = Progress._told_at or self.started
         self.meter = Meter(phase)
-        self.meter.put("raycomp_planned", num_shards, unit=unit)
-        for stage, place in self.crew.items():
-            self.meter.put("raycomp_workers", place.workers, stage=stage, where=place.where)
         workers = {stage: place.workers for stage, place in self.crew.items()}
         log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
         self.teller = threading.Thread(target=self._tell_on, name=f"progress of {phase}", daemon=True)
@@ -122,13 +121,11 @@ class Progress:
         with self.counts:
             self.shards += 1
             self.news_at = time.monotonic()
-        self._tell_done()
 
     def begin_at(self, shards: int) -> None:
         """Count so many as done before, in no time."""
         with self.counts:
             self.shards = self.begun_at = shards
-        self._tell_done()
 
     def reach(self, shards: int, rows_each: int) -> None:
         """Count so many as done, of as many rows each."""
@@ -136,14 +133,23 @@ class Progress:
             if shards != self.shards:
                 self.news_at = time.monotonic()
             self.shards, self.rows = shards, max(0, shards - self.begun_at) * rows_each
-        self._tell_done()
-
-    def _tell_done(self) -> None:
-        self.meter.put("raycomp_done", self.shards, unit=self.unit)
 
     def _tell_on(self) -> None:
-        while not self.ended.wait(self._name_pause()):
-            self.tell()
+        pause = 0.0
+        while not self.ended.wait(pause):
+            if self.bar is not None or not self._name_pause():
+                self.tell()
+            self._put_gauges()
+            pause = min(self._name_pause(), _GAUGES_EVERY_S)
+
+    def _put_gauges(self) -> None:
+        self.meter.put("raycomp_planned", self.num_shards, unit=self.unit)
+        self.meter.put("raycomp_done", self.shards, unit=self.unit)
+        for stage, place in self.crew.items():
+            self.meter.put("raycomp_workers", place.workers, stage=stage, where=place.where)
+        what, idle_s = self._find_wait()
+        if what:
+            self.meter.put("raycomp_waiting_seconds", idle_s, what=what)
 
     def _name_pause(self) -> float:
         """Return the seconds until the next line, or until the bar is drawn again."""
@@ -180,17 +186,22 @@ class Progress:
 
     def name_wait(self) -> str:
         """Return the stage that holds the others up or, where nothing comes, what is waited for."""
+        what, idle_s = self._find_wait()
+        if what:
+            return f"waiting for {what} for {idle_s:,.0f} s"
+        with self.counts:
+            busy = {stage: s / self.crew[stage].workers for stage, s in self.seconds.items()}
+        slowest = name_bottleneck(busy, self.crew)
+        return f"bottleneck {slowest}" if slowest else ""
+
+    def _find_wait(self) -> tuple[str | None, float]:
+        """Return what is waited for, none where blocks come, and for how many seconds nothing has come."""
         with self.counts:
             idle_s = time.monotonic() - self.news_at
-            busy = {stage: s / self.crew[stage].workers for stage, s in self.seconds.items()}
             which = "next" if self.rows or self.shards else "first"
         if idle_s < _IDLE_S and which == "next":
-            self.meter.wait(None, 0)
-            slowest = name_bottleneck(busy, self.crew)
-            return f"bottleneck {slowest}" if slowest else ""
-        what = _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}"
-        self.meter.wait(what, idle_s)
-        return f"waiting for {what} for {idle_s:,.0f} s"
+            return None, idle_s
+        return _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}", idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:
         """Return what an event of the log says of the phase."""
@@ -210,7 +221,6 @@ class Progress:
             return
         self.ended.set()
         self.teller.join(_END_S)  # a cluster that is down may keep it
-        self.meter.wait(None, 0)
         if self.bar is not None or self.has_told:
             self.tell()
         log_event("phase_end", **self._facts(time.monotonic() - self.started))

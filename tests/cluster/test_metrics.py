@@ -13,6 +13,7 @@ from ray.util import metrics as ray_metrics
 
 from raycomp.cluster.events import keep_events
 from raycomp.cluster.metrics import LABELS, METRICS, Meter
+from raycomp.cluster.progress import Place, Progress
 from raycomp.shards.folder import Folder
 
 DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
@@ -70,7 +71,7 @@ def test_without_a_cluster_nobody_is_told(tmp_path, monkeypatch):
     with keep_events(Folder(str(tmp_path)), "a"):
         meter = Meter("align")
     meter.add_rows({"ok": 3})
-    meter.wait("GPUs", 3.0)
+    meter.put("raycomp_done", 3.0, unit="shard")
     assert (
         meter.labels == {"run": "a", "out": str(tmp_path), "phase": "align"}
         and Meter("x").labels["run"] == ""
@@ -90,26 +91,41 @@ def scrape(run: str) -> dict[str, Counter]:
     return values
 
 
+def scrape_until(run: str, name: str, key: tuple[str, ...], value: float) -> dict[str, Counter]:
+    """Return what is told once one of it has that value, or when patience is at its end."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        values = scrape(run)
+        if values.get(name, Counter())[key] == value or time.monotonic() > until:
+            return values
+        time.sleep(0.5)
+
+
 @pytest.mark.ray
 def test_a_node_of_ray_tells_what_run_json_says(curated):
     """Rows, and the seconds of every stage, are added up block by block there, wave by wave here."""
     _, _, record = curated
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        values = scrape(record["id"])
-        rows = values.get("raycomp_rows", Counter())
-        if rows[("attribute", "ok")] == record["phases"][1]["rows"]:
-            break
-        time.sleep(0.5)
-    assert rows[("align", "ok")] == record["funnel"]["read"] == 90
-    assert rows.total() == sum(phase["rows"] for phase in record["phases"])
-    busy = {(stage["phase"], stage["stage"]): stage for stage in record["stages"]}
-    seconds, workers = values["raycomp_busy_seconds"], values["raycomp_workers"]
-    assert {key[:2] for key in seconds} == set(busy)
-    for key, value in seconds.items():
-        assert value == pytest.approx(busy[key[:2]]["seconds"])
-        assert workers[key] == busy[key[:2]]["workers"]
+    num_pool = record["phases"][1]["rows"]
+    values = scrape_until(record["id"], "raycomp_rows", ("attribute", "ok"), num_pool)
+    rows = values["raycomp_rows"]
+    assert rows == {("align", "ok"): record["funnel"]["read"], ("attribute", "ok"): num_pool}
+    told = {(stage["phase"], stage["stage"]): stage["seconds"] for stage in record["stages"]}
+    busy = {key[:2]: value for key, value in values["raycomp_busy_seconds"].items()}
+    assert busy == pytest.approx(told)
     assert values["raycomp_waves"] == {("align",): 1, ("attribute",): 1}
-    done, planned = values["raycomp_done"], values["raycomp_planned"]
-    assert done[("align", "shard")] == planned[("align", "shard")] == 3
-    assert not any(values.get("raycomp_waiting_seconds", {}).values())
+
+
+@pytest.mark.ray
+def test_what_stands_is_told_again_while_a_phase_goes_on(tmp_path, ray_cluster):
+    crew = {"read": Place("", 4, "cpus"), "align": Place("", 2, "scorers")}
+    with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, crew) as shown:
+        for done in (1, 2):
+            shown.finish_one()
+            shown.news_at -= 100
+            values = scrape_until("gauges", "raycomp_done", ("align", "shard"), done)
+            assert values["raycomp_done"] == {("align", "shard"): done}
+            assert values["raycomp_planned"] == {("align", "shard"): 3}
+            workers = {("align", "read", "cpus"): 4, ("align", "align", "scorers"): 2}
+            assert values["raycomp_workers"] == workers
+            ((labels, seconds),) = values["raycomp_waiting_seconds"].items()
+            assert labels == ("align", "the next block") and seconds >= 100
