@@ -16,8 +16,9 @@ was broken off.
 Cost: an estimate from the CPU seconds of a step on one thread (CLIP .12, NegCLIP .30, CE-CLIP .45,
 TripletCLIP .36) and of a world (some 180): 2 hours on 2 idle cores, 1.5 GB below OUT/work while it runs.
 `quick`: 8 minutes.
-Result: docs/study_world.md; both contrasts undecided, 0.04 [-1.05, 1.14] and 0.95 [-0.29, 2.19] points. Ten null contrasts (same start, two random halves) had a paired SD of 1.9 points: with
-12 seeds a difference of 1.7 is found in 80 % of studies.
+Result: docs/study_world.md; both contrasts undecided, 0.04 [-1.05, 1.14] and 0.95 [-0.29, 2.19] points. Ten
+null contrasts (same start, two random halves) had had a paired SD of 1.9 points: with 12 seeds a difference
+of 1.7 is found in 80 % of studies.
 """
 
 from dataclasses import replace
