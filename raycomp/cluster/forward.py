@@ -22,7 +22,7 @@ _NAMES = {
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",
 }
-_PREFIXES = ("RAY_DATA_",)
+_PREFIXES = ("AZURE_STORAGE_", "RAY_DATA_")
 
 
 def forward_environment() -> dict[str, Any] | None:

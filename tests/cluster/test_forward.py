@@ -11,7 +11,7 @@ from raycomp.cluster.forward import forward_environment
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
     for name in [*os.environ]:
-        if name.startswith(("AWS_", "HF_", "RAY_")):
+        if name.startswith(("AWS_", "AZURE_", "HF_", "RAY_")):
             monkeypatch.delenv(name)
 
 
@@ -22,7 +22,13 @@ def test_nothing_to_take_is_no_environment_at_all(monkeypatch):
 
 
 def test_keys_and_places_are_taken(monkeypatch):
-    wanted = {"AWS_ACCESS_KEY_ID": "a", "AWS_REGION": "b", "HF_TOKEN": "c", "RAY_DATA_VERBOSE": "1"}
+    wanted = {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_REGION": "b",
+        "HF_TOKEN": "c",
+        "RAY_DATA_VERBOSE": "1",
+        "AZURE_STORAGE_KEY": "d",
+    }
     for name, value in wanted.items():
         monkeypatch.setenv(name, value)
     assert forward_environment() == {"env_vars": wanted}
