@@ -51,11 +51,11 @@ def start_head(folder: Path, num_cpus: int) -> Iterator[Head]:
 
 
 @contextmanager
-def join(head: Head, instance: str) -> Iterator[subprocess.Popen]:
+def join(head: Head, instance: str) -> Iterator[None]:
     """Start one more node, with a CPU, that Ray's autoscaler would know as the machine ``instance``."""
     line = [f"--address={head.address}", "--num-cpus=1"]
-    with _run(head, line, {"RAY_CLOUD_INSTANCE_ID": instance}) as process:
-        yield process
+    with _run(head, line, {"RAY_CLOUD_INSTANCE_ID": instance}):
+        yield
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def _run(head: Head, line: Sequence[str], more: Mapping[str, str]) -> Iterator[s
     try:
         yield process
     finally:
-        # Told to end, it ends the processes that it started.
+        # Told to end, it drains its node for 30 s at most and ends the processes that it started.
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(180)
 
 
 def _find_free_ports(count: int) -> list[int]:
