@@ -175,9 +175,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM, which clusters send, and a closed terminal end the block as Ctrl-C does."""
+    arrived = []
 
     def end(number: int, frame: object) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)  # a second one would break off the clearing up
+        arrived.append(number)
         raise Terminated(number)
 
     # What was set to be ignored, as nohup does, stays so; only the main thread may set any.
@@ -189,6 +191,14 @@ def _ended_by_signals() -> Iterator[None]:
         signal.signal(number, end)
     try:
         yield
+    except KeyboardInterrupt as interrupt:
+        # Where Ray's native code waits, it makes one of its own of what a signal raises.
+        if not arrived or isinstance(interrupt, Terminated):
+            raise
+        ended = Terminated(arrived[0])
+        for note in getattr(interrupt, "__notes__", []):
+            ended.add_note(note)
+        raise ended from interrupt
     finally:
         for number in signals:
             signal.signal(number, signal.SIG_DFL)

@@ -178,6 +178,26 @@ def test_a_reader_that_has_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("line\n0\n", "")
 
 
+def test_sigterm_is_told_where_ray_takes_it_for_an_interrupt():
+    code = (
+        "import os, signal, sys, time\n"
+        "from raycomp import cli\n"
+        "from raycomp.loops import inspect\n"
+        "def wait(source):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n"
+        "        error = KeyboardInterrupt()\n"
+        "        error.add_note('wave 1 goes on')\n"
+        "        raise error\n"
+        "inspect.show = wait\n"
+        "sys.exit(cli.main(['show', 'x']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (143, "raycomp: terminated; wave 1 goes on\n")
+
+
 def test_a_second_signal_does_not_break_off_the_end(tmp_path):
     code = (
         "import os, signal, sys, time\n"
