@@ -11,6 +11,7 @@ import pytest
 import ray
 from ray.util import metrics as ray_metrics
 
+from raycomp.cluster import metrics
 from raycomp.cluster.events import keep_events
 from raycomp.cluster.metrics import LABELS, METRICS, Meter
 from raycomp.cluster.progress import Place, Progress
@@ -52,6 +53,18 @@ def test_the_dashboard_asks_for_every_metric_by_labels_that_it_has():
     # Of a quotient, only what both sides have.
     lacking = {name: labels - by_name[name] for name, labels in asked.items() if labels - by_name[name]}
     assert lacking == {"ray_raycomp_rows_total": {"stage"}}
+
+
+def test_the_page_names_every_metric_and_event():
+    page = DASHBOARD.with_name("operations.md").read_text()
+    named = [
+        name
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    ]
+    code = "".join(path.read_text() for path in Path(metrics.__file__).parent.rglob("*.py"))
+    events = {*re.findall(r'log_event\("(\w+)"', code), "begin", "go_on"}
+    assert sorted(named) == sorted([*map(told, METRICS), *events])
 
 
 def test_legends_of_the_dashboard_are_labels_of_its_queries():
