@@ -68,6 +68,25 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
     and at once one whose process on this machine is gone.
     """
     lease = Lease(folder, seconds)
+    renewing = threading.Thread(target=lease.renew, daemon=True)
+    try:  # from here on, for a signal may come as soon as the lease is there
+        _take(folder, lease)
+        renewing.start()
+        lease.check()
+        yield lease
+    finally:
+        lease.stop.set()
+        if renewing.ident is not None:
+            renewing.join()
+        # What is no lease is somebody else's. A storage that fails must hide no error; the lease expires.
+        with suppress(ValueError, OSError):
+            found = read_lease(folder)
+            if found and found["holder"] == lease.holder:
+                folder.remove(LEASE)
+
+
+def _take(folder: Folder, lease: Lease) -> None:
+    """Create the lease, in the place of one that is over; raises ValueError where another run holds one."""
     found = None if folder.create_json(lease.content(), LEASE) else read_lease(folder)
     # A client that lost the answer to its PUT asks again, and finds its own lease.
     if found and found["holder"] != lease.holder:
@@ -79,19 +98,6 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
         folder.remove(LEASE)
         if not folder.create_json(lease.content(), LEASE):
             raise ValueError(f"out={folder.uri!r}: another run has just begun there; wait for it")
-    renewing = threading.Thread(target=lease.renew, daemon=True)
-    renewing.start()
-    try:
-        lease.check()
-        yield lease
-    finally:
-        lease.stop.set()
-        renewing.join()
-        # What is no lease is somebody else's. A storage that fails must hide no error; the lease expires.
-        with suppress(ValueError, OSError):
-            found = read_lease(folder)
-            if found and found["holder"] == lease.holder:
-                folder.remove(LEASE)
 
 
 def find_place() -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from raycomp.cluster.events import keep_events, log_event
 from raycomp.cluster.lease import LEASE, Lease, hold_lease
-from raycomp.config import CONFIGS, as_setting, changed_dials, to_dict
+from raycomp.config import CONFIGS, LeaseLost, as_setting, changed_dials, to_dict
 from raycomp.shards.files import check_writable, remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import REPORT, RUN, absolute_uri
@@ -187,14 +187,25 @@ def begin(
 
 @contextmanager
 def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
-    """Log how a run begins and ends; what ends it early bears how it goes on."""
-    with keep_events(run.folder, run.record["id"], run.lease.check):
-        log_event(begins, kind=run.record["kind"], out=run.folder.uri, command=rerun)
+    """Log how a run begins and ends; what ends it early bears how it goes on.
+
+    Nothing is logged in a folder that a command which is refused has left as it was.
+    """
+    folder = run.folder
+
+    def check() -> None:
+        run.lease.check()
+        if not folder.exists(RUN):
+            raise LeaseLost(f"out={folder.uri!r}: the run was taken back")
+
+    with keep_events(folder, run.record["id"], check):
+        log_event(begins, kind=run.record["kind"], out=folder.uri, command=rerun)
         try:
             yield
         except BaseException as error:
             error.add_note(f"to go on: {rerun}")
-            log_event("fail", error=type(error).__name__, says=" ".join(str(error).split()))
+            if not folder.is_local or folder.exists(RUN):
+                log_event("fail", error=type(error).__name__, says=" ".join(str(error).split()))
             raise
         log_event("finish", funnel=run.record["funnel"])
 
