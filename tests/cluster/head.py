@@ -32,7 +32,7 @@ def start_head(folder: Path, num_cpus: int) -> Iterator[Head]:
     token = folder / "token"
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
-    port, dashboard = _find_free_ports(2)
+    port, dashboard, client = _find_free_ports(3)
     env = {
         "HOME": str(folder),
         "PATH": f"{BIN}:/usr/bin:/bin",
@@ -44,7 +44,12 @@ def start_head(folder: Path, num_cpus: int) -> Iterator[Head]:
     }
     head = Head(f"127.0.0.1:{port}", env, folder)
     line = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"]
-    line += [f"--num-cpus={num_cpus}", f"--temp-dir={folder}", "--labels=ray.io/market-type=on-demand"]
+    line += [
+        f"--ray-client-server-port={client}",
+        f"--num-cpus={num_cpus}",
+        f"--temp-dir={folder}",
+        "--labels=ray.io/market-type=on-demand",
+    ]
     with _run(head, line, {"RAY_JOB_STOP_WAIT_TIME_S": "60"}) as process:  # as in deploy/env.sh
         _wait_for(head, process)
         yield head
