@@ -31,7 +31,8 @@ def write_config(path: Path, address: str, cpus: int, most: int, idle_s: float) 
         "idle_timeout_minutes": idle_s / 60,
         "upscaling_speed": 1.0,
         "provider": {
-            "type": "fake_multinode",
+            "type": "external",
+            "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
             "use_node_id_as_ip": True,
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
@@ -47,6 +48,7 @@ def write_config(path: Path, address: str, cpus: int, most: int, idle_s: float) 
         "auth": {},
         "docker": {},
         "file_mounts": {},
+        "cluster_synced_files": [],
         **{name: [] for name in nothing},
     }
     path.write_text(json.dumps(config))

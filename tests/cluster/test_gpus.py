@@ -91,7 +91,7 @@ from tests.cluster.test_gpus import L4, find
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
 ray.init(address=cluster.address, log_to_driver=False)
-awaited = ThreadPoolExecutor(1).submit(await_gpu, None, find(L4))
+awaited = ThreadPoolExecutor(1).submit(await_gpu, None, look=find(L4))
 time.sleep(2)
 print(awaited.done())
 cluster.add_node(num_cpus=1, num_gpus=1)
@@ -170,6 +170,7 @@ def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path
     assert len(list((tmp_path / "marks").iterdir())) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_gpu_that_breaks_again_and_again_ends_the_run_in_a_line(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()

@@ -1,0 +1,100 @@
+"""A pool of scorers that grows while rows wait; whoever scores them, the bytes are the same."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from raycomp.cluster.growth import count_there
+from raycomp.cluster.parts import Part, read_parts
+from raycomp.cluster.passes import Pass
+from raycomp.cluster.record import describe_phases
+from raycomp.cluster.session import connect
+from raycomp.cluster.waves import Phase
+from raycomp.config import ClusterConfig
+from raycomp.loops.stage import SCORERS, Stage
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
+from raycomp.shards.paths import join_uri
+from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
+from tests.cluster.test_passes import Clock
+
+NUM_SHARDS, ROWS, PER_CALL = 24, 128, 16
+# What a call takes until all scorers are there, and after that.
+SLOW_S, QUICK_S = 5.0, 0.01
+SCHEMA = pa.schema([(POSITION, pa.int32()), ("score", pa.float64())])
+
+
+def read(ordinal: int) -> Iterator[pa.Table]:
+    for start in range(0, ROWS, PER_CALL):
+        yield pa.table(
+            {
+                SHARD_ORDINAL: pa.array([ordinal] * PER_CALL, pa.int32()),
+                POSITION: pa.array(range(start, start + PER_CALL), pa.int32()),
+                STATUS: pa.array([OK] * PER_CALL),
+            }
+        )
+
+
+class Slow:
+    """A scorer that waits as a GPU would compute, until there is a mark not as long."""
+
+    def __init__(self, num_threads: int | None, mark: str, slow_s: float):
+        self.device, self.mark, self.slow_s = Clock(), Path(mark), slow_s
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        time.sleep(QUICK_S if self.mark.exists() else self.slow_s)
+        rows = zip(table[SHARD_ORDINAL].to_pylist(), table[POSITION].to_pylist(), strict=True)
+        return table.append_column("score", pa.array([hash(row) / 2**64 for row in rows]))
+
+
+def merge(ordinal: int, parts_uri: str, names: list[str], target_uri: str) -> int:
+    table = read_parts(parts_uri, names)
+    write_table(table.select(SCHEMA.names), join_uri(target_uri, f"{ordinal:05d}.parquet"), SCHEMA)
+    return len(table)
+
+
+def score(config: ClusterConfig, out: Folder, slow_s: float = SLOW_S) -> dict:
+    """Score all shards into ``out``; return what run.json would say of it."""
+    with connect(config) as session:
+        items = {ordinal: ordinal for ordinal in range(NUM_SHARDS)}
+        stage = Stage("score", "waits", SCORERS, partial(Slow, mark=out.at("mark"), slow_s=slow_s))
+        steps = Pass(session, items, read, (stage,), Part(SCHEMA), rows=PER_CALL, scorer_rows=PER_CALL)
+        target = (out.at("scores"),)
+        work = Folder(out.at("work"))
+        phase = Phase("score", work, 4, merge, target, steps.crew, lambda: None, steps.most)
+        stats = phase.run(list(items), steps.lay, dict.fromkeys(items, ROWS))
+    return describe_phases({"score": stats})[0]
+
+
+def digest(out: Folder) -> str:
+    names = sorted(out.list_names("scores"))
+    assert len(names) == NUM_SHARDS
+    return hashlib.sha256(b"".join(out.read_bytes("scores", name) for name in names)).hexdigest()
+
+
+def score_at_once(folder: Path) -> str:
+    """Score with one scorer that never waits long; return the digest."""
+    one = Folder(str(folder))
+    one.write_bytes(b"", "mark")
+    assert "growth" not in score(ClusterConfig(gpu=False), one)
+    return digest(one)
+
+
+@pytest.mark.ray
+def test_a_pool_grows_while_rows_wait(tmp_path, ray_cluster, monkeypatch):
+    monkeypatch.setattr("raycomp.cluster.growth._EVERY_S", 0.2)
+    two = Folder(str(tmp_path / "two"))
+    with ThreadPoolExecutor(1) as pool:
+        scored = pool.submit(score, ClusterConfig(scorers="1..2", gpu=False), two, 0.5)
+        while not scored.done() and count_there()[0] < 2:
+            time.sleep(0.2)
+        two.write_bytes(b"", "mark")
+        scorers = [scorers for _, scorers, _ in scored.result()["growth"]]
+    assert scorers[:3] == [0, 1, 2]
+    assert digest(two) == score_at_once(tmp_path / "one")
