@@ -1,0 +1,128 @@
+"""Rows without images through duplicates, gates, selection and subset: what the driver and the disk need.
+
+    python -m bench.scale_rows [--rows 100000000] [--per-file 100000] [--folder DIR]
+
+Files of scores are made by Ray tasks: random uids of which one in a thousand stood before, alignments, a mean
+PAS for all, captions of forty letters, no pictures, embeddings of one number. That is not timed. Timed, each
+by itself, are the steps of a curation between and after its scoring phases, on a local cluster: finding and
+marking duplicates, cutting the pool, and choosing by cpi with subset.npy and kept.parquet. Told of each: wall
+seconds and by how much the driver's peak memory grew. A tenth of the rows is measured first, so that slopes
+are seen; each size is a process of its own. Last line one JSON object.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.cluster.curate.choose import choose, cut_pool
+from raycomp.cluster.curate.dedupe import mark_duplicates
+from raycomp.cluster.session import connect
+from raycomp.cluster.tasks import map_tasks
+from raycomp.config import ClusterConfig, CurateConfig
+from raycomp.core.selection import format_uids
+from raycomp.loops.curate.arm import find_arm, find_pool_arm
+from raycomp.schema import aligned_schema, scores_schema
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
+from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
+
+SCHEMA = scores_schema(aligned_schema(1, "float16"))
+TWICE = 1000
+"""One row in so many has the uid of the row as far into the first file."""
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process so far; Linux counts it in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def make_file(ordinal: int, num_rows: int, folder: Folder) -> str:
+    """Write one file of scores; return its uri."""
+    rng = np.random.default_rng([0, ordinal])
+    uid_N2 = rng.integers(0, 2**64, (num_rows, 2), dtype=np.uint64)
+    if ordinal:
+        first_N2 = np.random.default_rng([0, 0]).integers(0, 2**64, (num_rows, 2), dtype=np.uint64)
+        uid_N2[::TWICE] = first_N2[::TWICE]
+    uids = pa.array(format_uids(uid_N2))
+    columns = {
+        "uid": uids,
+        "key": uids,
+        "shard": pa.repeat(f"{ordinal:05d}.tar", num_rows),
+        "position": pa.array(np.arange(num_rows, dtype=np.int32)),
+        "image_sha256": uids,
+        "caption": pa.repeat("a caption of some forty letters of a photo", num_rows),
+        "status": pa.repeat(OK, num_rows),
+        "alignment": pa.array(rng.normal(0.25, 0.05, num_rows).astype(np.float32)),
+        "mean_pas": pa.array(rng.normal(0.02, 0.02, num_rows).astype(np.float32)),
+        "image_embedding": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(num_rows, np.float16)), 1),
+    }
+    empty = {field.name: pa.nulls(num_rows, field.type) for field in SCHEMA if field.name not in columns}
+    uri = folder.at(f"{ordinal:05d}.parquet")
+    write_table(pa.table({name: {**empty, **columns}[name] for name in SCHEMA.names}), uri, SCHEMA)
+    return uri
+
+
+def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
+    """Make so many rows and choose among them in this process; return what each step took."""
+    config = CurateConfig(input="none")
+    told: dict[str, Any] = {"rows": rows}
+
+    def time_step(name: str, step: Callable[[], Any]) -> Any:
+        before, begun = peak_mb(), time.perf_counter()
+        found = step()
+        told[f"{name}_s"] = round(time.perf_counter() - begun, 1)
+        told[f"{name}_grew_mb"] = round(peak_mb() - before)
+        return found
+
+    with tempfile.TemporaryDirectory(dir=place) as room, connect(ClusterConfig(), scores=False):
+        work, out = (Folder(f"{room}/{name}") for name in ("work", "out"))
+        uris = list(map_tasks(make_file, range(rows // per_file), per_file, Folder(f"{room}/scores")))
+        told["files"], told["peak_before_mb"] = len(uris), round(peak_mb())
+        marked = time_step("duplicates", lambda: mark_duplicates(uris, rows, work))
+        later = (len(uris) - 1) * -(-per_file // TWICE)
+        assert marked[DUPLICATE_UID] + marked[UID_CONFLICT] == later, f"{marked}, made {later}"
+        pool = find_pool_arm(config.pool, config.select.datacomp_compat)
+        time_step("pool", lambda: cut_pool(uris, pool))
+        chosen = time_step("choose", lambda: choose(uris, find_arm(config), out, work, lambda: None))
+        assert chosen.num_kept == (rows - later) // 2, f"kept {chosen.num_kept} of {rows - later}"
+        told["kept"], told["peak_mb"] = chosen.num_kept, round(peak_mb())
+        subset = Path(room, "out", "subset")
+        told["subset_mb"] = round(sum(path.stat().st_size for path in subset.iterdir()) / 1e6)
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=100_000_000)
+    parser.add_argument("--per-file", type=int, default=100_000)
+    parser.add_argument("--folder", help="where the temporary folder is made: 100 bytes a row")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.rows, args.per_file, args.folder)))
+        return
+    sizes = []
+    for rows in (args.rows // 10, args.rows):
+        own = ["--one", "--rows", str(rows), "--per-file", str(args.per_file)]
+        own += ["--folder", args.folder] if args.folder else []
+        line = [sys.executable, "-m", "bench.scale_rows", *own]
+        output = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
+        sizes.append(json.loads(output.splitlines()[-1]))
+        print(sizes[-1], flush=True)
+    print(json.dumps({"bench": "scale_rows", "sizes": sizes}))
+
+
+if __name__ == "__main__":
+    main()
