@@ -16,7 +16,7 @@ from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig
 from raycomp.shards.folder import Folder
 from tests.cluster.growing import kill_node, start_growing
-from tests.cluster.test_pool import digest, score, score_at_once
+from tests.cluster.slow_scorer import digest, score, score_at_once
 
 NODES, CPUS, IDLE_S = 3, 4, 20
 PATIENCE_S = 600

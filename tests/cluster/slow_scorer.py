@@ -1,16 +1,13 @@
-"""A pool of scorers that grows while rows wait; whoever scores them, the bytes are the same."""
+"""A scorer that waits as long as a GPU would compute, and what a pool of such wrote."""
 
 import hashlib
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
-from raycomp.cluster.growth import count_there
 from raycomp.cluster.parts import Part, read_parts
 from raycomp.cluster.passes import Pass
 from raycomp.cluster.record import describe_phases
@@ -84,17 +81,3 @@ def score_at_once(folder: Path) -> str:
     one.write_bytes(b"", "mark")
     assert "growth" not in score(ClusterConfig(gpu=False), one)
     return digest(one)
-
-
-@pytest.mark.ray
-def test_a_pool_grows_while_rows_wait(tmp_path, ray_cluster, monkeypatch):
-    monkeypatch.setattr("raycomp.cluster.growth._EVERY_S", 0.2)
-    two = Folder(str(tmp_path / "two"))
-    with ThreadPoolExecutor(1) as pool:
-        scored = pool.submit(score, ClusterConfig(scorers="1..2", gpu=False), two, 0.5)
-        while not scored.done() and count_there()[0] < 2:
-            time.sleep(0.2)
-        two.write_bytes(b"", "mark")
-        scorers = [scorers for _, scorers, _ in scored.result()["growth"]]
-    assert scorers[:3] == [0, 1, 2]
-    assert digest(two) == score_at_once(tmp_path / "one")
