@@ -12,7 +12,6 @@ are seen; each size is a process of its own. Last line one JSON object.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bench.selector import peak_mb
 from raycomp.cluster.curate.choose import choose, cut_pool
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.session import connect
@@ -39,11 +39,6 @@ from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
 SCHEMA = scores_schema(aligned_schema(1, "float16"))
 TWICE = 1000
 """One row in so many has the uid of the row as far into the first file."""
-
-
-def peak_mb() -> float:
-    """Peak resident memory of this process so far; Linux counts it in KiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def make_file(ordinal: int, num_rows: int, folder: Folder) -> str:

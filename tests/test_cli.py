@@ -178,21 +178,27 @@ def test_a_reader_that_has_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("line\n0\n", "")
 
 
+# A command that gets SIGTERM while it waits; how it takes that is the test's.
+_SIGNALLED = (
+    "import os, signal, sys, time\n"
+    "from raycomp import cli\n"
+    "from raycomp.loops import inspect\n"
+    "def wait(source):\n"
+    "    try:\n"
+    "        os.kill(os.getpid(), signal.SIGTERM)\n"
+    "        time.sleep(60)\n"
+)
+_SHOWN = "inspect.show = wait\nsys.exit(cli.main(['show', 'x']))\n"
+
+
 def test_sigterm_is_told_where_ray_takes_it_for_an_interrupt():
     code = (
-        "import os, signal, sys, time\n"
-        "from raycomp import cli\n"
-        "from raycomp.loops import inspect\n"
-        "def wait(source):\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        time.sleep(60)\n"
+        f"{_SIGNALLED}"
         "    except KeyboardInterrupt:\n"
         "        error = KeyboardInterrupt()\n"
         "        error.add_note('wave 1 goes on')\n"
         "        raise error\n"
-        "inspect.show = wait\n"
-        "sys.exit(cli.main(['show', 'x']))\n"
+        f"{_SHOWN}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (143, "raycomp: terminated; wave 1 goes on\n")
@@ -200,18 +206,11 @@ def test_sigterm_is_told_where_ray_takes_it_for_an_interrupt():
 
 def test_a_second_signal_does_not_break_off_the_end(tmp_path):
     code = (
-        "import os, signal, sys, time\n"
-        "from raycomp import cli\n"
-        "from raycomp.loops import inspect\n"
-        "def wait(source):\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        time.sleep(60)\n"
+        f"{_SIGNALLED}"
         "    finally:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        time.sleep(0.1)\n"
-        "inspect.show = wait\n"
-        "sys.exit(cli.main(['show', 'x']))\n"
+        f"{_SHOWN}"
     )
     assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 143
 

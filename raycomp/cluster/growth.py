@@ -36,8 +36,8 @@ def count_there() -> tuple[int, int]:
 class Growth:
     """Count both every few seconds; use as a context, which ends the thread that does."""
 
-    def __init__(self, count: Callable[[], tuple[int, int]] = count_there, every_s: float | None = None):
-        self.count, self.every_s = count, every_s or _EVERY_S
+    def __init__(self, count: Callable[[], tuple[int, int]] = count_there, every_s: float = _EVERY_S):
+        self.count, self.every_s = count, every_s
         self.started = time.monotonic()
         self.steps = [There(0.0, 0, 0)]
         self.lock, self.ended = threading.Lock(), threading.Event()

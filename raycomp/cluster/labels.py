@@ -3,8 +3,8 @@
 from typing import Any
 
 import ray
-from ray._private.state import state
 
+from raycomp.cluster.gpus import count_offered
 from raycomp.config import ClusterConfig
 
 
@@ -17,7 +17,7 @@ def ask_labels(config: ClusterConfig) -> dict[str, Any]:
     if not wanted:
         return {}
     nodes = [node["Labels"] for node in ray.nodes() if node["Alive"]]
-    has_autoscaler = state.get_max_resources_from_cluster_config() is not None
+    has_autoscaler = count_offered("CPU") or count_offered("GPU")
     if not has_autoscaler and not any(wanted.items() <= labels.items() for labels in nodes):
         said = ",".join(config.labels)
         raise ValueError(f"cluster.labels={said!r}: no node has them, and no autoscaler would bring one")

@@ -41,11 +41,11 @@ def read(ordinal: int) -> Iterator[pa.Table]:
 class Slow:
     """A scorer that waits as a GPU would compute, until there is a mark not as long."""
 
-    def __init__(self, num_threads: int | None, mark: str, slow_s: float):
-        self.device, self.mark, self.slow_s = Clock(), Path(mark), slow_s
+    def __init__(self, num_threads: int | None, mark: str):
+        self.device, self.mark = Clock(), Path(mark)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        time.sleep(QUICK_S if self.mark.exists() else self.slow_s)
+        time.sleep(QUICK_S if self.mark.exists() else SLOW_S)
         rows = zip(table[SHARD_ORDINAL].to_pylist(), table[POSITION].to_pylist(), strict=True)
         return table.append_column("score", pa.array([hash(row) / 2**64 for row in rows]))
 
@@ -56,11 +56,11 @@ def merge(ordinal: int, parts_uri: str, names: list[str], target_uri: str) -> in
     return len(table)
 
 
-def score(config: ClusterConfig, out: Folder, slow_s: float = SLOW_S) -> dict:
+def score(config: ClusterConfig, out: Folder) -> dict:
     """Score all shards into ``out``; return what run.json would say of it."""
     with connect(config) as session:
         items = {ordinal: ordinal for ordinal in range(NUM_SHARDS)}
-        stage = Stage("score", "waits", SCORERS, partial(Slow, mark=out.at("mark"), slow_s=slow_s))
+        stage = Stage("score", "waits", SCORERS, partial(Slow, mark=out.at("mark")))
         steps = Pass(session, items, read, (stage,), Part(SCHEMA), rows=PER_CALL, scorer_rows=PER_CALL)
         target = (out.at("scores"),)
         work = Folder(out.at("work"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.cluster import labels
+from raycomp.cluster import gpus, labels
 from raycomp.cluster.labels import ask_labels
 from raycomp.config import ClusterConfig, override
 
@@ -13,7 +13,7 @@ def see(monkeypatch, *nodes: tuple[bool, dict[str, str]], offered: dict[str, int
     """Let the cluster have these nodes, each alive or not, and an autoscaler with something to offer."""
     found = [{"Alive": alive, "Labels": has} for alive, has in nodes]
     monkeypatch.setattr(labels.ray, "nodes", lambda: found)
-    monkeypatch.setattr(labels.state, "get_max_resources_from_cluster_config", lambda: offered)
+    monkeypatch.setattr(gpus.state, "get_max_resources_from_cluster_config", lambda: offered)
 
 
 def test_nothing_is_asked_where_no_label_is_named():
