@@ -105,7 +105,8 @@ def _draw_growth(phase: Mapping[str, Any]) -> Html:
     since_S, scorers_S, _ = np.array(phase["growth"], float).T
     x = np.append(np.repeat(since_S, 2)[1:], phase["wall_s"]).round()
     title = f"Scorers of {phase['phase']} over time"
-    return curves(title, "seconds", "scorers", [(Layer("scorers", "kept"), x, np.repeat(scorers_S, 2))])
+    drawn = curves(title, "seconds", "scorers", [(Layer("scorers", "kept"), x, np.repeat(scorers_S, 2))])
+    return tag("div", drawn, class_="pair")
 
 
 def _draw_facts(values: Mapping[str, Any]) -> Html:
