@@ -28,7 +28,8 @@ class There(NamedTuple):
 
 def count_there() -> tuple[int, int]:
     """Return the scorers of this driver that have their model loaded, and the CPUs of the cluster."""
-    alive = actors(job_id=ray.get_runtime_context().job_id, actor_state_name="ALIVE")
+    job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
+    alive = actors(job_id=job, actor_state_name="ALIVE")
     scorers = sum(one["ActorClassName"].startswith(_CLASS) for one in alive.values())
     return scorers, int(ray.cluster_resources().get("CPU", 0))
 

@@ -64,7 +64,9 @@ class Stats:
         """Take in another's ``to_dict``, which json may have been in between."""
         for name in _COUNTERS:
             getattr(self, name).update(other[name])
-        self.growth += [There(since + self.wall_s, *there) for since, *there in other["growth"]]
+        for since, *there in other["growth"]:
+            if not self.growth or [*self.growth[-1][1:]] != there:
+                self.growth.append(There(since + self.wall_s, *there))
         self.wall_s += other["wall_s"]
         self.commit_s += other["commit_s"]
         self.crew |= {stage: Place(*place) for stage, place in other["crew"].items()}

@@ -21,8 +21,8 @@ from raycomp.shards.paths import join_uri
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 from tests.cluster.test_passes import Clock
 
-NUM_SHARDS, ROWS, PER_CALL = 24, 128, 16
-# What a call takes until all scorers are there, and after that.
+NUM_SHARDS, ROWS, PER_CALL = 64, 32, 16
+# What a call takes until enough scorers were seen, and after that.
 SLOW_S, QUICK_S = 5.0, 0.01
 SCHEMA = pa.schema([(POSITION, pa.int32()), ("score", pa.float64())])
 
