@@ -13,11 +13,10 @@ its busy seconds, so a busy share after a restart may be told too low, never too
 """
 
 import json
-import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,13 +24,13 @@ from typing import Any
 
 import ray
 from ray.data import DataContext, Dataset
-from ray.data.exceptions import ExecutionTimeoutError
-from ray.exceptions import ActorDiedError, UserCodeException
 
 from raycomp.cluster.events import log_event
 from raycomp.cluster.growth import Growth, There, average
+from raycomp.cluster.labels import leave_head_alone
 from raycomp.cluster.parts import Stats, name_parts
 from raycomp.cluster.progress import Crew, Progress
+from raycomp.cluster.receipts import Stalled, read_receipts
 from raycomp.loops.stage import WRITE
 from raycomp.shards.folder import Folder
 from raycomp.shards.retries import TASK_RETRIES
@@ -44,36 +43,6 @@ _LOOK_EVERY_S = 0.1
 _AT_ONCE = 16
 # So often in a row a phase may stand still without a commit in between.
 _MOST_STALLS = 3
-_STORAGE_FAILED = re.compile(
-    r"^(?:OSError|PermissionError|TimeoutError|Connection\w*Error): (.+)\n\n"
-    r"The above exception was the direct cause of the following exception:$",
-    re.MULTILINE,
-)
-_USER_FAILED = re.compile(r"^raycomp\.config\.check\.UserError: (.+)$", re.MULTILINE)
-
-
-class Stalled(TimeoutError):
-    """Nothing came of a phase for ``cluster.stall_s``."""
-
-
-def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
-    """Run a dataset, yield its receipts block by block.
-
-    Raises OSError where a stage's storage failed and ValueError where the user can mend what did: Ray Data
-    tells a stage's errors by their traceback alone. Raises Stalled where nothing came for too long.
-    """
-    try:
-        receipts: Any
-        for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            yield receipts.to_pylist()
-    except ExecutionTimeoutError as error:
-        raise Stalled("no block came") from error
-    except (UserCodeException, ActorDiedError) as error:  # the second, where a model is loaded
-        if said := _USER_FAILED.search(str(error)):
-            raise ValueError(said[1]) from error
-        if said := _STORAGE_FAILED.search(str(error)):
-            raise OSError(said[1]) from error
-        raise
 
 
 def _tell_wave(stats: Stats) -> dict[str, Any]:
@@ -202,7 +171,6 @@ class _Run:
         self.rows: Counter = Counter()
         self.merging: dict[ray.ObjectRef, int] = {}
         self.removing: list[ray.ObjectRef] = []
-        self.most_merges = max(_LEAST_MERGES, int(ray.cluster_resources().get("CPU", 1)))
         self.looked_at = 0.0
         self.stats = Stats()
         self.commit_s = 0.0
@@ -210,6 +178,7 @@ class _Run:
         self.progress, self.growth = progress, growth
         # Merging is light and must not wait for CPUs that the phase itself holds.
         remote: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0, **TASK_RETRIES}
+        remote |= leave_head_alone()
         self.merge = ray.remote(**remote)(_merge_timed)
         self.remove_parts = ray.remote(**remote)(_remove_parts)
 
@@ -257,11 +226,15 @@ class _Run:
 
     def _merge_if_complete(self, ordinal: int) -> None:
         if self.rows[ordinal] == self.totals.get(ordinal):
-            while len(self.merging) >= self.most_merges:
+            while self._has_enough_merges():
                 self._collect(wait=True)
             names = sorted(self.files.pop(ordinal))
             ref = self.merge.remote(self.phase.merge, ordinal, self.parts_uri, names, *self.phase.merge_args)
             self.merging[ref] = ordinal
+
+    def _has_enough_merges(self) -> bool:
+        num = len(self.merging)
+        return num >= _LEAST_MERGES and num >= int(ray.cluster_resources().get("CPU", 1))
 
     def _finish_merges(self) -> None:
         while self.merging:

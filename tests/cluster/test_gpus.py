@@ -17,8 +17,8 @@ from ray.data import DataContext
 from raycomp.cluster import gpus
 from raycomp.cluster.gpus import await_gpu, check_gpu, count_offered
 from raycomp.cluster.passes import Pass
+from raycomp.cluster.receipts import read_receipts
 from raycomp.cluster.session import Session
-from raycomp.cluster.waves import read_receipts
 from raycomp.config import UserError
 from raycomp.loops.stage import SCORERS, Stage
 from tests.cluster.test_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass

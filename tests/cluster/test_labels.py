@@ -3,7 +3,7 @@
 import pytest
 
 from raycomp.cluster import gpus, labels
-from raycomp.cluster.labels import ask_labels
+from raycomp.cluster.labels import ask_labels, leave_head_alone
 from raycomp.config import ClusterConfig, override
 
 SPOT, OTHER = {"ray.io/market-type": "spot", "zone": "a"}, {"ray.io/market-type": "on-demand"}
@@ -43,3 +43,15 @@ def test_a_label_is_a_key_and_a_value(text):
     with pytest.raises(ValueError, match=r"cluster\.labels='.*': must be KEY=VALUE"):
         override(ClusterConfig(), "labels", text)
     assert override(ClusterConfig(), "labels", "a=b,c=d=e").selector == {"a": "b", "c": "d=e"}
+
+
+def test_what_asks_for_no_cpu_stays_off_a_head_without_any(monkeypatch):
+    def see_head(cpus: dict[str, float]) -> None:
+        head = {"Alive": True, "NodeID": "a", "Resources": {"node:__internal_head__": 1.0, **cpus}}
+        other = {"Alive": True, "NodeID": "b", "Resources": {"CPU": 4.0}}
+        monkeypatch.setattr(labels.ray, "nodes", lambda: [other, head])
+
+    see_head({"CPU": 2.0})
+    assert leave_head_alone() == {}
+    see_head({})
+    assert leave_head_alone() == {"label_selector": {"ray.io/node-id": "!a"}}

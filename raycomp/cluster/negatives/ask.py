@@ -19,8 +19,8 @@ from ray.exceptions import RayActorError, RayError, RaySystemError, UserCodeExce
 
 from raycomp.cluster.negatives.chat import AT_ONCE_PER_ENGINE, Chat, Secret
 from raycomp.cluster.progress import Progress
+from raycomp.cluster.receipts import read_receipts
 from raycomp.cluster.session import Session
-from raycomp.cluster.waves import read_receipts
 from raycomp.config import LlmConfig
 from raycomp.language.prompts import MAX_REPLY, REPLY_SCHEMA
 from raycomp.loops.negatives.replies import (

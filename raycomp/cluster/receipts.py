@@ -1,0 +1,40 @@
+"""Receipts of staged parts, as a pass yields them; what fails on the way told in the user's words."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ray.data import Dataset
+from ray.data.exceptions import ExecutionTimeoutError
+from ray.exceptions import ActorDiedError, UserCodeException
+
+_STORAGE_FAILED = re.compile(
+    r"^(?:OSError|PermissionError|TimeoutError|Connection\w*Error): (.+)\n\n"
+    r"The above exception was the direct cause of the following exception:$",
+    re.MULTILINE,
+)
+_USER_FAILED = re.compile(r"^raycomp\.config\.check\.UserError: (.+)$", re.MULTILINE)
+
+
+class Stalled(TimeoutError):
+    """Nothing came of a phase for ``cluster.stall_s``."""
+
+
+def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
+    """Run a dataset, yield its receipts block by block.
+
+    Raises OSError where a stage's storage failed and ValueError where the user can mend what did: Ray Data
+    tells a stage's errors by their traceback alone. Raises Stalled where nothing came for too long.
+    """
+    try:
+        receipts: Any
+        for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield receipts.to_pylist()
+    except ExecutionTimeoutError as error:
+        raise Stalled("no block came") from error
+    except (UserCodeException, ActorDiedError) as error:  # the second, where a model is loaded
+        if said := _USER_FAILED.search(str(error)):
+            raise ValueError(said[1]) from error
+        if said := _STORAGE_FAILED.search(str(error)):
+            raise OSError(said[1]) from error
+        raise
