@@ -8,9 +8,10 @@ there are fewer shards than workers. No score depends on how rows are cut into b
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ _CPUS_PER_READER = 0.5
 # enough to be worth a task.
 _PIECES_PER_WORKER = 2
 _PIECES_AT_MOST = 16
+# The driver holds 5 kB of each read task, and takes a millisecond to lay it, before the first row is there.
+_READ_TASKS_AT_MOST = 20_000
 # Calls that a scorer is handed at a time, two of which run: the pool grows only where there are at least 1.75
 # for each that runs.
 _CALLS_AHEAD = 4
@@ -68,9 +71,12 @@ class Pass:
 
     def lay(self, ordinals: list[int], parts_uri: str) -> Dataset:
         """Return the dataset of the receipts of these shards' parts."""
-        source = ItemSource([self.items[ordinal] for ordinal in ordinals], partial(_read_timed, self.read))
+        each = -(-len(ordinals) // _READ_TASKS_AT_MOST)
+        items = [self.items[ordinal] for ordinal in ordinals]
+        shares = [items[start : start + each] for start in range(0, len(items), each)]
+        source = ItemSource(shares, partial(_read_timed, self.read))
         wanted = _PIECES_PER_WORKER * self._free_cpus if self.is_cut else 0
-        pieces = min(max(len(ordinals), wanted), _PIECES_AT_MOST * len(ordinals))
+        pieces = min(max(len(shares), wanted), _PIECES_AT_MOST * len(shares))
         dataset = ray.data.read_datasource(source, override_num_blocks=pieces, num_cpus=_CPUS_PER_READER)
         for stage in self.stages:
             on_cpus = stage.where == CPUS
@@ -132,9 +138,9 @@ class Pass:
         return max(1, int(self.session.num_cpus - (taken if self._scores else 0)))
 
 
-def _read_timed(read: Callable[[Any], Iterator[pa.Table]], item: Any) -> Iterator[pa.Table]:
-    """Yield the tables of ``read(item)``, each with the seconds that reading it took."""
-    tables = read(item)
+def _read_timed(read: Callable[[Any], Iterator[pa.Table]], items: Sequence[Any]) -> Iterator[pa.Table]:
+    """Yield the tables of ``read(item)`` of each item, each with the seconds that reading it took."""
+    tables = chain.from_iterable(map(read, items))
     while True:
         started = time.perf_counter()
         table = next(tables, None)

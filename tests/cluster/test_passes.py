@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import ray
 
+from raycomp.cluster import passes
 from raycomp.cluster.parts import Part, Stats, read_parts
 from raycomp.cluster.passes import Pass, _Scorer
 from raycomp.cluster.progress import Place
@@ -68,6 +69,21 @@ def make_pass(num_shards: int, session: Session, stages: tuple[Stage, ...] = STA
     part = Part(SCHEMA, sampled=("score",))
     items = {ordinal: ordinal for ordinal in range(num_shards)}
     return Pass(session, items, read, stages, part, rows=BLOCK, scorer_rows=16)
+
+
+@pytest.mark.ray
+def test_read_tasks_share_very_many_shards_and_every_row_arrives(tmp_path, monkeypatch, ray_cluster):
+    monkeypatch.setattr(passes, "_READ_TASKS_AT_MOST", 2)
+    session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK)
+    items = {ordinal: ordinal for ordinal in range(5)}
+    steps = Pass(
+        session, items, read, (), Part(pa.schema([(POSITION, pa.int32())])), rows=BLOCK, is_cut=False
+    )
+    dataset = steps.lay([4, 0, 2, 1, 3], str(tmp_path))
+    receipts = [row for block in dataset.iter_batches(batch_format="pyarrow") for row in block.to_pylist()]
+    for ordinal in items:
+        names = [receipt["file"] for receipt in receipts if receipt[SHARD_ORDINAL] == ordinal]
+        assert read_parts(str(tmp_path), names)[POSITION].to_pylist() == list(range(ROWS))
 
 
 @pytest.mark.ray
