@@ -6,7 +6,7 @@ Files of scores are made by Ray tasks: random uids of which one in a thousand st
 PAS for all, captions of forty letters, no pictures, embeddings of one number. That is not timed. Timed, each
 by itself, are the steps of a curation between and after its scoring phases, on a local cluster: finding and
 marking duplicates, cutting the pool, and choosing by cpi with subset.npy and kept.parquet. Told of each: wall
-seconds and by how much the driver's peak memory grew. A tenth of the rows is measured first, so that slopes
+seconds, the driver's own CPU seconds, and by how much its peak memory grew. A tenth of the rows is measured first, so that slopes
 are seen; each size is a process of its own. Last line one JSON object.
 """
 
@@ -73,8 +73,9 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
     told: dict[str, Any] = {"rows": rows}
 
     def time_step(name: str, step: Callable[[], Any]) -> Any:
-        before, begun = peak_mb(), time.perf_counter()
+        before, begun, cpu_s = peak_mb(), time.perf_counter(), time.process_time()
         found = step()
+        told[f"{name}_driver_cpu_s"] = round(time.process_time() - cpu_s, 1)
         told[f"{name}_s"] = round(time.perf_counter() - begun, 1)
         told[f"{name}_grew_mb"] = round(peak_mb() - before)
         return found
