@@ -6,8 +6,8 @@ Files of scores are made by Ray tasks: random uids of which one in a thousand st
 PAS for all, captions of forty letters, no pictures, embeddings of one number. That is not timed. Timed, each
 by itself, are the steps of a curation between and after its scoring phases, on a local cluster: finding and
 marking duplicates, cutting the pool, and choosing by cpi with subset.npy and kept.parquet. Told of each: wall
-seconds, the driver's own CPU seconds, and by how much its peak memory grew. A tenth of the rows is measured first, so that slopes
-are seen; each size is a process of its own. Last line one JSON object.
+seconds, the driver's own CPU seconds, and by how much its peak memory grew. A tenth of the rows is measured
+first, so that slopes are seen; each size is a process of its own. Last line one JSON object.
 """
 
 import argparse
