@@ -36,8 +36,8 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.retries import TASK_RETRIES
 from raycomp.words import SHARD_ORDINAL, STATUS
 
-# Merges go on beside a phase; on a large cluster as many as it has CPUs.
-_LEAST_MERGES = 16
+# Merges go on beside a phase, as many as the cluster has CPUs; each may be a process that is started for it.
+_LEAST_MERGES = 4
 _LOOK_EVERY_S = 0.1
 # Manifests and folders of parts that are asked for at a time.
 _AT_ONCE = 16
