@@ -1,0 +1,183 @@
+"""The spectral trust region: a step is shortened where the alignment leans too hard on the primitives.
+
+COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), fourth key design: J_p = d s(z_v, e^_c) / d
+vec(U_p), U_p the primitives of a sample, and alpha = min(1, gamma / sigma_max(J_p)). J_p is one row, so its
+singular value is its length. U_p are the primitives before the shaper (raw) or behind it (shaped). B samples,
+P primitives of each at most, D dims.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import jvp, vjp
+
+SPECTRAL, FIXED, OFF = "spectral", "fixed", "off"
+MODES = (SPECTRAL, FIXED, OFF)
+MAX, MEAN = "max", "mean"
+REDUCTIONS = (MAX, MEAN)
+UPDATE, GRADIENT = "update", "gradient"
+APPLIES = (UPDATE, GRADIENT)
+"""alpha shortens the optimiser's step, or its gradient (the paper), which Adam divides out again."""
+
+
+def find_sigma(similarity_B: Tensor, primitive_BPD: Tensor) -> Tensor:
+    """Return the length of each sample's J_p, 0 or more: exact, and of any head, by one pass backward.
+
+    ``similarity_B`` is s(z_v, e^_c) with its graph, which stays for the loss; a sample's depends on its own
+    primitives alone. Raw primitives must ask for gradients.
+    """
+    (slope_BPD,) = torch.autograd.grad(similarity_B.sum(), primitive_BPD, retain_graph=True)
+    return slope_BPD.flatten(1).norm(dim=1)
+
+
+def shaped_sigma(similarity_B: Tensor, mean_BD: Tensor, num_B: Tensor) -> Tensor:
+    """Return the same of shaped primitives, m = ``num_B`` of each, where R is orthogonal and u their mean.
+
+    sqrt(1 - s^2) / (sqrt(m) |u|), for d s / d u is R^T (z_v - s e^_c) / |u|, and each primitive has an m-th.
+    """
+    off_B = (1 - similarity_B.square()).clamp_min(0).sqrt()
+    return off_B / (num_B.to(off_B.dtype).sqrt() * mean_BD.norm(dim=1))
+
+
+def power_sigma(
+    similarity: Callable[[Tensor], Tensor], primitive_BPD: Tensor, num_steps: int, generator: torch.Generator
+) -> Tensor:
+    """Return |J v| after power iteration on J^T J from a random v, which one step makes exact, J being a row.
+
+    ``similarity`` gives s(z_v, e^_c) (B,) of primitives. Without a step |J v| of any v is far too low.
+    """
+    if num_steps < 1:
+        raise ValueError(f"num_steps={num_steps}: must be at least 1")
+    shape, dtype = primitive_BPD.shape, primitive_BPD.dtype
+    v_BPD = torch.randn(shape, generator=generator, dtype=dtype).to(primitive_BPD.device)
+    for _ in range(num_steps):
+        along_B = jvp(similarity, (primitive_BPD,), (v_BPD,))[1]
+        (v_BPD,) = vjp(similarity, primitive_BPD)[1](along_B)
+        length_B = v_BPD.flatten(1).norm(dim=1).clamp_min(torch.finfo(dtype).tiny)
+        v_BPD = v_BPD / length_B[:, None, None]
+    return jvp(similarity, (primitive_BPD,), (v_BPD,))[1].abs()
+
+
+class TrustRegion:
+    """How far each step may go, and what came of it so far.
+
+    ``spectral``: alpha = min(1, gamma / sigma), sigma the largest (or mean) of the batch. Without a ``gamma``
+    the first ``num_first`` steps are whole, and gamma is then this quantile of their sigmas. ``fixed``:
+    ``alpha`` always, as the mean that another run realised. ``off``: 1.
+    """
+
+    def __init__(
+        self,
+        mode: str = SPECTRAL,
+        gamma: float | None = None,
+        quantile: float = 0.5,
+        num_first: int = 50,
+        reduce: str = MAX,
+        alpha: float = 1.0,
+    ):
+        choices = (("mode", mode, MODES), ("reduce", reduce, REDUCTIONS))
+        for name, value, known in choices:
+            if value not in known:
+                raise ValueError(f"trust.{name}={value!r}: must be one of {', '.join(known)}")
+        if gamma is not None and not 0 < gamma < float("inf"):
+            raise ValueError(f"trust.gamma={gamma}: must be above 0, and finite")
+        if not 0 <= quantile <= 1:
+            raise ValueError(f"trust.quantile={quantile}: must be between 0 and 1")
+        if num_first < 1:
+            raise ValueError(f"trust.num_first={num_first}: must be at least 1")
+        if not 0 < alpha <= 1:
+            raise ValueError(f"trust.alpha={alpha}: must be above 0, and at most 1")
+        self.mode, self.reduce, self.alpha = mode, reduce, alpha
+        self.gamma, self.quantile, self.num_first = gamma, quantile, num_first
+        self.first: list[float] = []
+        """Sigmas of the steps that gamma comes of."""
+        self.num_steps, self.num_short, self.sum_alpha = 0, 0, 0.0
+
+    def take_alpha(self, sigma_B: Tensor) -> float:
+        """Return alpha of this step, above 0 to 1, and count it. Raises ValueError on a sigma that is NaN."""
+        alpha = self._find_alpha(sigma_B)
+        self.num_steps += 1
+        self.num_short += alpha < 1
+        self.sum_alpha += alpha
+        return alpha
+
+    def _find_alpha(self, sigma_B: Tensor) -> float:
+        if self.mode != SPECTRAL:
+            return self.alpha if self.mode == FIXED else 1.0
+        sigma = float(sigma_B.max() if self.reduce == MAX else sigma_B.mean())
+        if not sigma >= 0:
+            raise ValueError(f"sigma={sigma}: must be at least 0")
+        if self.gamma is None:
+            self.first.append(sigma)
+            if len(self.first) == self.num_first:
+                self.gamma = max(float(np.quantile(self.first, self.quantile)), np.finfo(np.float64).tiny)
+            return 1.0
+        return min(1.0, self.gamma / sigma) if sigma else 1.0
+
+    @property
+    def mean_alpha(self) -> float:
+        """The mean of all steps so far; 1 before the first."""
+        return self.sum_alpha / self.num_steps if self.num_steps else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what changes from step to step, for json."""
+        counts = {"num_steps": self.num_steps, "num_short": self.num_short, "sum_alpha": self.sum_alpha}
+        return {"gamma": self.gamma, "first": [*self.first], **counts}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Go on from what ``to_dict`` gave."""
+        self.gamma, self.first = values["gamma"], [*values["first"]]
+        self.num_steps, self.num_short = values["num_steps"], values["num_short"]
+        self.sum_alpha = values["sum_alpha"]
+
+
+def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDATE) -> None:
+    """Let the optimiser step, ``alpha`` times as far; weight decay is part of a step, momentum is not.
+
+    With ``gradient`` gradients are scaled before it: SGD then goes alpha times as far, Adam all the way where
+    alpha does not change.
+    """
+    if apply not in APPLIES:
+        raise ValueError(f"trust.apply={apply!r}: must be one of {', '.join(APPLIES)}")
+    parameters = list_parameters(optimizer)
+    if apply == GRADIENT:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(alpha)
+        optimizer.step()
+        return
+    before = [parameter.detach().clone() for parameter in parameters] if alpha != 1 else []
+    optimizer.step()
+    with torch.no_grad():
+        for old, parameter in zip(before, parameters, strict=bool(before)):
+            parameter.copy_(old.lerp(parameter, alpha))
+
+
+def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDATE) -> float:
+    """Take this step and return how long it was, in whole steps: beside it a copy steps without alpha.
+
+    NaN where the whole step is 0. A copy of the state is made: for some steps, not for all.
+    """
+    whole = copy.deepcopy(optimizer)
+    parameters, twins = list_parameters(optimizer), list_parameters(whole)
+    for twin, parameter in zip(twins, parameters, strict=True):
+        twin.grad = None if parameter.grad is None else parameter.grad.clone()
+    before = [parameter.detach().clone() for parameter in parameters]
+    take_step(optimizer, alpha, apply)
+    whole.step()
+    length = _distance(before, twins)
+    return _distance(before, parameters) / length if length else float("nan")
+
+
+def list_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return what the optimiser moves."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+@torch.no_grad()
+def _distance(first: list[Tensor], second: list[Tensor]) -> float:
+    return sum(float((a - b).double().square().sum()) for a, b in zip(first, second, strict=True)) ** 0.5
