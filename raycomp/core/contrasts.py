@@ -1,6 +1,6 @@
 """Contrasts of a study: trainings paired by seed, what they show, and what they could have shown.
 
-S seeds, G units (test images) that all seeds of a block share, C categories, R draws.
+S seeds, G units (test images) that all seeds of a block share, C categories, R draws, N differences.
 """
 
 import math
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+_MOST_SIGNED = 400
 
 
 class Contrast(NamedTuple):
@@ -108,3 +109,45 @@ def bootstrap_seeds(
     seed_RS = rng.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), num_draws)
     low, high = np.percentile((drawn_RS * seed_RS).sum(1) / num_seeds, [2.5, 97.5])
     return float(value_S.mean()), float(low), float(high)
+
+
+class SignedRanks(NamedTuple):
+    """Wilcoxon's test (1945) of whether differences lie about 0."""
+
+    num: int
+    """Differences that are not 0; those that are take no part,"""
+    num_zeros: int
+    """but are told."""
+    rank_sum: float
+    """Of the positive ones' sizes, among all sizes."""
+    p: float
+    """Two-sided; 1 without a difference."""
+
+
+def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> SignedRanks:
+    """Test differences, symmetric and independent of each other, by Wilcoxon's signed ranks.
+
+    Equal sizes share the mean of their ranks. Up to 400 differences p counts every way of signing these very
+    ranks, so ties do no harm; above, it is that of a normal with their variance. ValueError on NaN.
+    """
+    difference_N = np.asarray(difference_N, np.float64)
+    if np.isnan(difference_N).any():
+        raise ValueError(f"difference[{int(np.isnan(difference_N).argmax())}]=nan: must be a number")
+    moved_N = difference_N[difference_N != 0]
+    num, num_zeros = len(moved_N), len(difference_N) - len(moved_N)
+    if not num:
+        return SignedRanks(0, num_zeros, 0.0, 1.0)
+    _, group_N, size_G = np.unique(np.abs(moved_N), return_inverse=True, return_counts=True)
+    # Twice the rank, which is whole.
+    double_N = (2 * np.cumsum(size_G) - size_G + 1)[group_N]
+    total = int(double_N[moved_N > 0].sum())
+    if num > _MOST_SIGNED:
+        reach = abs(total - double_N.sum() / 2) / math.sqrt((double_N.astype(np.float64) ** 2).sum() / 4)
+        return SignedRanks(num, num_zeros, total / 2, math.erfc(reach / math.sqrt(2)))
+    chance = np.zeros(int(double_N.sum()) + 1)
+    chance[0] = 1.0
+    for rank in double_N.tolist():
+        chance[rank:] = chance[rank:] / 2 + chance[:-rank] / 2
+        chance[:rank] /= 2
+    tail = min(chance[: total + 1].sum(), chance[total:].sum())
+    return SignedRanks(num, num_zeros, total / 2, min(1.0, 2 * float(tail)))

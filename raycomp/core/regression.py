@@ -8,9 +8,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from raycomp.core.metrics import correlation_interval, pearson
 
 _SMALLEST_EIGENVALUE = 1e-10
 # Of the variance that is explained: what is left is rounding.
@@ -108,3 +110,43 @@ class LinearFit:
     def from_dict(cls, values: Mapping[str, Any]) -> "LinearFit":
         """Return the fit that ``to_dict`` wrote."""
         return cls(**values)
+
+
+class PartialCorrelation(NamedTuple):
+    """How two columns go together where others and the rows' groups stay as they are."""
+
+    r: float
+    """NaN where a column does not vary beside the others."""
+    low: float
+    high: float
+    """Of the 95 % interval; NaN where there is none."""
+    freedom: int
+    """Rows less groups and controls."""
+
+
+def correlate_within(
+    x_N: np.ndarray, y_N: np.ndarray, controls: Sequence[np.ndarray], group_N: np.ndarray
+) -> PartialCorrelation:
+    """Correlate what controls and a mean of each group leave of two columns, all groups (runs) together.
+
+    The interval is Fisher's with the degrees of freedom that are left: rows of a group that hang together
+    otherwise than by its mean are not independent. ValueError on other lengths.
+    """
+    lengths = [len(column) for column in (x_N, y_N, *controls, group_N)]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"columns of {lengths} rows: must be equal")
+    _, which_N, size_G = np.unique(group_N, return_inverse=True, return_counts=True)
+    columns = [np.asarray(column, np.float64) for column in (x_N, y_N, *controls)]
+    inner_CN = np.array([column - (np.bincount(which_N, column) / size_G)[which_N] for column in columns])
+    size_C = np.sqrt((inner_CN**2).sum(1))
+    # In units of their own deviation; what rounding left of a constant column is none.
+    least_C = _EXACT * np.abs(columns).max(1, initial=0) * max(1, len(which_N)) ** 0.5
+    unit_CN = np.where((size_C > least_C)[:, None], inner_CN / np.maximum(size_C, 1e-300)[:, None], 0.0)
+    pair_N2, control_NC = unit_CN[:2].T, unit_CN[2:].T
+    fit_C2, _, rank, _ = np.linalg.lstsq(control_NC, pair_N2, rcond=_SMALLEST_EIGENVALUE)
+    rest_N2 = pair_N2 - control_NC @ fit_C2
+    freedom = len(which_N) - len(size_G) - int(rank)
+    is_left = (rest_N2**2).sum(0) > _EXACT
+    r = pearson(rest_N2[:, 0], rest_N2[:, 1]) if is_left.all() else float("nan")
+    low, high = correlation_interval(r, max(0, freedom + 1))
+    return PartialCorrelation(r, low, high, freedom)

@@ -1,11 +1,20 @@
 """Paired contrasts against tables, hand counts and limits."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from raycomp.core.contrasts import bootstrap_seeds, contrast, holm, mean_by, student_p, student_quantile
+from raycomp.core.contrasts import (
+    bootstrap_seeds,
+    contrast,
+    holm,
+    mean_by,
+    student_p,
+    student_quantile,
+    wilcoxon,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +111,63 @@ def test_the_bootstrap_weighs_categories_alike_whatever_their_size() -> None:
     count_GC = np.array([[1, 1], [1, 0], [1, 0], [1, 0]], float)
     value, *_ = bootstrap_seeds([(count_GC[None] * [1.0, 0.0], count_GC)], np.random.default_rng(0))
     assert value == 0.5
+
+
+def slow_wilcoxon(moved: list[float]) -> tuple[float, float]:
+    """Return the rank sum and p by signing the ranks in every way."""
+    sizes = [abs(one) for one in moved]
+    ranks = [sum(b < a for b in sizes) + (1 + sum(b == a for b in sizes)) / 2 for a in sizes]
+    total = sum(rank for rank, one in zip(ranks, moved, strict=True) if one > 0)
+    ways = [sum(way) for way in itertools.product(*((0, rank) for rank in ranks))]
+    tails = sum(way <= total for way in ways), sum(way >= total for way in ways)
+    return total, min(1.0, 2 * min(tails) / len(ways))
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        [1.0, 2.0, 3.0, 4.0, 5.0],
+        [0.5, -0.5, 0.5, 0.5, -2.0, 3.0, 3.0],
+        [-1.0, -1.0, -1.0, 2.0, 2.0, -7.0, 0.1, 0.2, 0.3, 9.0],
+        [3.0],
+        [1.0, -1.0],
+    ],
+)
+def test_signed_ranks_equal_every_way_of_signing(moved: list[float]) -> None:
+    found = wilcoxon([0.0, *moved, 0.0])
+    rank_sum, p = slow_wilcoxon(moved)
+    assert (found.num, found.num_zeros, found.rank_sum) == (len(moved), 2, rank_sum)
+    assert found.p == pytest.approx(p, rel=1e-12)
+    assert wilcoxon([-one for one in moved]).p == pytest.approx(p, rel=1e-12)
+
+
+def test_signed_ranks_against_tables() -> None:
+    # Two-sided 5 %: 8 of 10 pairs, 52 of 20, by the smaller rank sum.
+    for num, critical in ((10, 8), (20, 52)):
+        found = []
+        for few in (critical, critical + 1):
+            negative, left = set(), few
+            for rank in range(num, 0, -1):
+                if rank <= left:
+                    negative.add(rank)
+                    left -= rank
+            found.append(wilcoxon([-r if r in negative else r for r in range(1, num + 1)]).p)
+        assert found[0] <= 0.05 < found[1]
+
+
+def test_signed_ranks_of_many_are_those_of_the_normal_limit() -> None:
+    rng = np.random.default_rng(3)
+    moved_N = np.round(rng.normal(0.1, 1.0, 401), 1)
+    moved_N = moved_N[moved_N != 0][:300]
+    exact, more = wilcoxon(moved_N), wilcoxon(np.concatenate([moved_N, moved_N]))
+    size_N = np.abs(moved_N)
+    rank_N = np.array([(size_N < one).sum() + (1 + (size_N == one).sum()) / 2 for one in size_N])
+    z = abs(exact.rank_sum - rank_N.sum() / 2) / math.sqrt((rank_N**2).sum() / 4)
+    assert exact.p == pytest.approx(math.erfc(z / math.sqrt(2)), rel=0.02)
+    assert more.num > 400 and more.p < exact.p
+
+
+def test_signed_ranks_without_a_difference() -> None:
+    assert wilcoxon([0.0, 0.0]) == (0, 2, 0.0, 1.0) and wilcoxon([]) == (0, 0, 0.0, 1.0)
+    with pytest.raises(ValueError, match=r"difference\[1\]=nan"):
+        wilcoxon([1.0, math.nan])

@@ -1,12 +1,14 @@
 """Least squares out of merged sums against numpy's on the whole design."""
 
 import json
+import math
 from functools import reduce
 
 import numpy as np
 import pytest
 
-from raycomp.core.regression import CrossMoments, LinearFit
+from raycomp.core.metrics import correlation_interval, pearson
+from raycomp.core.regression import CrossMoments, LinearFit, correlate_within
 
 NAMES = ("a", "b", "c")
 
@@ -141,3 +143,48 @@ def test_a_row_without_a_value_has_no_residual_and_cannot_be_fitted():
 def test_a_fit_survives_json_to_the_bit():
     found = fit(make_columns(64, 10))
     assert LinearFit.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_a_partial_correlation_by_the_formula_of_three():
+    rng = np.random.default_rng(5)
+    control = rng.normal(size=40)
+    x, y = control + rng.normal(size=40), 2 * control - rng.normal(size=40)
+    xy, xc, yc = pearson(x, y), pearson(x, control), pearson(y, control)
+    expected = (xy - xc * yc) / math.sqrt((1 - xc**2) * (1 - yc**2))
+    found = correlate_within(1e3 + 1e-4 * x, y, [7 * control], np.zeros(40))
+    assert found.r == pytest.approx(expected, abs=1e-10) and found.freedom == 38
+    assert found[1:3] == correlation_interval(found.r, 39)
+    assert correlate_within(x, y, [], np.zeros(40)).r == pytest.approx(xy)
+
+
+def test_groups_count_by_what_varies_within_them():
+    """Two runs of which each rises, and whose means fall: by hand r is 1, over all rows below 0."""
+    x, y = np.array([1.0, 2, 3, 11, 12, 13]), np.array([21.0, 22, 23, 1, 2, 3])
+    run = np.array(["a"] * 3 + ["b"] * 3)
+    found = correlate_within(x, y, [], run)
+    assert found.r == 1 and found.freedom == 4 and math.isnan(found.low)
+    assert pearson(x, y) < -0.9
+    bent = correlate_within(x, np.array([21.0, 23, 22, 1, 2, 3]), [], run)
+    # Within: x -1 0 1 -1 0 1, y -1 1 0 -1 0 1: 3 / 4.
+    assert bent.r == pytest.approx(0.75) and bent.low < 0.75 < bent.high
+
+
+def test_a_partial_correlation_is_that_of_residuals_on_groups_and_controls():
+    rng = np.random.default_rng(6)
+    run = np.repeat(np.arange(5), [4, 4, 3, 6, 1])
+    control, x, y = rng.normal(size=(3, 18)) + run
+    design_NC = np.column_stack([run[:, None] == np.arange(5), control]).astype(float)
+    left = [one - design_NC @ np.linalg.lstsq(design_NC, one)[0] for one in (x, y)]
+    found = correlate_within(x, y, [control, 2 * control], run)
+    assert found.r == pytest.approx(pearson(*left), abs=1e-10)
+    assert found.freedom == 18 - 5 - 1
+
+
+def test_what_controls_explain_whole_has_no_partial_correlation():
+    rng = np.random.default_rng(7)
+    x, y, run = rng.normal(size=12), rng.normal(size=12), np.arange(12) // 4
+    for first, controls in ((x, [x]), (x, [1e6 + 3 * x]), (run.astype(float), []), (np.full(12, 0.1), [y])):
+        assert math.isnan(correlate_within(first, y, controls, run).r)
+    assert math.isnan(correlate_within(x[:0], y[:0], [], run[:0]).r)
+    with pytest.raises(ValueError, match=r"columns of \[12, 11, 12\] rows: must be equal"):
+        correlate_within(x, y[1:], [], run)

@@ -1,0 +1,162 @@
+"""Figures of continual learning, from the matrix of scores and from embeddings.
+
+T tasks; ``score_TT[t, i]`` is the score on task i after task t was learned, ``before_T[i]`` that before any
+was. A figure that a method or a stream does not have is NaN. B samples, P primitives of each at most, V
+names, D dims, N questions, K candidate answers.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from raycomp.core.metrics import auc
+
+
+class Stream(NamedTuple):
+    """What a matrix comes to; whatever says how much was lost has the name of its definition."""
+
+    transfer: float
+    """Mean over tasks but the first of the mean before they are learned: R[j, i], j < i (ZSCL)."""
+    average: float
+    """Mean of the whole matrix (ZSCL)."""
+    last: float
+    """Mean after the last task."""
+    learned: float
+    """Mean of R[i, i], each task just learned."""
+    forgetting_best: float
+    """Mean over tasks but the last of max over t >= i of R[t, i], less R[T - 1, i]; 0 or more (Mammoth)."""
+    forgetting_first: float
+    """The same of R[i, i] instead of the best (Avalanche); less than 0 where later tasks help."""
+    forgetting_step: float
+    """Mean over t > 0 of the mean over i < t of R[t - 1, i] - R[t, i] (ConStruct-VL)."""
+    forward: float
+    """Mean over tasks but the first of R[i - 1, i], less ``before_T`` (FWT)."""
+    gain: float
+    """``last`` less the mean of ``before_T``: what the whole stream brought."""
+
+
+def summarise(score_TT: np.ndarray, before_T: np.ndarray | None = None) -> Stream:
+    """Return the figures of a matrix; NaN in it, as above the diagonal of a method that does not look ahead,
+    makes NaN of those that need the value. ValueError unless it is square, and ``before_T`` as long.
+    """
+    score_TT = np.asarray(score_TT, np.float64)
+    num = len(score_TT)
+    if not num or score_TT.shape != (num, num):
+        raise ValueError(f"scores {score_TT.shape}: must be (T, T), T at least 1")
+    start_T = np.full(num, np.nan) if before_T is None else np.asarray(before_T, np.float64)
+    if start_T.shape != (num,):
+        raise ValueError(f"scores before {start_T.shape}: must be ({num},)")
+    own_T, last_T = np.diag(score_TT), score_TT[-1]
+    best_T = np.array([score_TT[i:, i].max() for i in range(num)])
+    return Stream(
+        transfer=_mean([score_TT[:i, i].mean() for i in range(1, num)]),
+        average=_mean(score_TT),
+        last=_mean(last_T),
+        learned=_mean(own_T),
+        forgetting_best=_mean((best_T - last_T)[:-1]),
+        forgetting_first=_mean((own_T - last_T)[:-1]),
+        forgetting_step=_mean([(score_TT[t - 1, :t] - score_TT[t, :t]).mean() for t in range(1, num)]),
+        forward=_mean([score_TT[i - 1, i] - start_T[i] for i in range(1, num)]),
+        gain=_mean(last_T) - _mean(start_T),
+    )
+
+
+class Retention(NamedTuple):
+    """CRR, which is 1 for chance too, beside what it is made of."""
+
+    ratio: float
+    """pair / (attribute * object): 1 where both are right independently, above 1 where together."""
+    pair: float
+    attribute: float
+    object: float
+
+
+def find_retention(
+    right_pair_N: np.ndarray, right_attribute_N: np.ndarray, right_object_N: np.ndarray
+) -> Retention:
+    """Return the compositional retention ratio of N samples; NaN without any, or with a part never right."""
+    pair, attribute, thing = map(_mean, (right_pair_N, right_attribute_N, right_object_N))
+    apart = attribute * thing
+    return Retention(pair / apart if apart else float("nan"), pair, attribute, thing)
+
+
+def zero_shot_drift(before_D: Sequence[float], after_D: Sequence[float]) -> float:
+    """Return ZSTD, the mean over held-out data sets of after - before, in their unit; below 0 is a loss."""
+    if len(before_D) != len(after_D):
+        raise ValueError(f"{len(before_D)} data sets before and {len(after_D)} after: must be equal")
+    return _mean(np.subtract(after_D, before_D))
+
+
+def cycle_errors(direction_BD: np.ndarray, primitive_BPD: np.ndarray, valid_BP: np.ndarray) -> np.ndarray:
+    """Return CCE of each sample: the mean distance of its primitives from the direction read back, 0 to 2.
+
+    ``direction_BD`` is what ``Composer.decompose`` gives; primitives are as the composer has them, shaped,
+    and made of length 1 here. Against their mean it would be 0 for any R that can be inverted; m primitives
+    at right angles have sqrt(2 - 2 / sqrt(m)).
+    """
+    primitive_BPD = np.where(valid_BP[..., None], np.asarray(primitive_BPD, np.float64), 0.0)
+    length_BP1 = np.linalg.norm(primitive_BPD, axis=-1, keepdims=True)
+    apart_BPD = primitive_BPD / np.maximum(length_BP1, 1e-300) - np.asarray(direction_BD)[:, None]
+    return np.where(valid_BP, np.linalg.norm(apart_BPD, axis=-1), 0.0).sum(1) / valid_BP.sum(1)
+
+
+class ReadOut(NamedTuple):
+    """How well primitives are told from other names, all samples together."""
+
+    pr_auc: float
+    """Average precision: the mean over own primitives of the precision at their score."""
+    roc_auc: float
+    base: float
+    """The share of own ones, which is chance for ``pr_auc``."""
+
+
+def judge_read_out(score_BV: np.ndarray, is_own_BV: np.ndarray) -> ReadOut:
+    """Judge scores of every name for every sample; ValueError on NaN, and without own or other names."""
+    own_N, other_M = np.asarray(score_BV)[is_own_BV], np.asarray(score_BV)[~is_own_BV]
+    roc_auc = auc(own_N, other_M)
+    return ReadOut(average_precision(own_N, other_M), roc_auc, len(own_N) / is_own_BV.size)
+
+
+def average_precision(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
+    """Return the area under precision over recall by steps, equal scores counted together, in (0, 1]."""
+    positive_N, negative_M = np.sort(positive_N), np.sort(negative_M)
+    own_N = len(positive_N) - np.searchsorted(positive_N, positive_N, "left")
+    return float((own_N / (own_N + len(negative_M) - np.searchsorted(negative_M, positive_N, "left"))).mean())
+
+
+def fuse(text: np.ndarray, composed: np.ndarray, weight: float = 0.5) -> np.ndarray:
+    """Return (1 - w) s(z_v, e_c) + w s(z_v, e^_c), or the keys that score so.
+
+    With 0 it is the frozen model, bit by bit, whatever the head. Raises ValueError unless 0 <= w <= 1.
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"score.weight={weight}: must be between 0 and 1")
+    if weight in (0, 1):
+        return composed if weight else text
+    return (1 - weight) * text + weight * composed
+
+
+def score_by_prior(
+    seen_M: np.ndarray, seen_kind_M: np.ndarray, kind_N: np.ndarray, candidate_NK: np.ndarray
+) -> np.ndarray:
+    """Return how often each candidate answered a question of the same kind, float64 (N, K): a blind control.
+
+    Answers and kinds of questions are whole numbers; below 0 a candidate is padding, whose score is -inf.
+    """
+    pair_M2 = np.stack([seen_kind_M, seen_M], axis=1)
+    counts = {tuple(pair): num for pair, num in zip(*_count(pair_M2), strict=True)}
+    score_NK = np.array(
+        [[counts.get((kind, one), 0) for one in row] for kind, row in zip(kind_N, candidate_NK, strict=True)],
+        np.float64,
+    ).reshape(candidate_NK.shape)
+    return np.where(candidate_NK < 0, -np.inf, score_NK)
+
+
+def _count(row_MC: np.ndarray) -> tuple[list[list[int]], list[int]]:
+    rows, counts = np.unique(row_MC, axis=0, return_counts=True)
+    return rows.tolist(), counts.tolist()
+
+
+def _mean(values: Sequence[float] | np.ndarray) -> float:
+    return float(np.mean(values)) if np.size(values) else float("nan")

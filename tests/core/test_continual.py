@@ -1,0 +1,177 @@
+"""Figures of continual learning against values worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from test_composer import RAGGED, build, draw
+
+from raycomp.core.composer import LINEAR
+from raycomp.core.continual import (
+    average_precision,
+    cycle_errors,
+    find_retention,
+    fuse,
+    judge_read_out,
+    score_by_prior,
+    summarise,
+    zero_shot_drift,
+)
+
+NAN = math.nan
+MATRIX = np.array(
+    [
+        [60.0, 10.0, 20.0],
+        [70.0, 50.0, 14.0],
+        [40.0, 44.0, 80.0],
+    ]
+)
+BEFORE = np.array([30.0, 12.0, 10.0])
+
+
+def test_the_figures_of_a_matrix():
+    found = summarise(MATRIX, BEFORE)
+    # Task 1 scores 10 before it is learned, task 2 the mean of 20 and 14.
+    assert found.transfer == pytest.approx((10 + 17) / 2)
+    assert found.average == pytest.approx(388 / 9)
+    assert found.last == pytest.approx(164 / 3)
+    assert found.learned == pytest.approx(190 / 3)
+    # Task 0: the best is 70, first 60, last 40; task 1: 50, 50, 44.
+    assert found.forgetting_best == pytest.approx((30 + 6) / 2)
+    assert found.forgetting_first == pytest.approx((20 + 6) / 2)
+    # From task 0 to 1: -10 of task 0; from 1 to 2: 30 of task 0, 6 of task 1.
+    assert found.forgetting_step == pytest.approx((-10 + 18) / 2)
+    assert found.forward == pytest.approx(((10 - 12) + (14 - 10)) / 2)
+    assert found.gain == pytest.approx(164 / 3 - 52 / 3)
+
+
+def test_frozen_forgets_and_transfers_nothing_of_its_own():
+    found = summarise(np.tile(BEFORE, (3, 1)), BEFORE)
+    assert (found.forgetting_best, found.forgetting_first, found.forgetting_step) == (0, 0, 0)
+    assert (found.forward, found.gain) == (0, 0)
+    assert found.transfer == pytest.approx(11) and found.last == found.learned == found.average
+
+
+def test_what_was_there_before_a_task_was_learned_is_not_forgotten():
+    found = summarise(np.array([[50.0, 90.0], [50.0, 60.0]]))
+    assert found.forgetting_best == found.forgetting_first == 0
+    assert summarise(np.array([[50.0, 0.0], [70.0, 60.0]])).forgetting_first == -20
+
+
+def test_figures_that_a_stream_does_not_have_are_nan():
+    alone = summarise(np.array([[7.0]]))
+    assert (alone.average, alone.last, alone.learned) == (7, 7, 7)
+    assert all(map(math.isnan, (alone.transfer, alone.forgetting_best, alone.forgetting_first)))
+    assert all(map(math.isnan, (alone.forgetting_step, alone.forward, alone.gain)))
+    lower = summarise(np.where(np.tri(3, dtype=bool), MATRIX, NAN), BEFORE)
+    full = summarise(MATRIX, BEFORE)
+    assert all(map(math.isnan, (lower.transfer, lower.average, lower.forward)))
+    for name in ("last", "learned", "forgetting_best", "forgetting_first", "forgetting_step", "gain"):
+        assert getattr(lower, name) == getattr(full, name)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((0, 0)), np.zeros((2, 3)), np.zeros(4)])
+def test_a_matrix_is_square(wrong: np.ndarray):
+    with pytest.raises(ValueError, match=r"must be \(T, T\), T at least 1"):
+        summarise(wrong)
+    with pytest.raises(ValueError, match=r"scores before \(2,\): must be \(3,\)"):
+        summarise(MATRIX, BEFORE[:2])
+
+
+def test_retention_is_one_for_parts_that_are_right_by_chance():
+    attribute_N, object_N = np.array([1, 1, 0, 0]), np.array([1, 0, 1, 0])
+    found = find_retention(attribute_N * object_N, attribute_N, object_N)
+    assert found == (1.0, 0.25, 0.5, 0.5)
+    together = find_retention(attribute_N, attribute_N, attribute_N)
+    assert together == (2.0, 0.5, 0.5, 0.5)
+    assert math.isnan(find_retention(attribute_N * 0, attribute_N * 0, object_N).ratio)
+    assert all(map(math.isnan, find_retention(*[np.zeros(0)] * 3)))
+
+
+def test_zero_shot_drift_is_the_mean_over_data_sets():
+    assert zero_shot_drift([60.0, 50.0], [57.0, 51.0]) == -1
+    assert math.isnan(zero_shot_drift([], []))
+    with pytest.raises(ValueError, match="2 data sets before and 1 after"):
+        zero_shot_drift([1, 2], [1])
+
+
+def test_cycle_errors_of_primitives_at_right_angles_by_hand():
+    primitive_BPD = np.stack([np.eye(4), np.eye(4)]) * 3
+    primitive_BPD[1, 1:] = NAN
+    valid_BP = np.array([[True] * 4, [True, False, False, False]])
+    direction_BD = np.array([[0.5] * 4, [1.0, 0, 0, 0]])
+    # Four at right angles: each lies sqrt(2 - 2 / sqrt(4)) = 1 from their mean.
+    assert cycle_errors(direction_BD, primitive_BPD, valid_BP).tolist() == pytest.approx([1, 0])
+    assert cycle_errors(-direction_BD, primitive_BPD, valid_BP)[1] == pytest.approx(2)
+
+
+def test_cycle_errors_of_a_head_by_transpose_and_by_solve():
+    for mix in ("cayley", LINEAR):
+        composer = build(6, noise=0.3, mix=mix)
+        composed = composer(draw(5, 4, 6), RAGGED)
+        ways = [composer.decompose(composed.composed_BD, by_solve=on).numpy() for on in (True, False)]
+        shaped_BPD, valid_BP = composed.shaped_BPD.detach().numpy(), RAGGED.numpy()
+        solved_B, transposed_B = (cycle_errors(way, shaped_BPD, valid_BP) for way in ways)
+        assert solved_B[1] == pytest.approx(0, abs=1e-7)  # it has one primitive
+        assert (solved_B[[0, 2, 3, 4]] > 0.1).all()
+        assert np.allclose(solved_B, transposed_B, atol=1e-7) == (mix != LINEAR)
+
+
+def test_average_precision_by_hand():
+    # Ranks 1, 3 and 6 of 7.
+    assert average_precision(np.array([9, 7, 4]), np.array([8, 6, 5, 1])) == pytest.approx(
+        (1 + 2 / 3 + 3 / 6) / 3
+    )
+    assert average_precision(np.array([2.0, 1.0]), np.array([0.0])) == 1
+    # All tied: the share of positives.
+    assert average_precision(np.ones(2), np.ones(6)) == pytest.approx(0.25)
+    # Ties with negatives count them all: precision 1/2 for the first two, then 3/5.
+    assert average_precision(np.array([5, 5, 3]), np.array([5, 5, 1])) == pytest.approx(
+        (2 / 4 * 2 + 3 / 5) / 3
+    )
+
+
+def test_a_read_out_is_judged_over_all_samples():
+    score_BV = np.array([[0.9, 0.1, 0.2], [0.3, 0.8, 0.4]])
+    own_BV = np.array([[True, False, False], [False, False, True]])
+    found = judge_read_out(score_BV, own_BV)
+    assert found.pr_auc == pytest.approx((1 + 2 / 3) / 2)
+    assert found.roc_auc == pytest.approx(7 / 8)
+    assert found.base == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="positive scores: must be at least 1, are 0"):
+        judge_read_out(score_BV, np.zeros_like(own_BV))
+
+
+def test_fused_scores_and_their_ends():
+    rng = np.random.default_rng(0)
+    text, composed = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
+    assert fuse(text, composed, 0.25) == pytest.approx(0.75 * text + 0.25 * composed)
+    assert fuse(text, composed * NAN, 0.0) is text and fuse(text, composed, 1.0) is composed
+    for weight in (-0.1, 1.1, NAN):
+        with pytest.raises(ValueError, match=r"score.weight=.*: must be between 0 and 1"):
+            fuse(text, composed, weight)
+
+
+def test_fused_keys_score_as_fused_scores_do():
+    image_BD, text_ND, composed_ND = (draw(4, 6, seed=seed).numpy() for seed in range(3))
+    keys = image_BD @ fuse(text_ND, composed_ND).T
+    assert keys == pytest.approx(fuse(image_BD @ text_ND.T, image_BD @ composed_ND.T))
+
+
+def test_a_frozen_caption_scores_the_same_bits_whatever_the_head():
+    image_BD, text_ND = draw(4, 6, seed=1), draw(9, 6, seed=2)
+    found = []
+    for noise in (0.0, 0.5):
+        composed_ND = build(6, noise=noise).adapt(text_ND)
+        found.append(image_BD @ fuse(text_ND, composed_ND, 0.0).T)
+    assert torch.equal(*found)
+
+
+def test_answers_by_how_often_they_were_seen():
+    seen, kind = np.array([1, 1, 2, 1, 3, 3]), np.array([0, 0, 0, 5, 5, 5])
+    candidates = np.array([[2, 1, 3], [1, 3, -1], [1, 2, 3]])
+    found = score_by_prior(seen, kind, np.array([0, 5, 9]), candidates)
+    assert found.tolist() == [[1, 2, 0], [1, 2, -math.inf], [0, 0, 0]]
+    assert score_by_prior(seen[:0], kind[:0], np.array([0]), candidates[:1]).tolist() == [[0, 0, 0]]
+    assert score_by_prior(seen, kind, np.zeros(0, int), np.zeros((0, 3), int)).shape == (0, 3)
