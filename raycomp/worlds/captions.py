@@ -48,8 +48,12 @@ def say(claim: Claim, template: int) -> str:
 
 
 def _say_thing(thing: Thing) -> str:
-    words = " ".join(word for word in (thing.size, thing.colour, thing.shape) if word)
+    words = _name(thing)
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _name(thing: Thing) -> str:
+    return " ".join(word for word in (thing.size, thing.colour, thing.shape) if word)
 
 
 def read(text: str) -> Claim | None:
@@ -82,3 +86,8 @@ def primitives(scene: Scene) -> dict[str, tuple[str, ...]]:
         "attribute": tuple(dict.fromkeys(attributes)),
         "relation": tuple(dict.fromkeys(scene.relations)),
     }
+
+
+def phrases(claim: Claim) -> tuple[str, ...]:
+    """Return the things of a claim, or scene, by name, each once, in its order: "small red circle"."""
+    return tuple(dict.fromkeys(_name(thing) for thing in claim.things))

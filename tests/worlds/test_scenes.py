@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.worlds.captions import TEMPLATES, claim_of, describe, primitives, say
+from raycomp.worlds.captions import TEMPLATES, claim_of, describe, phrases, primitives, say
 from raycomp.worlds.captions import read as read_back
 from raycomp.worlds.render import RGB, render
 from raycomp.worlds.scenes import (
@@ -105,6 +105,8 @@ def test_captions_word_for_word() -> None:
         "attribute": ("small", "orange", "large", "blue", "red"),
         "relation": (ABOVE, LEFT),
     }
+    assert phrases(three) == ("small orange star", "large blue donut", "small red moon")
+    assert phrases(claim_of(three, 5)) == ("orange star", "blue donut", "red moon")
 
 
 def test_said_relations_are_clear_and_things_apart() -> None:
