@@ -1,32 +1,37 @@
-"""Tokens per second through ``ask`` (ray.data.llm) against bare vLLM, same model, prompts and sampling.
+"""Tokens per second through ``ask`` (actors of Ray Data) against bare vLLM, same model, prompts and sampling.
 
-    python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER]
+    python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER] [--set llm.DIAL=VALUE ...]
 
 Bare: ``LLM.generate`` of chats that are already text, in a process of its own. Ask: rows of chats in, replies
 in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.cluster.negatives.ask``,
 in turn; the model is a Llama of two layers with random weights unless one is given, the hardest case:
 the less an engine has to compute, the more everything around it shows. Start-up (until the engine stands) is
-told apart; the time of ask ends with the last file. Last line one JSON object.
+told apart; the time of ask ends with the last file. CPU milliseconds are those of all processes, from when the
+engine stands to the end, by what they are for: what another process takes of a busy machine is not in them.
+Last line one JSON object.
 """
 
 import argparse
-import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
-from raycomp.cluster.negatives import ask as asking
+from raycomp.cluster.negatives import ask, engine
 from raycomp.cluster.session import Session, connect
-from raycomp.config import ClusterConfig, LlmConfig
+from raycomp.config import ClusterConfig, LlmConfig, NegativesConfig, override_all
 from raycomp.language.prompts import REPLY_SCHEMA
 from raycomp.loops.negatives.replies import MESSAGES, read_replies
 from raycomp.words import KEY
@@ -45,6 +50,56 @@ def draw_prompts(count: int) -> pa.Table:
     return make_prompts(captions)
 
 
+class Seconds:
+    """CPU seconds of this process and all below it, by what they are for, since ``start``."""
+
+    def __init__(self, is_ready: Callable[[], bool]):
+        self.is_ready = is_ready
+        self.before: dict[int, float] | None = None
+        self.now: dict[int, tuple[str, float]] = {}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Seconds":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _watch(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self.ended.wait(0.5)
+            for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+                try:
+                    times, name = process.cpu_times(), _name(process)
+                except psutil.Error:  # it ended: what was last seen stays
+                    continue
+                self.now[process.pid] = name, times.user + times.system
+            if self.before is None and self.is_ready():
+                self.before = {pid: seconds for pid, (_, seconds) in self.now.items()}
+
+    def count(self) -> dict[str, float]:
+        """Return seconds by the kind of process."""
+        found: Counter[str] = Counter()
+        for pid, (name, seconds) in self.now.items():
+            found[name] += seconds - (self.before or {}).get(pid, 0.0)
+        return dict(found)
+
+
+def _name(process: psutil.Process) -> str:
+    if process.pid == os.getpid():
+        return "driver"
+    said = " ".join(process.cmdline())
+    if "VLLM::" in said or "VLLM::" in process.name():
+        return "engine"
+    if "ray::" in said:
+        return "actor" if any("VLLM::" in child.name() for child in process.children()) else "tasks"
+    return "daemons"
+
+
 def run_bare(prompts: pa.Table, config: LlmConfig, settings: dict[str, Any]) -> dict[str, Any]:
     """Generate all replies with vLLM alone."""
     from vllm import LLM, SamplingParams
@@ -59,63 +114,64 @@ def run_bare(prompts: pa.Table, config: LlmConfig, settings: dict[str, Any]) -> 
     ]
     params = [
         SamplingParams(
-            **asking.sampling(config, key),
+            **engine.sampling(config, key),
             structured_outputs=StructuredOutputsParams(json=json.dumps(REPLY_SCHEMA)),
         )
         for key in prompts[KEY].to_pylist()
     ]
     ready = time.time()
-    outputs = llm.generate(texts, params, use_tqdm=False)
-    ended = time.time()
+    with Seconds(lambda: True) as cpu:
+        time.sleep(1.0)
+        ready = time.time()
+        outputs = llm.generate(texts, params, use_tqdm=False)
+        ended = time.time()
     tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
     replies = {key: out.outputs[0].text for key, out in zip(prompts[KEY].to_pylist(), outputs, strict=True)}
-    return {"startup_s": ready - started, "run_s": ended - ready, "tokens": tokens, "replies": replies}
+    spent = {"cpu_s": cpu.count(), "startup_s": ready - started, "run_s": ended - ready}
+    return {**spent, "tokens": tokens, "replies": replies}
 
 
-def count_stage(folder: Path) -> type:
-    """Return Ray's stage with a note of when its engine stood, and of the tokens of every batch."""
-    from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
+def count_in(folder: Path) -> type:
+    """Return the actor with a note of when its engine stood, and of the tokens of every block."""
 
-    class Counted(vLLMEngineStageUDF):
-        def __init__(self, *args: Any, **kwargs: Any):
-            super().__init__(*args, **kwargs)
+    class Counted(engine.AskEngine):
+        def __init__(self, *args: Any):
+            super().__init__(*args)
+            self.tokens, self.generate = 0, self.engine.generate
+            self.engine.generate = self.count_tokens
             (folder / "ready").write_text(repr(time.time()))
 
-        async def udf(self, batch: list[dict[str, Any]]) -> Any:
-            tokens = 0
-            async for row in super().udf(batch):
-                tokens += row["num_generated_tokens"]
-                yield row
-            with open(folder / "tokens", "a") as file:
-                file.write(f"{tokens}\n")
-            await asyncio.sleep(0)
+        async def count_tokens(self, *args: Any) -> Any:
+            async for output in self.generate(*args):
+                self.tokens += len(output.outputs[0].token_ids)
+                yield output
+
+        async def __call__(self, table: pa.Table) -> pa.Table:
+            table = await super().__call__(table)
+            (folder / "tokens").write_text(f"{self.tokens}")
+            return table
 
     return Counted
 
 
-def run_ask(prompts: pa.Table, config: LlmConfig, build: Any) -> dict[str, Any]:
+def run_ask(prompts: pa.Table, config: LlmConfig) -> dict[str, Any]:
     """Generate all replies through Ray."""
     import ray
 
     with tempfile.TemporaryDirectory() as name, connect(ClusterConfig()) as session:
         folder = Path(name)
-
-        def build_counted(config: LlmConfig, session: Session) -> Any:
-            processor = build(config, session)
-            # Assigning would run the stage's checks again, which by then ask for a GPU.
-            vars(processor.get_stage_by_name("vLLMEngineStage"))["fn"] = count_stage(folder)
-            return processor
-
-        asking._build_vllm = build_counted
+        engine.AskEngine = count_in(folder)
         started = time.time()
         make = partial(ray.data.from_arrow, prompts)
-        found = asking.ask(make, len(prompts), config, "vllm", str(folder / "replies"), session)
-        ended = time.time()
+        with Seconds((folder / "ready").exists) as cpu:
+            found = ask.ask(make, len(prompts), config, "vllm", str(folder / "replies"), session)
+            ended = time.time()
         assert found.answered == len(prompts), found
         ready = float((folder / "ready").read_text())
-        tokens = sum(map(int, (folder / "tokens").read_text().split()))
+        tokens = int((folder / "tokens").read_text())
         replies = read_replies(str(folder / "replies"), 0)
-    return {"startup_s": ready - started, "run_s": ended - ready, "tokens": tokens, "replies": replies}
+    spent = {"cpu_s": cpu.count(), "startup_s": ready - started, "run_s": ended - ready}
+    return {**spent, "tokens": tokens, "replies": replies}
 
 
 def run_apart(kind: str, options: argparse.Namespace, model: str) -> dict[str, Any]:
@@ -124,6 +180,7 @@ def run_apart(kind: str, options: argparse.Namespace, model: str) -> dict[str, A
         target = str(Path(folder) / "found.json")
         command = [sys.executable, "-m", "bench.llm_tokens", "--prompts", str(options.prompts)]
         command += ["--model", model, "--only", kind, "--out", target]
+        command += [part for pair in options.set for part in ("--set", pair)]
         with open(Path(folder) / "log", "w+") as log:
             if subprocess.run(command, stdout=log, stderr=log).returncode:
                 log.seek(0)
@@ -133,12 +190,14 @@ def run_apart(kind: str, options: argparse.Namespace, model: str) -> dict[str, A
 
 def run_one(options: argparse.Namespace) -> None:
     """Measure one of the two in this process."""
-    prompts, config = draw_prompts(options.prompts), LlmConfig(model=options.model)
+    dials = dict(pair.split("=", 1) for pair in options.set)
+    config = override_all(NegativesConfig(), {"llm.model": options.model, **dials}).llm
+    prompts = draw_prompts(options.prompts)
     if options.only == "ask":
-        found = run_ask(prompts, config, asking._build_vllm)
+        found = run_ask(prompts, config)
     else:
         with connect(ClusterConfig()) as session:
-            settings = asking.engine_settings(session)
+            settings = engine.engine_settings(config, session)
         found = run_bare(prompts, config, settings)
     Path(options.out).write_text(json.dumps(found))
 
@@ -149,6 +208,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--model")
+    parser.add_argument("--set", action="append", default=[], metavar="llm.DIAL=VALUE")
     parser.add_argument("--only", choices=("bare", "ask"), help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -169,6 +229,9 @@ def main() -> None:
                     f"{rate:9,.0f} {options.prompts / result['run_s']:9.1f}",
                     flush=True,
                 )
+                spent = {name: 1e3 * s / options.prompts for name, s in result["cpu_s"].items()}
+                told = ", ".join(f"{name} {ms:.1f}" for name, ms in spent.items())
+                print(f"       CPU ms per prompt: {sum(spent.values()):.1f} ({told})", flush=True)
     speed = {k: statistics.median(r["tokens"] / r["run_s"] for r in results) for k, results in found.items()}
     bare, through = (found[kind][-1]["replies"] for kind in ("bare", "ask"))
     same = sum(bare[key] == through.get(key) for key in bare) / len(bare)

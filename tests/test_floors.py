@@ -39,6 +39,7 @@ HOMES = {
     "fsspec": {"shards"},
     "gcsfs": {"shards"},
     "huggingface_hub": {"models"},
+    "jinja2": {"models"},
     "numpy": {"core", "models", "shards", "worlds", "loops", "report", "cluster"},
     "open_clip": {"models"},
     "peft": {"models"},
@@ -51,6 +52,7 @@ HOMES = {
     "torchvision": {"models"},
     "tqdm": {"cluster"},
     "transformers": {"models"},
+    "vllm": {"cluster"},
 }
 FORBIDDEN_ON_FLOOR_1 = {"os", "pathlib", "io", "requests", "time", "tempfile", "random", "socket", "pyarrow"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,6 +1,7 @@
 """The one way to change a config, shared by ``--set``, jobs and sweeps; and to write one down."""
 
 import dataclasses
+import json
 import os
 import typing
 from collections.abc import Iterator, Mapping
@@ -8,13 +9,14 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from raycomp.config.dials import Seconds, Span, find_group, list_dials, name_type, split_none
+from raycomp.config.dials import Arguments, Seconds, Span, find_group, list_dials, name_type, split_none
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _WANTED = {
     str: "text in UTF-8",
     Seconds: "seconds, as in 90, 30s, 10m or 2h",
     bool: "true or false",
+    Arguments: "arguments, each set by its name, as in llm.engine.NAME=VALUE",
     bool | None: "true, false or none",
 }
 
@@ -45,7 +47,9 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
     for path, value in values.items():
         check_path(type(config), path, prefix)
         name, _, below = path.partition(".")
-        if below:
+        if below and hints[name] == Arguments:
+            changes[name] = {**changes.get(name, getattr(config, name)), below: _read_argument(value)}
+        elif below:
             groups.setdefault(name, {})[below] = value
         else:
             changes[name] = _read(prefix + path, hints[name], value)
@@ -57,8 +61,10 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
 
 def check_path(kind: Any, path: str, prefix: str = "") -> None:
     """Raise ValueError, naming the closest, where ``path`` leads to no dial or group of a config class."""
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     name, _, below = path.partition(".")
+    if name in hints and hints[name] == Arguments:
+        return
     if name not in hints:
         raise ValueError(f"{prefix + path!r}: no such dial{_name_closest(kind, path, prefix)}")
     group = find_group(hints[name])
@@ -105,11 +111,18 @@ def _convert(kind: Any, value: Any) -> Any:
     if kind == Seconds:
         text = str(value)
         return float(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else float(text)
+    if kind == Arguments and isinstance(value, Mapping):
+        return {str(name): _read_argument(one) for name, one in value.items()}
     if kind in (int, float):
         return kind(str(value))
     if kind is str and isinstance(value, str | int | float | os.PathLike):
         return str(value).encode().decode()  # a path may hold bytes that are no text
     raise ValueError(value)
+
+
+def _read_argument(value: Any) -> str:
+    """Return an argument as text: what is not text already as json, so True is true."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -136,6 +149,8 @@ def changed_dials(config: Any, default: Any = None) -> dict[str, Any]:
             if before is None and not inner:
                 inner = dict(list(flatten(to_dict(value)))[:1])
             changed |= {f"{one.name}.{path}": dial for path, dial in inner.items()}
+        elif isinstance(value, Mapping):
+            changed |= flatten({one.name: value})
         elif value != before:
             changed[one.name] = value
     return changed

@@ -27,7 +27,18 @@ Seconds = Annotated[float, "seconds"]
 # A dial of this type takes a number, or the least and the most: 4, 1..8.
 Span = Annotated[int | str, "number or MIN..MAX"]
 
-_NAMES = {str: "text", bool: "bool", int: "int", float: "float", Seconds: "seconds", Span: "N or MIN..MAX"}
+# A dial of this type holds what a library takes beyond our own dials, text by name: llm.engine.NAME=VALUE.
+Arguments = Annotated[dict[str, str], "arguments"]
+
+_NAMES = {
+    str: "text",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    Seconds: "seconds",
+    Span: "N or MIN..MAX",
+    Arguments: "NAME=VALUE",
+}
 
 
 @dataclass(frozen=True)

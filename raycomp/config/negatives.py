@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit
 
-from raycomp.config.check import check, check_choice
-from raycomp.config.dials import FREE, INPUT, Seconds
+from raycomp.config.check import check, check_choice, read_span
+from raycomp.config.dials import FREE, INPUT, Arguments, Seconds, Span
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
 
@@ -75,8 +75,24 @@ class LlmConfig:
     """Draws the replies."""
     tries: int = field(default=3, metadata=FREE)
     """How often, for each of the calls, what is not answered is asked again; then it counts as failed."""
-    engines: int = field(default=1, metadata=FREE)
-    """vLLM engines side by side, or requests to a server at a time times 16."""
+    engines: Span = field(default=1, metadata=FREE)
+    """vLLM engines side by side: N, or MIN..MAX of a pool that grows with the work and with the cluster.
+    http: requests to the server at a time times 16, of a range the most."""
+    tensor_parallel: int = 1
+    """vllm: GPUs that compute each layer of an engine together."""
+    pipeline_parallel: int = field(default=1, metadata=FREE)
+    """vllm: groups of GPUs that an engine's layers are shared out to. All GPUs of an engine, the product of
+    the two, are of one node."""
+    context: int | None = None
+    """vllm: tokens of a prompt and its reply together at most; none = what the model takes. A longer prompt
+    is counted as not answered; a smaller context leaves memory for more prompts at a time."""
+    memory_share: float | None = field(default=None, metadata=FREE)
+    """vllm: how much of a GPU's memory an engine takes, above 0, at most 1; none = vLLM's own share, and on
+    CPUs 1 GiB for keys and values."""
+    quantization: str | None = None
+    """vllm: how weights are made smaller (fp8, awq, gptq, bitsandbytes ...); none = as the files say."""
+    engine: Arguments = field(default_factory=dict)
+    """vllm: any more arguments of its engine by their names, as in llm.engine.max_num_seqs=64."""
     timeout_s: Seconds = field(default=120.0, metadata=FREE)
     """http: how long one request may take."""
     patience_s: Seconds = field(default=60.0, metadata=FREE)
@@ -88,10 +104,21 @@ class LlmConfig:
         check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
         check(self.seed >= 0, "llm.seed", self.seed, "at least 0")
         check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
-        check(self.engines >= 1, "llm.engines", self.engines, "at least 1")
+        read_span("llm.engines", self.engines)
+        for name in ("tensor_parallel", "pipeline_parallel"):
+            check(getattr(self, name) >= 1, f"llm.{name}", getattr(self, name), "at least 1")
+        context, share = self.context, self.memory_share
+        fits = context is None or context > self.max_tokens
+        check(fits, "llm.context", context, f"above llm.max_tokens={self.max_tokens}")
+        check(share is None or 0 < share <= 1, "llm.memory_share", share, "above 0, at most 1")
         check(0 < timeout_s < inf, "llm.timeout_s", timeout_s, "above 0, and finite")
         check(0 <= patience_s < inf, "llm.patience_s", patience_s, "at least 0, and finite")
         self._check_url()
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The fewest and the most engines."""
+        return read_span("llm.engines", self.engines)
 
     def _check_url(self) -> None:
         try:

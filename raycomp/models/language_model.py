@@ -1,4 +1,4 @@
-"""How likely texts are to a causal language model, which sees no image. The only home of ``transformers``.
+"""How likely texts are to a causal language model, which sees no image.
 
 B texts of a batch, N tokens of the longest, M = B x (N - 1) of them, V words of the vocabulary.
 """

@@ -1,11 +1,10 @@
-"""Ask a language model for many replies: vLLM through ``ray.data.llm``, or a server; each block is kept.
+"""Ask a language model for many replies: vLLM in actors of Ray Data, or a server; each block is kept.
 
-Only key, uid, file and chat of a prompt ride through the stages. A prompt that cannot be answered (too long,
-refused by the server) is a row with an error. An engine that dies is started again by Ray; where that does
-not help, what is not answered yet is asked once more, and in the end the run stops and can go on later.
+A prompt that cannot be answered (too long, refused by the server) is a row with an error. An engine that dies
+is started again by Ray; where that does not help, what is not answered yet is asked once more, and in the end
+the run stops and can go on later.
 """
 
-import importlib.util
 import json
 import os
 from collections.abc import Callable
@@ -13,16 +12,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from ray.data import ActorPoolStrategy, Dataset
-from ray.exceptions import RayActorError, RayError, RaySystemError, UserCodeException
+from ray.exceptions import RayActorError, RayError, RaySystemError
 
 from raycomp.cluster.negatives.chat import AT_ONCE_PER_ENGINE, Chat, Secret
+from raycomp.cluster.negatives.engine import ROWS_PER_BLOCK, lay_engines, sampling
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.receipts import read_receipts
 from raycomp.cluster.session import Session
 from raycomp.config import LlmConfig
-from raycomp.language.prompts import MAX_REPLY, REPLY_SCHEMA
+from raycomp.language.prompts import REPLY_SCHEMA
 from raycomp.loops.negatives.replies import (
     ASKED_SCHEMA,
     AWAY,
@@ -33,21 +32,11 @@ from raycomp.loops.negatives.replies import (
     has_replies,
     write_replies,
 )
-from raycomp.words import KEY, SHARD_ORDINAL
+from raycomp.words import KEY
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-# Blocks are small, as an interrupted run asks again what is in flight; together they fill an engine, which
-# takes up to 1,024 sequences at a time.
-_ROWS_PER_BLOCK = 64
-_BLOCKS_AT_ONCE = 16
 # Of a server's one actor: the last slow requests of a block leave no gap.
 _SERVER_BLOCKS_AT_ONCE = 4
-# For the chat template, reading prompts and writing replies.
-_CPUS_BESIDE_ENGINES = 3
-# Enough for tests; without it the CPU build takes nearly all memory there is.
-_CPU_CACHE_BYTES = 1 << 30
-# Ray's column for what went wrong with a row.
-_ROW_ERROR = "__inference_error__"
 _MAX_ERROR = 300
 
 
@@ -73,18 +62,17 @@ def ask(
     OSError where nobody answers or the engine keeps dying; all that was answered is kept.
     Raises ValueError for what the user can mend.
     """
-    build = {"vllm": _build_vllm, "http": _build_http}[engine]
+    lay = {"vllm": lay_engines, "http": _lay_server}[engine]
     name = f"the engine vllm ({config.model})" if engine == "vllm" else f"the server {config.url}"
     was_disturbed = False
     for _ in range(config.tries):
-        processor = build(config, session)
-        prompts = make_prompts().repartition(target_num_rows_per_block=_ROWS_PER_BLOCK)
-        kept = processor(prompts).map_batches(
+        prompts = make_prompts().repartition(target_num_rows_per_block=ROWS_PER_BLOCK)
+        kept = lay(prompts, config, session).map_batches(
             partial(_keep, uri=replies_uri), batch_size=None, batch_format="pyarrow", num_cpus=1
         )
         with Progress(f"ask {engine}", count, unit="prompt") as progress:
             tally = _Tally(progress)
-            died = _run(kept, tally, config)
+            died = _run(kept, tally)
         if died is None:
             if not tally.answered and tally.is_nobody_there(replies_uri):
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
@@ -123,7 +111,7 @@ class _Tally:
         return bool(self.failed) and (self.away > 0 or not has_replies(replies_uri))
 
 
-def _run(dataset: Dataset, tally: _Tally, config: LlmConfig) -> RayError | None:
+def _run(dataset: Dataset, tally: _Tally) -> RayError | None:
     """Run a pass to its end; return what the engine died of, if it did so for good."""
     try:
         for receipts in read_receipts(dataset):
@@ -131,13 +119,6 @@ def _run(dataset: Dataset, tally: _Tally, config: LlmConfig) -> RayError | None:
                 tally.add(receipt)
     except (RayActorError, RaySystemError) as error:
         return error
-    except UserCodeException as error:
-        if "ChatTemplateUDF" not in str(error):
-            raise
-        said = _last_line(error)
-        raise ValueError(
-            f"llm.model={config.model!r}: its chat template does not take the prompts: {said}"
-        ) from error
     return None
 
 
@@ -148,81 +129,14 @@ def _last_line(error: Exception | None) -> str:
     return f"{type(error).__name__}: {said}"[:_MAX_ERROR]
 
 
-def sampling(config: LlmConfig, key: str) -> dict[str, Any]:
-    """Return how a prompt is sampled. Its own seed keeps its reply apart from what is asked beside it."""
-    seed = (int(key[:8], 16) + config.seed) % 2**31
-    return {"temperature": config.temperature, "max_tokens": config.max_tokens, "seed": seed}
-
-
-def engine_settings(session: Session) -> dict[str, Any]:
-    """Return vLLM's arguments beside the model."""
-    settings: dict[str, Any] = {
-        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
-        "disable_log_stats": True,
-    }
-    if session.device == "cpu":
-        settings |= {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, "enforce_eager": True}
-        # vLLM 0.29 takes back a seeded draw where a prompt is computed in parts, and dies of that on CPUs.
-        settings |= {"enable_chunked_prefill": False}
-    return settings
-
-
-def _build_vllm(config: LlmConfig, session: Session) -> Callable[[Dataset], Dataset]:
-    if importlib.util.find_spec("vllm") is None:
-        raise ValueError("negatives.engine=vllm: vllm is not installed; pip install 'raycomp[vllm]'")
-    on_cpu = session.device == "cpu"
-    needed = _CPUS_BESIDE_ENGINES + (config.engines if on_cpu else 0)
-    if session.num_cpus < needed:
-        raise ValueError(
-            f"llm.engines={config.engines}: needs {needed} CPUs, the cluster has {session.num_cpus}"
-        )
-    from ray.data.llm import build_processor, vLLMEngineProcessorConfig
-
-    processor = build_processor(
-        vLLMEngineProcessorConfig(
-            model_source=config.model,
-            engine_kwargs=engine_settings(session),
-            batch_size=_ROWS_PER_BLOCK,
-            max_concurrent_batches=_BLOCKS_AT_ONCE,
-            concurrency=(config.engines, config.engines),
-            should_continue_on_error=True,
-            log_engine_metrics=False,
-            placement_group_config={"bundle_per_worker": {"CPU": 1}} if on_cpu else None,
-            runtime_env={"env_vars": {"VLLM_NO_USAGE_STATS": "1"}},
-            chat_template_stage={"concurrency": 1},
-            # The engine turns text into tokens and back by itself: two pools of actors less.
-            tokenize_stage=False,
-            detokenize_stage=False,
-        ),
-        preprocess=partial(_to_engine, config=config),
-        postprocess=_from_engine,
-    )
-    engines = processor.get_stage_by_name("vLLMEngineStage").map_batches_kwargs
-    # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
-    engines["max_task_retries"] = config.tries
-    engines["label_selector"] = session.scorer_resources.get("label_selector")
-    return processor
-
-
-def _to_engine(row: dict[str, Any], config: LlmConfig) -> dict[str, Any]:
-    params = {**sampling(config, row[KEY]), "structured_outputs": {"json": json.dumps(REPLY_SCHEMA)}}
-    return {"messages": json.loads(row[MESSAGES]), "sampling_params": params}
-
-
-def _from_engine(row: dict[str, Any]) -> dict[str, Any]:
-    return {KEY: row[KEY], SHARD_ORDINAL: row[SHARD_ORDINAL], REPLY: row["generated_text"][: MAX_REPLY + 1]}
-
-
-def _build_http(config: LlmConfig, session: Session) -> Callable[[Dataset], Dataset]:
-    return partial(
-        Dataset.map_batches,
-        fn=AskServer,
+def _lay_server(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+    _, most = config.span
+    return prompts.map_batches(
+        AskServer,
         fn_constructor_args=(config, read_key()),
-        batch_size=_ROWS_PER_BLOCK,
+        batch_size=ROWS_PER_BLOCK,
         batch_format="pyarrow",
-        compute=ActorPoolStrategy(
-            size=1, max_concurrent_calls_per_actor=_SERVER_BLOCKS_AT_ONCE * config.engines
-        ),
+        compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=_SERVER_BLOCKS_AT_ONCE * most),
     )
 
 
@@ -234,7 +148,7 @@ class AskServer:
         self.chat = Chat(
             url=f"{(config.url or '').rstrip('/')}/chat/completions",
             key=key,
-            at_once=AT_ONCE_PER_ENGINE * config.engines,
+            at_once=AT_ONCE_PER_ENGINE * config.span[1],
             timeout_s=config.timeout_s,
             patience_s=config.patience_s,
         )
@@ -268,14 +182,7 @@ def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
 
 
 def _keep(table: pa.Table, uri: str) -> pa.Table:
-    """Write a block of what an engine returned; rows that failed in it have other columns than the rest."""
+    """Write a block of what came back; return its receipts."""
     if not len(table):
         return RECEIPT_SCHEMA.empty_table()
-    if _ROW_ERROR in table.column_names:
-        said = pc.utf8_slice_codeunits(table[_ROW_ERROR], 0, _MAX_ERROR)
-        table = table.append_column(ERROR, pc.if_else(pc.equal(said, ""), pa.scalar(None, pa.string()), said))
-    columns = [
-        table[name].cast(kind) if name in table.column_names else pa.nulls(len(table), kind)
-        for name, kind in zip(ASKED_SCHEMA.names, ASKED_SCHEMA.types, strict=True)
-    ]
-    return write_replies(pa.table(columns, schema=ASKED_SCHEMA), uri)
+    return write_replies(table.select(ASKED_SCHEMA.names), uri)

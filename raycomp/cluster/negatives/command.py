@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.cluster.negatives.asking import ask_all
+from raycomp.cluster.negatives.engine import check_engine
 from raycomp.cluster.negatives.exports import write_negclip, write_shards
 from raycomp.cluster.negatives.write import Job, write_all
 from raycomp.cluster.parts import Stats
@@ -47,8 +48,10 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
-    if asked.negatives.engine == "vllm" and os.path.isdir(asked.llm.model):
-        asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
+    if asked.negatives.engine == "vllm":
+        if os.path.isdir(asked.llm.model):
+            asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
+        check_engine(asked.llm)
     config, sources = _open_input(asked, out)
     if config.negatives.rank:
         describe_scorer(config.ranker)
