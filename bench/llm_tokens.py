@@ -6,8 +6,8 @@ Bare: ``LLM.generate`` of chats that are already text, in a process of its own. 
 in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.cluster.negatives.ask``,
 in turn; the model is a Llama of two layers with random weights unless one is given, the hardest case:
 the less an engine has to compute, the more everything around it shows. Start-up (until the engine stands) is
-told apart; the time of ask ends with the last file. CPU milliseconds are those of all processes, from when the
-engine stands to the end, by what they are for: what another process takes of a busy machine is not in them.
+told apart; the time of ask ends with the last file. CPU milliseconds are those of all processes, from when
+the engine stands to the end, by what they are for; other programs of a busy machine are not in them.
 Last line one JSON object.
 """
 
@@ -30,7 +30,7 @@ import psutil
 import pyarrow as pa
 
 from raycomp.cluster.negatives import ask, engine
-from raycomp.cluster.session import Session, connect
+from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, LlmConfig, NegativesConfig, override_all
 from raycomp.language.prompts import REPLY_SCHEMA
 from raycomp.loops.negatives.replies import MESSAGES, read_replies
