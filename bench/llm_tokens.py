@@ -32,7 +32,7 @@ import pyarrow as pa
 from raycomp.cluster.negatives import ask, engine
 from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, LlmConfig, NegativesConfig, override_all
-from raycomp.language.prompts import REPLY_SCHEMA
+from raycomp.language.prompts import CAPTION_FORM, SCHEMAS
 from raycomp.loops.negatives.replies import MESSAGES, read_replies
 from raycomp.words import KEY
 from tests.cluster.llm import make_prompts, write_tiny_model
@@ -115,7 +115,7 @@ def run_bare(prompts: pa.Table, config: LlmConfig, settings: dict[str, Any]) -> 
     params = [
         SamplingParams(
             **engine.sampling(config, key),
-            structured_outputs=StructuredOutputsParams(json=json.dumps(REPLY_SCHEMA)),
+            structured_outputs=StructuredOutputsParams(json=json.dumps(SCHEMAS[CAPTION_FORM])),
         )
         for key in prompts[KEY].to_pylist()
     ]

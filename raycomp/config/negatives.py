@@ -10,6 +10,7 @@ from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, Wav
 from raycomp.words import OPERATIONS
 
 ENGINES = ("rules", "vllm", "http")
+PROMPTS = ("full", "short")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class LlmConfig:
     """http: the server's base, as in ``http://host:8000/v1``. A key is read from OPENAI_API_KEY."""
     temperature: float = 0.7
     """How freely replies are drawn; 0 = always the likeliest word."""
+    prompts: str = "full"
+    """full: asks for the whole negative. short, for models of less than a billion parameters or so: the parse
+    says where, the model is asked for a word that fills the gap, or for the two that change places."""
     max_tokens: int = 160
     """Of one reply."""
     seed: int = 0
@@ -104,6 +108,7 @@ class LlmConfig:
         check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
         check(self.seed >= 0, "llm.seed", self.seed, "at least 0")
         check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
+        check_choice("llm.prompts", self.prompts, PROMPTS)
         read_span("llm.engines", self.engines)
         for name in ("tensor_parallel", "pipeline_parallel"):
             check(getattr(self, name) >= 1, f"llm.{name}", getattr(self, name), "at least 1")

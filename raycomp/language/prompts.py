@@ -1,6 +1,7 @@
 """What a language model is asked for a hard negative, and which replies are read.
 
-One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours).
+One prompt per operator (token-aware causal lens on CLIP, Algorithm 1, lines 1-3; the wording is ours). These
+ask for the whole negative; ``gaps`` asks for a word of it.
 A caption comes from anyone: it is written as a JSON string without angle brackets between two marks, in a
 message of its own, so that no caption can close its marks, and the system text says that what stands between
 them is data.
@@ -9,45 +10,51 @@ them is data.
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.language.concepts import Parsed
+from raycomp.language.lexicon import Lexicon
+from raycomp.words import ADD, REPLACE, SWAP
 
 MAX_NEGATIVE = 300
-MAX_CONCEPT = 60
 # Printable Latin without quote and backslash: every string of it stands in JSON as it is.
 LETTERS = "[ !#-\\[\\]-~\u00c0-\u024f\u2018\u2019]"
-NEGATIVE_PATTERN = f"^{LETTERS}{{1,{MAX_NEGATIVE}}}$"
-CONCEPT_PATTERN = f"^{LETTERS}{{1,{MAX_CONCEPT}}}$"
-# For structured output; a pattern is needed, as without one random models write control characters.
-REPLY_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "negative": {"type": "string", "pattern": NEGATIVE_PATTERN},
-        "kind": {"type": "string", "enum": list(CONCEPT_KINDS)},
-        "concepts": {
-            "type": "array",
-            "items": {"type": "string", "pattern": CONCEPT_PATTERN},
-            "minItems": 1,
-            "maxItems": 2,
-        },
-    },
-    "required": ["negative", "kind", "concepts"],
-    "additionalProperties": False,
+# One word or two: what more a small model says fits no gap.
+WORD = "[A-Za-z][a-z'-]{0,18}"
+PATTERNS = {
+    "negative": f"^{LETTERS}{{1,{MAX_NEGATIVE}}}$",
+    **dict.fromkeys(("new", "first", "second"), f"^{WORD}( {WORD})?$"),
 }
-# No string in the schema's limits makes a reply longer.
-MAX_REPLY = 4 * (MAX_NEGATIVE + 2 * MAX_CONCEPT) + 200
+# What a prompt asks for: the fields of its reply.
+CAPTION_FORM, WORD_FORM, PAIR_FORM = "caption", "word", "pair"
+FORMS = {CAPTION_FORM: ("negative",), WORD_FORM: ("new",), PAIR_FORM: ("first", "second")}
+# For structured output; a pattern is needed, as without one random models write control characters.
+SCHEMAS: dict[str, dict[str, Any]] = {
+    form: {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": PATTERNS[name]} for name in names},
+        "required": list(names),
+        "additionalProperties": False,
+    }
+    for form, names in FORMS.items()
+}
+# No string in the schemas' limits makes a reply longer.
+MAX_REPLY = 4 * MAX_NEGATIVE + 200
 
 NO_REPLY = "no_reply"
 NOT_ANSWERED = "not_answered"
 INVALID_JSON = "invalid_json"
 WRONG_FIELDS = "wrong_fields"
+NOT_THERE = "not_there"
+NOTHING_LEFT = "nothing_left"
 REPLY_REASONS = {
     NO_REPLY: "the model wrote nothing",
     NOT_ANSWERED: "the engine or server gave no answer; its error stands in replies/",
     INVALID_JSON: "the reply is no JSON, or longer than any right one",
-    WRONG_FIELDS: "the reply is JSON without the fields, kinds or letters that were asked for",
+    WRONG_FIELDS: "the reply is JSON without the fields or letters that were asked for",
+    NOT_THERE: "the reply names a thing that the caption does not have",
+    NOTHING_LEFT: "the caption has no concept, or none left, to ask about",
 }
 
 COMMON = """You edit captions of photographs. You are given one caption that describes its photograph truly. \
@@ -66,8 +73,7 @@ Always:
 caption; other words for the same scene are of no use.
 - Keep it in English, about as long as the caption.
 
-Answer with one JSON object and nothing else: "negative" is the new caption, "kind" is what you acted on \
-("object", "attribute" or "relation"), "concepts" is {concepts}."""
+Answer with one JSON object and nothing else: "negative" is the new caption."""
 
 TASKS = {
     SWAP: """Operation SWAP: let two things in the caption change places.
@@ -86,27 +92,14 @@ old one: no synonym, no more general word, no more special word.
 - The new concept must suit such a scene without following from it, and must not be there already in other \
 words.""",
 }
-CONCEPTS = {
-    SWAP: "a list of the two concepts that changed places",
-    REPLACE: "a list of the old concept and the new one",
-    ADD: "a list with the one new concept",
-}
-
-
-class Reply(NamedTuple):
-    """A well-formed reply; whether its text is a negative is for ``validity.judge`` to say."""
-
-    negative: str
-    kind: str
-    concepts: tuple[str, ...]
 
 
 class Example(NamedTuple):
-    """A caption with what was taken before, and the reply that it should get."""
+    """A caption with what was taken before, and the negative that it should get."""
 
     caption: str
     taken: tuple[str, ...]
-    reply: Reply
+    negative: str
 
 
 EXAMPLES = {
@@ -114,43 +107,59 @@ EXAMPLES = {
         Example(
             "A goat in a wooden cart is pulled by two farmers.",
             (),
-            Reply("A farmer in a wooden cart is pulled by two goats.", OBJECT, ("goat", "farmers")),
+            "A farmer in a wooden cart is pulled by two goats.",
         ),
         Example(
             "A boy with a yellow kite and a green bucket kneels on the sand.",
             ("sand",),
-            Reply(
-                "A boy with a green kite and a yellow bucket kneels on the sand.",
-                ATTRIBUTE,
-                ("yellow", "green"),
-            ),
+            "A boy with a green kite and a yellow bucket kneels on the sand.",
         ),
     ),
     REPLACE: (
         Example(
             "An old woman is knitting by the stove.",
             (),
-            Reply("An old woman is knitting by the piano.", OBJECT, ("stove", "piano")),
+            "An old woman is knitting by the piano.",
         ),
         Example(
             "Ladders and ropes lie below the bridge",
             ("ropes",),
-            Reply("Ladders and ropes lie above the bridge", RELATION, ("below", "above")),
+            "Ladders and ropes lie above the bridge",
         ),
     ),
     ADD: (
         Example(
             "A goose crosses the parking lot.",
             (),
-            Reply("A goose and a hedgehog cross the parking lot.", OBJECT, ("hedgehog",)),
+            "A goose and a hedgehog cross the parking lot.",
         ),
         Example(
             "Three girls carry an armchair up the stairs.",
             ("girls",),
-            Reply("Three girls carry a purple armchair up the stairs.", ATTRIBUTE, ("purple",)),
+            "Three girls carry a purple armchair up the stairs.",
         ),
     ),
 }
+
+
+WORDING = [COMMON, TASKS, EXAMPLES, SCHEMAS]
+
+
+class Request(NamedTuple):
+    """A prompt for one call of an operation, and what becomes of its reply."""
+
+    messages: list[dict[str, str]]
+    form: str
+    """What it asks for, of ``FORMS``."""
+    write: Callable[[Sequence[str]], str | None]
+    """Makes the negative of a reply's fields; None where they name what the caption does not have."""
+
+
+def ask_for_caption(
+    op: str, parsed: Parsed, taken: Sequence[str], lexicon: Lexicon, key: str
+) -> Request | None:
+    """Return the request for one call of ``op`` that asks for the whole negative."""
+    return Request(make_messages(op, parsed.text, taken), CAPTION_FORM, lambda fields: fields[0])
 
 
 def make_messages(op: str, caption: str, taken: Sequence[str]) -> list[dict[str, str]]:
@@ -158,15 +167,21 @@ def make_messages(op: str, caption: str, taken: Sequence[str]) -> list[dict[str,
 
     ``taken`` are concepts that earlier calls changed. Half surrogates, which no request carries, become "?".
     """
-    messages = [{"role": "system", "content": COMMON.format(task=TASKS[op], concepts=CONCEPTS[op])}]
-    for example in EXAMPLES[op]:
-        messages.append({"role": "user", "content": _ask(example.caption, example.taken)})
-        messages.append({"role": "assistant", "content": json.dumps(example.reply._asdict())})
-    return [*messages, {"role": "user", "content": _ask(caption, taken)}]
+    turns = [(_ask(one.caption, one.taken), {"negative": one.negative}) for one in EXAMPLES[op]]
+    return make_chat(COMMON.format(task=TASKS[op]), turns, _ask(caption, taken))
 
 
-def read_reply(text: str | None) -> Reply | str:
-    """Read one reply; a reason of ``REPLY_REASONS`` where it is not just what ``REPLY_SCHEMA`` asks for."""
+def make_chat(system: str, turns: Sequence[tuple[str, Mapping[str, str]]], last: str) -> list[dict[str, str]]:
+    """Return the chat of a system text, worked questions with their replies, and a question."""
+    messages = [{"role": "system", "content": system}]
+    for question, reply in turns:
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": json.dumps(dict(reply))})
+    return [*messages, {"role": "user", "content": last}]
+
+
+def read_reply(text: str | None, form: str) -> tuple[str, ...] | str:
+    """Return a reply's fields in their order; a reason of ``REPLY_REASONS`` where it is not just ``form``."""
     if not text or not text.strip():
         return NO_REPLY
     if len(text) > MAX_REPLY:
@@ -175,15 +190,12 @@ def read_reply(text: str | None) -> Reply | str:
         fields = json.loads(text)
     except (ValueError, RecursionError):
         return INVALID_JSON
-    if not isinstance(fields, dict) or fields.keys() != REPLY_SCHEMA["properties"].keys():
+    names = FORMS[form]
+    if not isinstance(fields, dict) or fields.keys() != {*names}:
         return WRONG_FIELDS
-    negative, kind, concepts = fields["negative"], fields["kind"], fields["concepts"]
-    are_concepts = isinstance(concepts, list) and len(concepts) in (1, 2)
-    if not are_concepts or not all(_matches(CONCEPT_PATTERN, concept) for concept in concepts):
+    if not all(_matches(PATTERNS[name], fields[name]) for name in names):
         return WRONG_FIELDS
-    if not _matches(NEGATIVE_PATTERN, negative) or kind not in CONCEPT_KINDS:
-        return WRONG_FIELDS
-    return Reply(negative, kind, tuple(concepts))
+    return tuple(fields[name] for name in names)
 
 
 def request_key(
@@ -195,10 +207,10 @@ def request_key(
 
 
 def _ask(caption: str, taken: Sequence[str]) -> str:
-    return f"<caption>{_quote(caption)}</caption>\n<taken>{_quote(list(taken))}</taken>"
+    return f"<caption>{quote(caption)}</caption>\n<taken>{quote(list(taken))}</taken>"
 
 
-def _quote(value: str | list[str]) -> str:
+def quote(value: str | list[str]) -> str:
     """Write JSON on one line that holds no mark and no half surrogate."""
     line = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
     return line.encode("utf-8", "replace").decode("utf-8")
@@ -206,12 +218,3 @@ def _quote(value: str | list[str]) -> str:
 
 def _matches(pattern: str, value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(pattern, value) is not None and bool(value.strip())
-
-
-def _hash_prompts() -> str:
-    """Return the hash of every word that the prompts hold and of the schema of their replies."""
-    chats = {op: make_messages(op, "", ()) for op in sorted(TASKS)}
-    return hashlib.sha256(json.dumps([chats, REPLY_SCHEMA], sort_keys=True).encode()).hexdigest()
-
-
-PROMPT_VERSION = _hash_prompts()

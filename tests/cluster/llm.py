@@ -16,13 +16,11 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from raycomp.language.prompts import make_messages, request_key
+from raycomp.language.prompts import CAPTION_FORM, make_messages, request_key
 from raycomp.loops.negatives.replies import to_prompt_table
 from raycomp.words import OPERATIONS
 
-GOOD_REPLY = json.dumps(
-    {"negative": "A dog under a red car.", "kind": "relation", "concepts": ["on", "under"]}
-)
+GOOD_REPLY = json.dumps({"negative": "A dog under a red car."})
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -35,7 +33,7 @@ def make_prompts(captions: list[str], ordinal: int = 0, model: str = "tiny") -> 
     for i, caption in enumerate(captions):
         messages = make_messages(OPERATIONS[i % len(OPERATIONS)], caption, ())
         uid = f"{ordinal:016x}{i:016x}"
-        rows.append((request_key(uid, messages, model, {}), uid, messages))
+        rows.append((request_key(uid, messages, model, {}), uid, messages, CAPTION_FORM))
     return to_prompt_table(rows, ordinal)
 
 

@@ -21,11 +21,12 @@ from raycomp.cluster.progress import Progress
 from raycomp.cluster.receipts import read_receipts
 from raycomp.cluster.session import Session
 from raycomp.config import LlmConfig
-from raycomp.language.prompts import REPLY_SCHEMA
+from raycomp.language.prompts import SCHEMAS
 from raycomp.loops.negatives.replies import (
     ASKED_SCHEMA,
     AWAY,
     ERROR,
+    FORM,
     MESSAGES,
     RECEIPT_SCHEMA,
     REPLY,
@@ -171,7 +172,7 @@ def read_key() -> Secret | None:
 
 
 def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
-    schema = {"name": "negative", "schema": REPLY_SCHEMA, "strict": True}
+    schema = {"name": "negative", "schema": SCHEMAS[row[FORM]], "strict": True}
     body = {
         "model": config.model,
         "messages": json.loads(row[MESSAGES]),

@@ -18,7 +18,6 @@ from raycomp.cluster.run import Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.cluster.tasks import map_files
 from raycomp.config import CurateConfig, NegativesConfig, changed_dials, from_dict, override
-from raycomp.language.prompts import PROMPT_VERSION
 from raycomp.loops.negatives.captions import (
     Source,
     count_captions,
@@ -26,6 +25,7 @@ from raycomp.loops.negatives.captions import (
     list_curated,
     list_parquet,
 )
+from raycomp.loops.negatives.engines import hash_prompts
 from raycomp.loops.tables import FAULTS
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
@@ -104,7 +104,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
         "input": input_digest,
         **({"scorer": fingerprint_scorer(config.ranker)} if config.negatives.rank else {}),
         "parser": load_parser(config.parser.name).fingerprint,
-        **({"prompts": PROMPT_VERSION} if by_llm else {}),
+        **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
         **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
         "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
     }

@@ -23,8 +23,8 @@ from raycomp.cluster.gpus import count_offered
 from raycomp.cluster.session import Session
 from raycomp.config import LlmConfig
 from raycomp.config.check import check_choice
-from raycomp.language.prompts import MAX_REPLY, REPLY_SCHEMA
-from raycomp.loops.negatives.replies import ASKED_SCHEMA, AWAY, ERROR, MESSAGES, REPLY
+from raycomp.language.prompts import MAX_REPLY, SCHEMAS
+from raycomp.loops.negatives.replies import ASKED_SCHEMA, AWAY, ERROR, FORM, MESSAGES, REPLY
 from raycomp.loops.tables import TOKENS
 from raycomp.models.chat_template import render_chats
 from raycomp.models.faults import one_line
@@ -207,7 +207,7 @@ def _rendering(config: LlmConfig) -> dict[str, Any]:
 
 def _render(table: pa.Table, model: str, options: Mapping[str, Any]) -> pa.Table:
     tokens = render_chats(table[MESSAGES].to_pylist(), model, **options)
-    kept = table.select([KEY, SHARD_ORDINAL])
+    kept = table.select([KEY, FORM, SHARD_ORDINAL])
     return kept.append_column(TOKENS, pa.array(tokens, pa.list_(pa.int32())))
 
 
@@ -225,8 +225,8 @@ class AskEngine:
 
     async def __call__(self, table: pa.Table) -> pa.Table:
         """Ask all prompts of a block."""
-        rows = zip(table[KEY].to_pylist(), table[TOKENS].to_pylist(), strict=True)
-        answers = await asyncio.gather(*(self._ask(key, tokens) for key, tokens in rows))
+        rows = zip(*(table[name].to_pylist() for name in (KEY, FORM, TOKENS)), strict=True)
+        answers = await asyncio.gather(*(self._ask(*row) for row in rows))
         replies, errors = zip(*answers, strict=True) if answers else ((), ())
         columns = {REPLY: replies, ERROR: errors, AWAY: [False] * len(table)}
         asked = table.select([KEY, SHARD_ORDINAL])
@@ -234,7 +234,7 @@ class AskEngine:
             asked = asked.append_column(name, pa.array(values, ASKED_SCHEMA.field(name).type))
         return asked
 
-    async def _ask(self, key: str, tokens: list[int]) -> tuple[str | None, str | None]:
+    async def _ask(self, key: str, form: str, tokens: list[int]) -> tuple[str | None, str | None]:
         """Return the reply, or why there is none; with a dead engine this process ends."""
         from vllm.exceptions import VLLMClientError
         from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
@@ -242,7 +242,7 @@ class AskEngine:
 
         params = SamplingParams(
             **sampling(self.config, key),
-            structured_outputs=StructuredOutputsParams(json=_SCHEMA),
+            structured_outputs=StructuredOutputsParams(json=_SCHEMAS[form]),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         try:
@@ -256,4 +256,4 @@ class AskEngine:
         return reply[: MAX_REPLY + 1], None
 
 
-_SCHEMA = json.dumps(REPLY_SCHEMA)
+_SCHEMAS = {form: json.dumps(schema) for form, schema in SCHEMAS.items()}

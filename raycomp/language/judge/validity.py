@@ -84,6 +84,47 @@ def judge(
     return PARAPHRASE if same else None
 
 
+def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tuple[str, tuple[str, ...]]:
+    """Return the kind and the concepts of a call that ``judge`` let pass, as the rules name their own.
+
+    SWAP: the two that change places, a relation's sides where more moves along; REPLACE: the old and the new;
+    ADD: the new. Of what is no such call nothing is named.
+    """
+    after = after._replace(tokens=_keep_tags(before.tokens, after.tokens))
+    old, new = _read_words(before.text, lexicon), _read_words(after.text, lexicon)
+    lost, gained = cut_ends(old, new)
+    gone, come = _find_concepts(before, lost, lexicon), _find_concepts(after, gained, lexicon)
+    if op == ADD:
+        return _name_added(_find_added(after, old, new, lexicon))
+    if op == REPLACE:
+        return (gone[0].kind, (gone[0].word, come[0].word)) if gone and come else (OBJECT, ())
+    return _name_swap(gone, old, new) if len(gone) > 1 else (OBJECT, ())
+
+
+def _name_added(come: Sequence[Concept]) -> tuple[str, tuple[str, ...]]:
+    """Name what came in: a relation with what it leads to, but "with a hat" is just one more object."""
+    relations = [one.word for one in come if one.kind == RELATION and one.word != "with"]
+    others = [one for one in come if one.kind != RELATION]
+    words = (*sorted(relations, key=len)[-1:], *(one.word for one in others))
+    return (RELATION if relations else others[0].kind if others else OBJECT), words
+
+
+def _name_swap(
+    gone: Sequence[Concept], old: Sequence[Word], new: Sequence[Word]
+) -> tuple[str, tuple[str, ...]]:
+    """Name the two ends of ``gone`` if just they changed places, else the sides of a relation."""
+    first, last = gone[0], gone[-1]
+    parts = [
+        [word.base for word in old if start <= word.start < end and word.base not in LOOSE]
+        for start, end in pairwise((0, first.start, first.end, last.start, last.end, old[-1].end + 1))
+    ]
+    exchanged = [base for part in (0, 3, 2, 1, 4) for base in parts[part]]
+    if first.kind == last.kind and exchanged == [base for base in find_bases(new) if base not in LOOSE]:
+        return first.kind, (first.word, last.word)
+    objects = [one for one in gone if one.kind == OBJECT] or gone
+    return RELATION, (objects[0].word, objects[-1].word)
+
+
 def _find_same(before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed]) -> str | None:
     """Return which known text it equals, but for case, white space and final stop."""
     plain = strip(after.text)
@@ -150,14 +191,22 @@ def _judge_add(call: _Call) -> str | None:
 
     Where the run has two places, as in "a ball and a [red ball and a] car", either will do.
     """
-    lost, gained = cut_ends(call.old, call.new)
-    _, backward = cut_ends(call.old[::-1], call.new[::-1])
+    come = _find_added(call.after, call.old, call.new, call.lexicon)
+    if not come:
+        return NOT_ADD
+    is_known = any(_says(text, come[0], call.lexicon) for text in (call.before, call.original))
+    return IN_ORIGINAL if is_known else _find_in_others(call, come[0])
+
+
+def _find_added(after: Parsed, old: Sequence[Word], new: Sequence[Word], lexicon: Lexicon) -> list[Concept]:
+    """Return what one run of words brings in, relations last; nothing where it is no such run."""
+    lost, gained = cut_ends(old, new)
+    _, backward = cut_ends(old[::-1], new[::-1])
     for run in () if lost else (gained, backward[::-1]):
-        come = sorted(_find_concepts(call.after, run, call.lexicon), key=lambda concept: concept.kind)
+        come = sorted(_find_concepts(after, run, lexicon), key=lambda concept: concept.kind)
         if tuple(concept.kind for concept in come) in NEW_KINDS:
-            is_known = any(_says(text, come[0], call.lexicon) for text in (call.before, call.original))
-            return IN_ORIGINAL if is_known else _find_in_others(call, come[0])
-    return NOT_ADD
+            return come
+    return []
 
 
 _JUDGES = {SWAP: _judge_swap, REPLACE: _judge_replace, ADD: _judge_add}

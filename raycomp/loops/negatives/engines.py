@@ -1,5 +1,7 @@
 """Who proposes negatives: rules over the parse, or what a language model replied."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from itertools import product
@@ -10,8 +12,20 @@ import pyarrow as pa
 from raycomp.config import NegativesConfig, ParserConfig, WritingConfig
 from raycomp.language.concepts import Edit
 from raycomp.language.edits.propose import apply_calls
+from raycomp.language.gaps import WORDING as SHORT_WORDING
+from raycomp.language.gaps import ask_for_words
+from raycomp.language.judge.validity import name_change
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.prompts import NOT_ANSWERED, Reply, make_messages, read_reply, request_key
+from raycomp.language.prompts import (
+    CAPTION_FORM,
+    NOT_ANSWERED,
+    NOT_THERE,
+    NOTHING_LEFT,
+    WORDING,
+    ask_for_caption,
+    read_reply,
+    request_key,
+)
 from raycomp.loops.negatives.write import Caption, Chain, Reader, read_captions, write
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import Parser, load_parser
@@ -23,6 +37,23 @@ class Prompt(NamedTuple):
     key: str
     uid: str
     messages: list[dict[str, str]]
+    form: str
+
+
+class Fault(NamedTuple):
+    """Why there is no text, one of ``REPLY_REASONS``."""
+
+    reason: str
+
+
+# By ``llm.prompts``.
+REQUESTS = {"full": ask_for_caption, "short": ask_for_words}
+
+
+def hash_prompts(style: str) -> str:
+    """Return the hash of every word that prompts of a style hold, and of the schemas of their replies."""
+    worded = [WORDING, SHORT_WORDING] if style == "short" else [WORDING]
+    return hashlib.sha256(json.dumps(worded, sort_keys=True).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)
@@ -61,12 +92,13 @@ class ReplyTree:
     """
 
     def __init__(self, reader: Reader, config: NegativesConfig, replies: Mapping[str, str]):
-        self.writing = config.negatives
-        self.model = config.llm.model
-        llm = config.llm
+        self.reader, self.replies = reader, replies
+        self.writing, llm = config.negatives, config.llm
+        self.ask = REQUESTS[llm.prompts]
+        self.model = llm.model
         self.sampling = {"temperature": llm.temperature, "max_tokens": llm.max_tokens, "seed": llm.seed}
-        self.replies = {key: read_reply(text) for key, text in replies.items()}
-        reader.read([reply.negative for reply in self.replies.values() if isinstance(reply, Reply)])
+        whole = (read_reply(text, CAPTION_FORM) for text in replies.values())
+        reader.read([fields[0] for fields in whole if not isinstance(fields, str)])
 
     def grow(self, caption: Caption) -> tuple[list[Chain], list[str], list[Prompt]]:
         """Return the chains that replies make, why others are missing, and the prompts not yet answered."""
@@ -75,26 +107,47 @@ class ReplyTree:
         prompts: list[Prompt] = []
         tips: list[Chain] = [()]
         for _ in range(self.writing.calls):
-            grown: list[Chain] = []
+            proposed = []
             for tip, op in product(tips, self.writing.operations):
-                text = tip[-1].text if tip else caption.text
-                taken = [concept for edit in tip for concept in edit.concepts]
-                messages = make_messages(op, text, taken)
-                key = request_key(caption.uid, messages, self.model, self.sampling)
-                reply = self.replies.get(key, NOT_ANSWERED)
-                if key not in self.replies:
-                    prompts.append(Prompt(key, caption.uid, messages))
-                if not isinstance(reply, Reply):
-                    faults.append(f"{op}: {reply}")
-                elif {*map(str.lower, taken)} & {*map(str.lower, reply.concepts)}:
-                    faults.append(f"{op}: acts on what an earlier call changed")
+                text = self._propose(caption, tip, op, prompts)
+                if isinstance(text, Fault):
+                    faults.append(f"{op}: {text.reason}")
                 else:
-                    chain: Chain = (*tip, Edit(reply.negative, op, reply.kind, reply.concepts, ()))
-                    chains.append(chain)
-                    if caption.judge(op, text, reply.negative) is None:
-                        grown.append(chain)
-            tips = grown
+                    proposed.append((tip, op, text))
+            self.reader.read([text for *_, text in proposed])
+            tips = []
+            for tip, op, text in proposed:
+                before = tip[-1].text if tip else caption.text
+                parsed = self.reader.parsed
+                kind, concepts = name_change(op, parsed[before], parsed[text], self.reader.lexicon)
+                if {*_list_taken(tip)} & {*concepts}:
+                    faults.append(f"{op}: acts on what an earlier call changed")
+                    continue
+                chain: Chain = (*tip, Edit(text, op, kind, concepts, ()))
+                chains.append(chain)
+                if caption.judge(op, before, text) is None:
+                    tips.append(chain)
         return chains, faults, prompts
+
+    def _propose(self, caption: Caption, tip: Chain, op: str, prompts: list[Prompt]) -> str | Fault:
+        """Return what ``op`` makes of a chain's text by its reply; add to ``prompts`` where there is none."""
+        parsed = self.reader.parsed[tip[-1].text if tip else caption.text]
+        request = self.ask(op, parsed, _list_taken(tip), self.reader.lexicon, caption.uid)
+        if request is None:
+            return Fault(NOTHING_LEFT)
+        key = request_key(caption.uid, request.messages, self.model, self.sampling)
+        if key not in self.replies:
+            prompts.append(Prompt(key, caption.uid, request.messages, request.form))
+            return Fault(NOT_ANSWERED)
+        fields = read_reply(self.replies[key], request.form)
+        if isinstance(fields, str):
+            return Fault(fields)
+        text = request.write(fields)
+        return Fault(NOT_THERE) if text is None else text
+
+
+def _list_taken(tip: Chain) -> list[str]:
+    return [concept for edit in tip for concept in edit.concepts]
 
 
 def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> pa.Table:

@@ -21,12 +21,20 @@ from raycomp.words import KEY, SHARD_ORDINAL, UID
 # Files of replies that are read at a time.
 _AT_ONCE = 16
 MESSAGES = "messages"
+# What a prompt asks for, of ``prompts.FORMS``.
+FORM = "form"
 REPLY = "reply"
 ERROR = "error"
 # Whether the engine or server was not there for this prompt; such a prompt may still be answered.
 AWAY = "away"
 PROMPT_SCHEMA = pa.schema(
-    [(KEY, pa.string()), (UID, pa.string()), (MESSAGES, pa.string()), (SHARD_ORDINAL, pa.int32())]
+    [
+        (KEY, pa.string()),
+        (UID, pa.string()),
+        (MESSAGES, pa.string()),
+        (FORM, pa.string()),
+        (SHARD_ORDINAL, pa.int32()),
+    ]
 )
 ASKED_SCHEMA = pa.schema(
     [
@@ -44,12 +52,12 @@ RECEIPT_SCHEMA = pa.schema(
 
 
 def to_prompt_table(
-    prompts: Sequence[tuple[str, str, Sequence[Mapping[str, str]]]], ordinal: int
+    prompts: Sequence[tuple[str, str, Sequence[Mapping[str, str]], str]], ordinal: int
 ) -> pa.Table:
-    """Return rows of PROMPT_SCHEMA for (key, uid, chat) of one file of captions."""
-    keys, uids, chats = zip(*prompts, strict=True) if prompts else ((), (), ())
+    """Return rows of PROMPT_SCHEMA for (key, uid, chat, form) of one file of captions."""
+    keys, uids, chats, forms = zip(*prompts, strict=True) if prompts else ((), (), (), ())
     texts = [json.dumps(list(chat)) for chat in chats]
-    columns = [keys, uids, texts, [ordinal] * len(prompts)]
+    columns = [keys, uids, texts, forms, [ordinal] * len(prompts)]
     return pa.table(
         [pa.array(c, f.type) for c, f in zip(columns, PROMPT_SCHEMA, strict=True)], schema=PROMPT_SCHEMA
     )
