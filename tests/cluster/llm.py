@@ -37,11 +37,10 @@ def make_prompts(captions: list[str], ordinal: int = 0, model: str = "tiny") -> 
     return to_prompt_table(rows, ordinal)
 
 
-def write_tiny_model(folder: Path, context: int = 4096) -> str:
-    """Write a Llama of two layers with random weights and a tokenizer of its own; return the folder."""
-    import torch
+def write_tiny_tokenizer(folder: Path) -> Any:
+    """Write a tokenizer with a chat template, trained on the prompts; return it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -54,6 +53,15 @@ def write_tiny_model(folder: Path, context: int = 4096) -> str:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
     fast.chat_template = TEMPLATE
     fast.save_pretrained(folder)
+    return fast
+
+
+def write_tiny_model(folder: Path, context: int = 4096) -> str:
+    """Write a Llama of two layers with random weights and a tokenizer of its own; return the folder."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    fast = write_tiny_tokenizer(folder)
     config = LlamaConfig(
         vocab_size=len(fast),
         hidden_size=128,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.cluster.negatives.chat import Chat, Secret, _read_seconds
-from raycomp.language.prompts import MAX_REPLY, REPLY_REASONS, REPLY_SCHEMA, Reply, make_messages, read_reply
+from raycomp.language.prompts import FORMS, MAX_REPLY, REPLY_REASONS, make_messages, read_reply
 from raycomp.models.parser import MAX_CHARACTERS, tidy
-from raycomp.words import CONCEPT_KINDS, OPERATIONS
+from raycomp.words import OPERATIONS
 from tests.fuzz.child import run
 from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, LONG, ODD_JSON, REPLIES, TEXTS, damage
 
@@ -24,18 +24,14 @@ BODIES = (
 )
 
 
-@given(REPLIES | st.none())
-def replies(text):
-    reply = read_reply(text)
-    if not isinstance(reply, Reply):
-        assert reply in REPLY_REASONS
+@given(REPLIES | st.none(), st.sampled_from(sorted(FORMS)))
+def replies(text, form):
+    fields = read_reply(text, form)
+    if isinstance(fields, str):
+        assert fields in REPLY_REASONS
         return
-    assert reply.kind in CONCEPT_KINDS and 1 <= len(reply.concepts) <= 2
-    assert all(
-        0 < len(one) <= 300 and one.strip() and one.isprintable() for one in (reply.negative, *reply.concepts)
-    )
-    fields = {**reply._asdict(), "concepts": list(reply.concepts)}
-    assert json.loads(text) == fields and fields.keys() == REPLY_SCHEMA["properties"].keys()
+    assert all(0 < len(one) <= 300 and one.strip() and one.isprintable() for one in fields)
+    assert json.loads(text) == dict(zip(FORMS[form], fields, strict=True))
 
 
 @given(st.sampled_from(OPERATIONS), TEXTS | ODD_JSON, st.lists(TEXTS, max_size=2))

@@ -7,10 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raycomp.config import LlmConfig, NegativesConfig, WritingConfig
+from raycomp.config import LlmConfig, NegativesConfig, WritingConfig, override_all
 from raycomp.language.concepts import Parsed
 from raycomp.language.judge import validity
-from raycomp.language.prompts import Reply
 from raycomp.loops.negatives.engines import Prompt, find_prompts, write_by_replies, write_by_rules
 from raycomp.loops.negatives.write import choose_negatives
 from raycomp.loops.tables import FAULTS, OTHERS
@@ -116,12 +115,12 @@ def answer(prompt: Prompt) -> str:
     """Play the model: swap, replace, or give the caption back."""
     asked = prompt.messages[-1]["content"]
     if "SWAP" in prompt.messages[0]["content"]:
-        reply = Reply("A red truck is parked next to a blue car.", "object", ("car", "truck"))
+        reply = "A red truck is parked next to a blue car."
     elif "dog" not in asked and "REPLACE" in prompt.messages[0]["content"]:
-        reply = Reply("A red car is parked next to a blue bus.", "object", ("truck", "bus"))
+        reply = "A red car is parked next to a blue bus."
     else:
-        reply = Reply("A red car is parked next to a blue truck.", "object", ("truck",))
-    return json.dumps(reply._asdict())
+        reply = "A red car is parked next to a blue truck."
+    return json.dumps({"negative": reply})
 
 
 @pytest.fixture
@@ -143,6 +142,10 @@ def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
     assert find_prompts(table, llm, replies) == []
     (row,) = choose_negatives(write_by_replies(table, llm, replies), llm.negatives).to_pylist()
     assert {negative["op"] for negative in row[NEGATIVES]} == {"SWAP", "REPLACE"}
+    assert {(one["op"], one["kind"], *one["concepts"]) for one in row[NEGATIVES]} == {
+        ("SWAP", "object", "car", "truck"),
+        ("REPLACE", "object", "truck", "bus"),
+    }
     assert all(negative["source"] == "http" for negative in row[NEGATIVES])
     assert sum(fault.endswith("no_reply") for fault in row[FAULTS]) == 6
 
@@ -162,7 +165,7 @@ def test_each_edit_of_a_caption_is_judged_once(llm, monkeypatch):
 
     monkeypatch.setattr(validity, "_find_same", count)
     write_by_replies(table, llm, replies)
-    assert len(judged) == 3 and set(judged.values()) == {2}
+    assert len(judged) > 3 and set(judged.values()) == {2}
 
 
 def test_a_row_without_any_reply_says_so(llm):
@@ -177,7 +180,7 @@ def test_nonsense_replies_are_counted(llm):
     nonsense = [
         "not json",
         "{}",
-        json.dumps({"negative": "x", "kind": "object", "concepts": ["y"]}),
+        json.dumps({"negative": "x"}),
         "[" * 9999,
     ]
     prompts = find_prompts(table, llm, {})
@@ -185,3 +188,44 @@ def test_nonsense_replies_are_counted(llm):
     rows = write_by_replies(table, llm, replies).to_pylist()
     assert not any(row[NEGATIVES] for row in rows)
     assert sum(len(row[FAULTS]) for row in rows) == len(prompts)
+
+
+def fill(prompt: Prompt) -> str:
+    """Play a small model: one word for every gap, the first two words of a list."""
+    if prompt.form == "pair":
+        first, second, *_ = prompt.messages[-1]["content"].partition("Words: ")[2].strip('"').split(", ")
+        return json.dumps({"first": first, "second": second})
+    said = prompt.messages[-1]["content"].partition("Not ")[2].strip('"')
+    others = {"car": "bus", "truck": "van", "red": "green", "blue": "yellow", "next to": "behind"}
+    seen = "striped" in prompt.messages[-1]["content"]
+    return json.dumps({"new": others.get(said, "wooden" if seen else "striped")})
+
+
+def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
+    config = override_all(llm, {"llm.prompts": "short", "negatives.calls": 1})
+    table = make_table(CAPTIONS)
+    prompts = find_prompts(table, config, {})
+    assert {prompt.form for prompt in prompts} == {"word", "pair"}
+    rows = write_by_replies(table, config, {prompt.key: fill(prompt) for prompt in prompts}).to_pylist()
+    made = [(row[CAPTION], one) for row in rows for one in row[NEGATIVES]]
+    assert {one["op"] for _, one in made} >= {"SWAP", "ADD"}
+    for caption, one in made:
+        if one["op"] == "ADD":
+            assert one["concepts"] == ["striped"] and one["kind"] == "attribute"
+            assert one["text"].lower().replace("striped ", "") == caption.lower()
+    # Where there is nothing to ask about nothing is asked.
+    assert rows[3][FAULTS].count("SWAP: nothing_left") == 1
+    assert find_prompts(table.slice(3, 1), override_all(config, {"negatives.operations": "SWAP"}), {}) == []
+
+
+def test_prompts_of_a_second_call_leave_alone_what_the_first_changed(llm):
+    config = override_all(llm, {"llm.prompts": "short"})
+    table = make_table(CAPTIONS[:1])
+    first = find_prompts(table, config, {})
+    replies = {prompt.key: fill(prompt) for prompt in first}
+    second = find_prompts(table, config, replies)
+    assert second and not {prompt.key for prompt in second} & replies.keys()
+    replies |= {prompt.key: fill(prompt) for prompt in second}
+    (row,) = write_by_replies(table, config, replies).to_pylist()
+    doubles = [one for one in row[NEGATIVES] if one["calls"] == 2]
+    assert doubles and all(len(set(one["concepts"])) == len(one["concepts"]) for one in doubles)
