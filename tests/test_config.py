@@ -23,6 +23,7 @@ from raycomp.config import (
     describe_dials,
     exact_share,
     from_dict,
+    is_marked,
     list_dials,
     override,
     override_all,
@@ -329,3 +330,35 @@ def test_an_operation_that_is_not_there_names_the_closest():
 def test_an_operation_is_asked_for_once():
     with pytest.raises(ValueError, match=r"negatives\.operations=.*each once"):
         WritingConfig(operations=("SWAP", "SWAP"))
+
+
+def test_arguments_of_a_library_are_set_by_name_and_found_again():
+    config = override_all(
+        NegativesConfig(),
+        {"llm.engine.max_num_seqs": "64", "llm.engine.compilation_config.level": 3, "llm.engine.eager": True},
+    )
+    assert config.llm.engine == {"max_num_seqs": "64", "compilation_config.level": "3", "eager": "true"}
+    dials = changed_dials(config)
+    assert dials["llm.engine.max_num_seqs"] == "64" and len(dials) == 3
+    assert override_all(NegativesConfig(), dials) == from_dict(NegativesConfig(), to_dict(config)) == config
+    assert override(config, "llm.engine.max_num_seqs", 8).llm.engine["max_num_seqs"] == "8"
+    assert NegativesConfig().llm.engine == {}
+    assert not is_marked(NegativesConfig, "llm.engine.max_num_seqs", "free")
+    assert is_marked(NegativesConfig, "llm.engines", "free")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("llm.engine", "64", "llm.engine='64': must be arguments, each set by its name"),
+        ("llm.engines", "4..2", "llm.engines='4..2': must be N or MIN..MAX"),
+        ("llm.context", "160", "llm.context=160: must be above llm.max_tokens=160"),
+        ("llm.memory_share", "0", "llm.memory_share=0.0: must be above 0, at most 1"),
+        ("llm.memory_share", "nan", "llm.memory_share=nan: must be above 0"),
+        ("llm.tensor_parallel", "0", "llm.tensor_parallel=0: must be at least 1"),
+        ("llm.prompts", "tiny", "llm.prompts='tiny': must be one of full, short"),
+    ],
+)
+def test_dials_of_engines_are_checked_at_birth(path, value, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        override(NegativesConfig(), path, value)

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from raycomp.language.concepts import Parsed, parse_concepts
+from raycomp.language.edits.propose import propose
 from raycomp.language.judge.form import MAX_CHARACTERS
-from raycomp.language.judge.validity import REASONS, judge
+from raycomp.language.judge.validity import REASONS, judge, name_change
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.words import (
     ADD,
     CONCEPT_KINDS,
     OPERATIONS,
+    RELATION,
     REPLACE,
     SWAP,
 )
@@ -23,6 +25,12 @@ from raycomp.words import (
 LABELS = Path(__file__).parents[1] / "data" / "labelled_negatives.jsonl"
 ROWS = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
 VALID = [row for row in ROWS if row["valid"]]
+CAPTIONS_TO_EDIT = [
+    "A red car is parked next to a blue truck.",
+    "A black dog leaps over a wooden fence.",
+    "Two women in black coats walk behind a horse",
+    "An old man with a green umbrella sits on a bench.",
+]
 # What a model may write instead of a caption.
 HOSTILE = [
     "",
@@ -204,3 +212,30 @@ def test_words_at_random_are_no_negatives(read):
     before, *after = read("A brown dog runs across a green field.", *texts)
     for op in OPERATIONS:
         assert all(judge(op, before, one, before, [], load_lexicon()) for one in after)
+
+
+def test_what_a_call_acted_on_is_named_as_the_rules_name_their_own(read):
+    """Kind and concepts of the rules' own edits, out of the two texts alone; a swap of two things on the two
+    sides of a relation is the same text whichever of the two it is called."""
+    lexicon, named, alike = load_lexicon(), Counter(), Counter()
+    for caption in CAPTIONS_TO_EDIT:
+        (before,) = read(caption)
+        for op in OPERATIONS:
+            for edit in propose(before, op, lexicon, 0, caption, 9):
+                (after,) = read(edit.text)
+                if judge(op, before, after, before, [], lexicon):
+                    continue
+                kind, concepts = name_change(op, before, after, lexicon)
+                named[op] += 1
+                is_kind = kind == edit.kind or (op == SWAP and RELATION in (kind, edit.kind))
+                alike[op] += is_kind and sorted(concepts) == sorted(edit.concepts)
+    assert all(named[op] >= 10 for op in OPERATIONS), named
+    assert alike == named
+
+
+def test_what_is_no_call_has_no_name(read):
+    before, other = read("A dog on a mat.", "Something else entirely!")
+    for op in OPERATIONS:
+        for after in (before, other, *read("", "word " * 400)):
+            kind, concepts = name_change(op, before, after, load_lexicon())
+            assert kind in CONCEPT_KINDS and all(isinstance(one, str) for one in concepts)

@@ -106,7 +106,8 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _to_flag(name: str, text: str, is_switch: bool) -> str:
-    option = name.replace("_", "-")
+    head, dot, below = name.partition(".")
+    option = head.replace("_", "-") + dot + below
     if is_switch and text.lower() in ("true", "false"):
         return f"--{option}" if text.lower() == "true" else f"--no-{option}"
     return f"--{option}={text}"

@@ -1,0 +1,150 @@
+"""The dials of vLLM's engines: what they become, and what is refused before anything is started."""
+
+import re
+
+import pytest
+
+from raycomp.cluster.negatives import engine
+from raycomp.cluster.negatives.engine import check_engine, engine_settings
+from raycomp.cluster.session import Session
+from raycomp.config import LlmConfig, NegativesConfig, override_all
+from tests.cluster.llm import write_tiny_tokenizer
+
+ON_CPU = Session(1, {"num_cpus": 2, "label_selector": {"a": "b"}}, 2, 8, 1, 64)
+ON_GPU = Session(8, {"num_gpus": 1}, None, 64, 2, 64)
+
+
+def make(**dials: object) -> LlmConfig:
+    return override_all(NegativesConfig(), {f"llm.{name}": value for name, value in dials.items()}).llm
+
+
+def test_dials_become_the_arguments_of_an_engine():
+    config = make(tensor_parallel=2, pipeline_parallel=2, context=4096, memory_share=0.5)
+    found = engine_settings(config, ON_GPU)
+    assert found["tensor_parallel_size"] == found["pipeline_parallel_size"] == 2
+    assert found["max_model_len"] == 4096 and found["gpu_memory_utilization"] == 0.5
+    assert found["distributed_executor_backend"] == "mp" and "kv_cache_memory_bytes" not in found
+    plain = engine_settings(LlmConfig(), ON_GPU)
+    assert "max_model_len" not in plain and "distributed_executor_backend" not in plain
+    assert "kv_cache_memory_bytes" in engine_settings(LlmConfig(), ON_CPU)
+    assert "kv_cache_memory_bytes" not in engine_settings(make(memory_share=0.2), ON_CPU)
+
+
+def test_any_argument_is_read_as_vllm_reads_it():
+    pytest.importorskip("vllm")
+    dials = {
+        "engine.max_num_seqs": "64",
+        "engine.enable_prefix_caching": "false",
+        "engine.enforce_eager": True,
+        "engine.kv_cache_dtype": "fp8",
+        "engine.hf_overrides": '{"rope_theta": 5}',
+        "engine.speculative_config.method": "ngram",
+        "engine.speculative_config.num_speculative_tokens": 3,
+        "engine.revision": "1234567",
+    }
+    found = engine_settings(make(**dials, quantization="fp8"), ON_GPU)
+    for name, value in {
+        "max_num_seqs": 64,
+        "enable_prefix_caching": False,
+        "enforce_eager": True,
+        "kv_cache_dtype": "fp8",
+        "hf_overrides": {"rope_theta": 5},
+        "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
+        "revision": "1234567",
+        "quantization": "fp8",
+    }.items():
+        assert found[name] == value
+
+
+@pytest.mark.parametrize(
+    ("dials", "said"),
+    [
+        (
+            {"engine.max_num_seq": "64"},
+            "llm.engine.max_num_seq='64': .*no such argument, the closest is max_num_seqs",
+        ),
+        ({"engine.max_num_seqs": "many"}, "llm.engine.max_num_seqs='many': vLLM refuses it .*invalid int"),
+        ({"engine.enforce_eager": "maybe"}, "llm.engine.enforce_eager='maybe': vLLM refuses it"),
+        ({"engine.kv_cache_dtype": "fp7"}, "llm.engine.kv_cache_dtype='fp7': vLLM refuses it"),
+        ({"engine.max_num_seqs.x": "3"}, "llm.engine.max_num_seqs.x='3': vLLM refuses it"),
+        ({"engine.speculative_config": "{"}, "llm.engine.speculative_config='{': vLLM refuses it"),
+        ({"engine.max_model_len": "64"}, "llm.engine.max_model_len='64': has a dial of its own, llm.context"),
+        ({"engine.tokenizer": "other"}, "llm.engine.tokenizer='other': may not be set"),
+        ({"engine.help": "true"}, "llm.engine.help='true': .*no such argument"),
+        ({"quantization": "fp9"}, "llm.quantization='fp9': must be one of .*the closest is fp8"),
+    ],
+)
+def test_what_vllm_would_refuse_is_one_line(dials, said):
+    pytest.importorskip("vllm")
+    with pytest.raises(ValueError, match=said) as error:
+        check_engine(make(**dials))
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_without_chats_is_refused_before_anything_is_started(tmp_path):
+    pytest.importorskip("vllm")
+    tokenizer = write_tiny_tokenizer(tmp_path)
+    check_engine(make(model=str(tmp_path)))
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="llm.model=.*chat template does not take the prompts"):
+        check_engine(make(model=str(tmp_path)))
+
+
+def test_without_vllm_the_engine_is_refused(monkeypatch):
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="vllm is not installed"):
+        check_engine(LlmConfig())
+
+
+def node(gpus: int, alive: bool = True) -> dict:
+    return {"Alive": alive, "Resources": {"GPU": gpus, "CPU": 32}}
+
+
+@pytest.mark.parametrize(
+    ("dials", "offered", "asked"),
+    [
+        ({}, 0, {"num_gpus": 1}),
+        ({"engines": "1..16", "tensor_parallel": 4}, 0, {"num_gpus": 4}),
+        ({"engines": 2, "tensor_parallel": 4, "pipeline_parallel": 2}, 0, {"num_gpus": 8}),
+        ({"engines": "3..4", "tensor_parallel": 8}, 32, {"num_gpus": 8}),
+    ],
+)
+def test_an_engine_asks_for_all_its_gpus(monkeypatch, dials, offered, asked):
+    monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
+    monkeypatch.setattr(engine, "count_offered", lambda resource: offered)
+    assert engine._find_resources(make(**dials), ON_GPU) == asked
+
+
+@pytest.mark.parametrize(
+    ("dials", "said"),
+    [
+        ({"engines": 3, "tensor_parallel": 8}, "llm.engines=3 of 8 GPUs each: needs 24 GPUs, there are 16"),
+        ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*of one node, and the largest has 8"),
+    ],
+)
+def test_more_gpus_than_there_can_be_are_refused(monkeypatch, dials, said):
+    monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
+    monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
+    with pytest.raises(ValueError, match=said):
+        engine._find_resources(make(**dials), ON_GPU)
+
+
+def test_engines_on_cpus_leave_some_for_tasks():
+    assert engine._find_resources(make(engines="2..9"), ON_CPU) == {
+        "num_cpus": 1,
+        "label_selector": {"a": "b"},
+    }
+    with pytest.raises(
+        ValueError, match=re.escape("llm.engines=6..9 of 1 CPUs each: needs 9 CPUs, the cluster has 8")
+    ):
+        engine._find_resources(make(engines="6..9"), ON_CPU)
+
+
+@pytest.mark.parametrize(("there", "first"), [(0, 1), (3, 1), (9, 2), (64, 6)])
+def test_a_pool_begins_with_the_gpus_that_are_there(monkeypatch, there, first):
+    monkeypatch.setattr(engine.ray, "cluster_resources", lambda: {"GPU": there})
+    config = make(engines="1..6", tensor_parallel=4)
+    assert engine._count_first(config, ON_GPU) == first
+    assert engine._count_first(config, ON_CPU) == 1
