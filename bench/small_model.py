@@ -66,9 +66,8 @@ def main() -> None:
         found[op] = {"asked": asked, "well_formed": well, "accepted": accepted[op]}
         by_kind = ", ".join(f"{kind} {n}" for (own, kind), n in sorted(kinds.items()) if own == op)
         reasons = ", ".join(f"{why} {n}" for why, n in rejected[op].most_common())
-        print(
-            f"{op:8} asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4} ({by_kind}); {reasons}"
-        )
+        told = f"asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4}"
+        print(f"{op:8} {told} ({by_kind}); {reasons}")
     for row in rows[:20]:
         for one in row["negatives"]:
             print(f"  {one['op']:8} {row['caption']!r} -> {one['text']!r}")

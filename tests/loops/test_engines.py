@@ -215,7 +215,10 @@ def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
             assert one["text"].lower().replace("striped ", "") == caption.lower()
     # Where there is nothing to ask about nothing is asked.
     assert rows[3][FAULTS].count("SWAP: nothing_left") == 1
-    assert find_prompts(table.slice(3, 1), override_all(config, {"negatives.operations": "SWAP"}), {}) == []
+    swaps = override_all(config, {"negatives.operations": "SWAP"})
+    assert find_prompts(table.slice(3, 1), swaps, {}) == []
+    (row,) = write_by_replies(table.slice(3, 1), swaps, {}).to_pylist()
+    assert row[STATUS] == NO_CONCEPT
 
 
 def test_prompts_of_a_second_call_leave_alone_what_the_first_changed(llm):

@@ -17,6 +17,7 @@ from raycomp.language.edits.propose import join_calls
 from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
 from raycomp.language.judge.validity import judge
 from raycomp.language.lexicon import Lexicon
+from raycomp.language.prompts import NOTHING_LEFT
 from raycomp.loops.negatives.ranking import ADD_SIMILARITY, add_tokens
 from raycomp.loops.tables import FAULTS, OTHERS, add_columns, readable
 from raycomp.models.parser import Parser
@@ -99,7 +100,9 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
         valid, rejected = _judge_chains(chains, caption)
         candidates.append(valid)
         faults.append([*short, *rejected])
-        found = NO_CAPTION if given is None else _status(caption, chains, valid, config.negatives.engine)
+        found = (
+            NO_CAPTION if given is None else _status(caption, chains, valid, short, config.negatives.engine)
+        )
         statuses.append(status or found)
     columns = {
         NEGATIVES: _to_array(candidates, config.negatives.engine),
@@ -147,11 +150,14 @@ def _judge_chains(chains: Sequence[Chain], caption: Caption) -> tuple[list[Candi
     return valid, rejected
 
 
-def _status(caption: Caption, chains: Sequence[Chain], valid: Sequence[Candidate], engine: str) -> str:
+def _status(
+    caption: Caption, chains: Sequence[Chain], valid: Sequence[Candidate], short: Sequence[str], engine: str
+) -> str:
     if not caption.text.strip():
         return EMPTY_CAPTION
     if not chains and caption.can_be_edited:
-        return NO_CONCEPT if engine == "rules" else NO_REPLY
+        is_asked = engine != "rules" and not all(reason.endswith(NOTHING_LEFT) for reason in short)
+        return NO_REPLY if is_asked else NO_CONCEPT
     return OK if valid else NO_NEGATIVE
 
 
