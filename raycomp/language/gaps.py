@@ -64,11 +64,12 @@ def ask_for_words(
     ``taken`` are concepts that earlier calls changed. Of several concepts a hash of ``key`` chooses one.
     """
     case = Case(parsed, lexicon, 0, key)
+    barred = {word.lower() for word in taken}
     if op == SWAP:
-        return _ask_for_pair(case, taken)
+        return _ask_for_pair(case, barred)
     kinds = (OBJECT,) if op == ADD else CONCEPT_KINDS
     free = [place for kind in kinds for place in case.free(kind, State())]
-    free = [place for place in free if not _is_taken(case.concepts[place], taken)]
+    free = [place for place in free if case.concepts[place].word not in barred]
     if not free:
         return None
     one = case.concepts[min(free, key=lambda place: case.hash(op, place))]
@@ -84,14 +85,16 @@ def _fill(case: Case, gap: tuple[int, int], one: Concept, words: Sequence[str]) 
     return case.words.render([Piece(*gap, new)])[0]
 
 
-def _ask_for_pair(case: Case, taken: Sequence[str]) -> Request | None:
-    changes = [change for rule in RULES[SWAP] for change in rule(case, State())]
-    used = {place for change in changes for place in change.used}
-    can_move = [one for place, one in enumerate(case.concepts) if place in used]
-    moved = [one for one in can_move if any(one.word in change.concepts for change in changes)]
-    named = [one for one in moved if not _is_taken(one, taken)]
-    if len(named) < 2:
+def _ask_for_pair(case: Case, barred: set[str]) -> Request | None:
+    """Return the request for two words that the rules would let change places, all of one kind."""
+    swaps = [change for rule in RULES[SWAP] for change in rule(case, State())]
+    free = [change for change in swaps if not barred & {*change.concepts}]
+    if not free:
         return None
+    kind = min(free, key=lambda change: (change.tier, case.hash(SWAP, *change.concepts))).kind
+    changes = [change for change in free if change.kind == kind]
+    words = {word for change in changes for word in change.concepts}
+    named = [one for one in case.concepts if one.word in words]
     said = {case.parsed.text[one.start : one.end].lower(): one.word for one in named}
     messages = _chat(SWAP, EXAMPLES[SWAP], case.parsed.text, ", ".join(said))
     return Request(messages, PAIR_FORM, partial(_exchange, case, changes, said))
@@ -104,10 +107,6 @@ def _exchange(
     wanted = sorted(said.get(word.lower(), word.lower()) for word in words)
     found = next((change for change in changes if sorted(change.concepts) == wanted), None)
     return case.words.render(found.pieces)[0] if found else None
-
-
-def _is_taken(one: Concept, taken: Sequence[str]) -> bool:
-    return one.word in {word.lower() for word in taken}
 
 
 def _chat(
