@@ -18,7 +18,7 @@ class WritingConfig:
     """How hard negatives are written, judged and chosen (token-aware causal lens on CLIP, Algorithm 1)."""
 
     engine: str = "rules"
-    """rules: from the parse, offline; vllm: an LLM in Ray's engines; http: an OpenAI-compatible server."""
+    """rules: from the parse, offline; vllm: an LLM in vLLM's engines; http: an OpenAI-compatible server."""
     operations: tuple[str, ...] = OPERATIONS
     """Which of SWAP, REPLACE, ADD."""
     calls: int = 1
