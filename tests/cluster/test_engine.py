@@ -1,13 +1,22 @@
 """The dials of vLLM's engines: what they become, and what is refused before anything is started."""
 
+import asyncio
+import json
 import re
+from collections.abc import AsyncIterator
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from raycomp.cluster.negatives import engine
-from raycomp.cluster.negatives.engine import check_engine, engine_settings
+from raycomp.cluster.negatives.engine import AskEngine, check_engine, engine_settings
 from raycomp.cluster.session import Session
 from raycomp.config import LlmConfig, NegativesConfig, override_all
+from raycomp.language.prompts import MAX_REPLY, SCHEMAS
+from raycomp.loops.negatives.replies import ASKED_SCHEMA
 from tests.cluster.llm import write_tiny_tokenizer
 
 ON_CPU = Session(1, {"num_cpus": 2, "label_selector": {"a": "b"}}, 2, 8, 1, 64)
@@ -144,3 +153,60 @@ def test_a_pool_begins_with_the_gpus_that_are_there(monkeypatch, there, first):
     config = make(engines="1..6", tensor_parallel=4)
     assert engine._count_first(config, ON_GPU) == first
     assert engine._count_first(config, ON_CPU) == 1
+
+
+class FakeEngine:
+    """Says back what it was asked, or fails as the first token says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple] = []
+
+    async def generate(self, tokens: list[int], params: Any, name: str) -> AsyncIterator[Any]:
+        from vllm.exceptions import VLLMValidationError
+        from vllm.v1.engine.exceptions import EngineGenerateError
+
+        self.asked.append((tokens, params, name))
+        await asyncio.sleep(0.01 * (tokens[0] % 2))
+        if tokens[0] >= 100:
+            raise {100: VLLMValidationError, 101: EngineGenerateError, 102: ValueError}[tokens[0]](
+                "too\nlong"
+            )
+        yield SimpleNamespace(outputs=[SimpleNamespace(text=f"{tokens} " * 1000)])
+
+
+def ask_block(rows: list[tuple[str, str, list[int]]]) -> tuple[list[dict], FakeEngine]:
+    actor, fake = object.__new__(AskEngine), FakeEngine()
+    actor.config, actor.engine, actor.numbers = LlmConfig(seed=5), fake, count()
+    keys, forms, tokens = zip(*rows, strict=True)
+    table = pa.table(
+        {
+            "key": keys,
+            "form": forms,
+            "tokens": pa.array(tokens, pa.list_(pa.int32())),
+            "shard_ordinal": pa.array([3] * len(rows), pa.int32()),
+        }
+    )
+    return asyncio.run(actor(table)).to_pylist(), fake
+
+
+def test_a_block_is_answered_row_by_row_and_a_fault_is_a_rows_own():
+    pytest.importorskip("vllm")
+    rows = [(f"{i:064x}", "word", [i, 7]) for i in (0, 1, 100, 101, 102)]
+    found, fake = ask_block([*rows, ("f" * 64, "caption", [2])])
+    assert [row["key"] for row in found] == [*(key for key, *_ in rows), "f" * 64]
+    assert [row["reply"] is None for row in found] == [False, False, True, True, True, False]
+    assert all(row["reply"].startswith(f"{[i, 7]} ") for i, row in enumerate(found[:2]))
+    assert all(len(row["reply"] or "") <= MAX_REPLY + 1 and row["away"] is False for row in found)
+    assert all(row["error"].endswith(": too long") for row in found[2:5])
+    assert {*found[0]} == {*ASKED_SCHEMA.names}
+    assert len({name for *_, name in fake.asked}) == 6
+    schemas = [json.loads(params.structured_outputs.json) for _, params, _ in fake.asked]
+    assert schemas[0] == SCHEMAS["word"] and schemas[-1] == SCHEMAS["caption"]
+    assert len({params.seed for _, params, _ in fake.asked}) == 6
+
+
+def test_an_empty_block_has_the_columns_of_others():
+    actor = object.__new__(AskEngine)
+    names = [("key", pa.string()), ("form", pa.string()), ("tokens", pa.list_(pa.int32()))]
+    empty = pa.schema([*names, ("shard_ordinal", pa.int32())]).empty_table()
+    assert {*asyncio.run(actor(empty)).column_names} == {*ASKED_SCHEMA.names}
