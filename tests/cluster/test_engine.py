@@ -191,9 +191,9 @@ def ask_block(rows: list[tuple[str, str, list[int]]]) -> tuple[list[dict], FakeE
 
 def test_a_block_is_answered_row_by_row_and_a_fault_is_a_rows_own():
     pytest.importorskip("vllm")
-    rows = [(f"{i:064x}", "word", [i, 7]) for i in (0, 1, 100, 101, 102)]
-    found, fake = ask_block([*rows, ("f" * 64, "caption", [2])])
-    assert [row["key"] for row in found] == [*(key for key, *_ in rows), "f" * 64]
+    rows = [(f"{i:08x}", "word", [i, 7]) for i in (0, 1, 100, 101, 102)]
+    found, fake = ask_block([*rows, ("f" * 8, "caption", [2])])
+    assert [row["key"] for row in found] == [*(key for key, *_ in rows), "f" * 8]
     assert [row["reply"] is None for row in found] == [False, False, True, True, True, False]
     assert all(row["reply"].startswith(f"{[i, 7]} ") for i, row in enumerate(found[:2]))
     assert all(len(row["reply"] or "") <= MAX_REPLY + 1 and row["away"] is False for row in found)

@@ -36,6 +36,8 @@ ROWS_PER_BLOCK = 64
 _BLOCKS_AT_ONCE = 20
 # For reading and rendering prompts and for writing replies.
 _CPUS_BESIDE_ENGINES = 3
+# Asking for as much as an engine on CPUs does, rendering would be fused with it and done in its process.
+_CPUS_PER_RENDERER = 0.9
 # Enough for tests; without it the CPU build takes nearly all memory there is.
 _CPU_CACHE_BYTES = 1 << 30
 _MAX_ERROR = 300
@@ -152,7 +154,7 @@ def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Datase
     resources = _find_resources(config, session)
     render = partial(_render, model=config.model, options=_rendering(config))
     render.__name__ = "render"  # type: ignore[attr-defined]
-    tokens = prompts.map_batches(render, batch_size=None, batch_format="pyarrow", num_cpus=1)
+    tokens = prompts.map_batches(render, batch_size=None, batch_format="pyarrow", num_cpus=_CPUS_PER_RENDERER)
     return tokens.map_batches(
         AskEngine,
         fn_constructor_args=(config, engine_settings(config, session)),
