@@ -21,7 +21,7 @@ from raycomp.cluster.negatives.ask import KEY_VARIABLE, Asked, ask, sampling
 from raycomp.cluster.negatives.chat import Chat, Secret
 from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, LlmConfig
-from raycomp.language.prompts import INVALID_JSON, NO_REPLY, REPLY_SCHEMA, Reply, read_reply
+from raycomp.language.prompts import CAPTION_FORM, INVALID_JSON, NO_REPLY, SCHEMAS, read_reply
 from raycomp.loops.negatives.replies import KEY, MESSAGES, read_replies, write_replies
 from tests.cluster.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model
 
@@ -133,7 +133,7 @@ def test_a_fault_is_an_error_of_one_line_that_holds_no_secret(caption, said, awa
 def test_a_senseless_reply_is_a_reply_for_others_to_judge(caption, reason):
     with fake_server() as server:
         [row] = answers(server.url, [caption])
-        assert row["error"] is None and read_reply(row["reply"]) == reason
+        assert row["error"] is None and read_reply(row["reply"], CAPTION_FORM) == reason
         assert len(row["reply"]) < 2500
 
 
@@ -240,7 +240,7 @@ def test_a_server_with_every_fault_loses_no_prompt(ray_cluster, tmp_path, monkey
         assert sum(map(len, asking.open)) == 56
         served = sum(server.asked.values())
         body = server.bodies[0]
-        assert body["response_format"]["json_schema"]["schema"] == REPLY_SCHEMA
+        assert body["response_format"]["json_schema"]["schema"] == SCHEMAS[CAPTION_FORM]
         assert body["model"] == config.model and body["max_tokens"] == 160
         # Once more: what was answered is not asked again, and prompts that fail by themselves stop nothing.
         closed = [
@@ -288,8 +288,8 @@ def test_vllm_answers_in_the_schema_and_nothing_is_asked_twice(ray_cluster, tmp_
     assert asking.run() == Asked(answered=23, failed=1)
     replies = asking.replies
     for text in replies.values():
-        jsonschema.validate(json.loads(text), REPLY_SCHEMA)
-        assert isinstance(read_reply(text), Reply) or read_reply(text) == "wrong_fields"
+        jsonschema.validate(json.loads(text), SCHEMAS[CAPTION_FORM])
+        assert read_reply(text, CAPTION_FORM) == "wrong_fields" or len(read_reply(text, CAPTION_FORM)) == 1
     assert len(set(replies.values())) == 23
     # The caption that is too long for the model is a row's error.
     files = list((tmp_path / "replies" / "00001").iterdir())
