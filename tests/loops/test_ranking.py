@@ -10,7 +10,6 @@ import torch
 
 from raycomp.config import LlmConfig, NegativesConfig, ScorerConfig, WritingConfig
 from raycomp.core.hardness import Candidate, list_additions
-from raycomp.language.prompts import Reply
 from raycomp.loops.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.loops.negatives.ranking import ADD_SIMILARITY, ADDITIONS, Rank, rank
 from raycomp.loops.negatives.write import Caption, Reader, choose_negatives
@@ -64,10 +63,10 @@ CAPTION_TEXT, REPLACED, THEN_ADDED = "a dog on a mat", "a dog under a mat", "a w
 FAR, AND_BACK = "a dog on a mat and a hat", "a cat on a mat and a hat"
 DEGREES = {CAPTION_TEXT: 0, REPLACED: 80, THEN_ADDED: 85, FAR: 60, AND_BACK: 5}
 REPLIES = {
-    (REPLACE, CAPTION_TEXT): Reply(REPLACED, "relation", ("on", "under")),
-    (ADD, REPLACED): Reply(THEN_ADDED, "attribute", ("wet",)),
-    (ADD, CAPTION_TEXT): Reply(FAR, "object", ("hat",)),
-    (REPLACE, FAR): Reply(AND_BACK, "object", ("dog", "cat")),
+    (REPLACE, CAPTION_TEXT): REPLACED,
+    (ADD, REPLACED): THEN_ADDED,
+    (ADD, CAPTION_TEXT): FAR,
+    (REPLACE, FAR): AND_BACK,
 }
 
 
@@ -80,7 +79,7 @@ def write_replies(config: NegativesConfig) -> pa.Table:
             op = next(op for op in (REPLACE, ADD, SWAP) if op in prompt.messages[0]["content"])
             text = max((text for text in DEGREES if text in prompt.messages[-1]["content"]), key=len)
             reply = REPLIES.get((op, text))
-            replies[prompt.key] = json.dumps(reply._asdict()) if reply else ""
+            replies[prompt.key] = json.dumps({"negative": reply}) if reply else ""
     return write_by_replies(table, config, replies)
 
 
