@@ -10,6 +10,7 @@ from raycomp.config import (
     CurateConfig,
     EvaluateConfig,
     NegativesConfig,
+    SweepConfig,
     TrainConfig,
     override,
     override_all,
@@ -19,6 +20,7 @@ __all__ = [
     "CurateConfig",
     "EvaluateConfig",
     "NegativesConfig",
+    "SweepConfig",
     "TrainConfig",
     "compare",
     "curate",
@@ -27,6 +29,7 @@ __all__ = [
     "override",
     "override_all",
     "select",
+    "sweep",
     "train",
 ]
 
@@ -79,6 +82,16 @@ def select(source: str, settings: Mapping[str, Any], out: str) -> dict[str, Any]
     from raycomp.cluster.curate.command import select as run
 
     return run(source, settings, out)
+
+
+def sweep(config: SweepConfig, out: str) -> dict[str, Any]:
+    """Try the space of ``config`` into ``out``, as ``raycomp sweep`` does; return what run.json holds.
+
+    Its ``best`` has the dials that were chosen. Raises ValueError for what the caller can mend.
+    """
+    from raycomp.cluster.sweep.command import sweep as run
+
+    return run(config, out)
 
 
 def train(

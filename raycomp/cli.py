@@ -24,6 +24,7 @@ from raycomp.config import (
     NegativesConfig,
     ProbeConfig,
     StudyConfig,
+    SweepConfig,
     Terminated,
     TooMuchBadData,
     TrainConfig,
@@ -31,6 +32,7 @@ from raycomp.config import (
     describe_dials,
     load_job,
     override_all,
+    read_space,
 )
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -106,6 +108,12 @@ COMMANDS = {
         "job --set --out",
         StudyConfig,
     ),
+    "sweep": Command(
+        "try dials of a command with Ray Tune, choose the best, tell what it is worth",
+        "cluster.sweep.command:sweep",
+        "job --space --set --out",
+        SweepConfig,
+    ),
     "demo": Command(
         "make a little world, train on it, curate it, report", "cluster.demo.command:demo", "--out --seed"
     ),
@@ -120,6 +128,15 @@ class _Set(argparse.Action):
         if not equals:
             raise ValueError(f"--set {pair!r}: must be --set DIAL=VALUE, with = and no space")
         namespace.set = {**namespace.set, path: value}
+
+
+class _Space(argparse.Action):
+    """Gather entries of the space; they stand in the place of the job's."""
+
+    def __call__(self, parser: Any, namespace: Any, entry: Any, option: str | None = None) -> None:
+        read_space(entry)  # one that is none is told as it was typed
+        before = namespace.set.get("space", "")
+        namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
 
 
 class _TellVersion(argparse.Action):
@@ -138,6 +155,13 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "second": {"metavar": "DIR_B", "help": "another one, of the same examples by another model"},
     "uid": {"metavar": "UID"},
     "--set": {"action": _Set, "default": {}, "metavar": "DIAL=VALUE", "help": "a dial, as below"},
+    "--space": {
+        "action": _Space,
+        "dest": "set",
+        "default": {},
+        "metavar": "DIAL=VALUES",
+        "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
+    },
     "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
     "--out": {"required": True, "metavar": "DIR", "help": "a folder, or an s3://, gs:// or az:// uri"},
 }
@@ -274,7 +298,7 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     for name in command.arguments.split():
         if name == "--set":
             yield args.set if command.mark else override_all(_begin_config(command, args), args.set)
-        elif name != "job":
+        elif name not in ("job", "--space"):
             yield getattr(args, name.removeprefix("--"))
 
 

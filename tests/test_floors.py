@@ -42,6 +42,7 @@ HOMES = {
     "jinja2": {"models"},
     "numpy": {"core", "models", "shards", "worlds", "loops", "report", "cluster"},
     "open_clip": {"models"},
+    "optuna": {"cluster"},
     "peft": {"models"},
     "pyarrow": {"schema", "shards", "loops", "report", "cluster"},
     "ray": {"cluster"},

@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from raycomp.shards.folder import Folder
 
 LEASE = "lease.json"
 LEASE_S = 60.0
+_LOOK_S = 0.5
 
 
 class Lease:
@@ -83,6 +85,13 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
             found = read_lease(folder)
             if found and found["holder"] == lease.holder:
                 folder.remove(LEASE)
+
+
+def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
+    """Wait until nobody holds the folder, so long at most: who did may just have been killed elsewhere."""
+    until = time.monotonic() + seconds
+    while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
 
 
 def _take(folder: Folder, lease: Lease) -> None:

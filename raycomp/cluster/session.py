@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, NoReturn
@@ -74,6 +74,10 @@ class Session:
         """What scorers run on, cpu or gpu; between the two the last bits of a score may differ."""
         return "cpu" if self.num_threads else "gpu"
 
+    def count_cores(self) -> int:
+        """Return how many processes of one thread run at full speed; a lone machine may count more CPUs."""
+        return self.num_cpus if self.num_nodes > 1 else min(self.num_cpus, os.cpu_count() or 1)
+
     def count_first(self) -> int:
         """Return how many scorers a pass begins with: all that there are GPUs for now, or else the least."""
         least, most = self.least_scorers or self.num_scorers, self.num_scorers
@@ -91,13 +95,16 @@ def connect(
     check: Callable[[], None] = lambda: None,
     needed: int | None = None,
     scores: bool = True,
+    dashboard: bool = False,
 ) -> Iterator[Session]:
     """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
 
     A connection that the caller already has is used and left as it is. Ray's warnings reach a file in the
     folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
     ``needed`` CPUs; none = those that scoring needs. Only who ``scores`` (or trains) takes GPUs, and waits
-    for the first.
+    for the first. Who starts trainings that may be stopped needs the ``dashboard`` of a cluster started here,
+    on localhost, and RAY_ADDRESS, which says which cluster is meant: without them Ray Train never gives back
+    what a stopped training held.
     """
     Progress.forget()
     if ray.is_initialized():
@@ -107,12 +114,26 @@ def connect(
         return
     with keep_log(out, check), _hush_native_code():
         _, most = config.span or (1, 1)
-        _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS)
+        _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
         try:
             settle_data_context(config.stall_s)
-            yield _describe(config, scores)
+            with _named_address() if dashboard else nullcontext():
+                yield _describe(config, scores)
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def _named_address() -> Iterator[None]:
+    """Let RAY_ADDRESS name the connected cluster while the block runs."""
+    before = os.environ.get("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    try:
+        yield
+    finally:
+        os.environ.pop("RAY_ADDRESS")
+        if before is not None:
+            os.environ["RAY_ADDRESS"] = before
 
 
 @contextmanager
@@ -145,7 +166,7 @@ def _hush_native_code() -> Iterator[None]:
             sys.stderr = before
 
 
-def _start(config: ClusterConfig, needed: int) -> None:
+def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     address = config.address or os.environ.get("RAY_ADDRESS")
     if address:
@@ -164,7 +185,7 @@ def _start(config: ClusterConfig, needed: int) -> None:
     with _at_most(_START_S, late), _keep_signals():
         for _ in range(_STARTS):
             try:
-                ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+                ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **quiet)
                 return
             except Exception as error:  # Ray has no kind of its own for it
                 if _GAVE_UP not in str(error):

@@ -94,5 +94,36 @@ def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[
         yield result
 
 
+def map_some(
+    function: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+    num_tasks: int,
+    check: Callable[[], None],
+    label: str,
+    unit: str,
+) -> Iterator[tuple[Any, ...]]:
+    """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order.
+
+    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer.
+    """
+    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
+    task = ray.remote(**resources)(function)
+    waiting: dict[Any, tuple[Any, ...]] = {}
+    queue = iter(jobs)
+    with Progress(label, len(jobs), unit=unit) as progress:
+        while True:
+            for job in queue:
+                waiting[task.remote(*job)] = job
+                if len(waiting) == num_tasks:
+                    break
+            if not waiting:
+                return
+            (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
+            ray.get(ended)
+            check()
+            progress.finish_one()
+            yield waiting.pop(ended)
+
+
 def _count_cpus() -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -37,7 +37,9 @@ from raycomp.config.shared import (
     ScorerConfig,
     WavesConfig,
 )
+from raycomp.config.space import Domain, read_space, write_space
 from raycomp.config.study import StudyConfig
+from raycomp.config.sweep import SWEPT, Part, SweepConfig, WorldsConfig
 from raycomp.config.train import LOSSES, FitConfig, TrainConfig
 
 # The config that run.json of each kind of run holds; no dial of a kind that is not here is free.
@@ -47,6 +49,7 @@ CONFIGS = {
     "negatives": NegativesConfig,
     "probe": ProbeConfig,
     "study": StudyConfig,
+    "sweep": SweepConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "compare": CompareConfig,
@@ -59,6 +62,7 @@ __all__ = [
     "LOSSES",
     "PRECISIONS",
     "RULES",
+    "SWEPT",
     "AlignConfig",
     "AttributeConfig",
     "BenchmarkConfig",
@@ -66,6 +70,7 @@ __all__ = [
     "CompareConfig",
     "ControlsConfig",
     "CurateConfig",
+    "Domain",
     "EvaluateConfig",
     "FitConfig",
     "LeaseLost",
@@ -75,6 +80,7 @@ __all__ = [
     "NegativesConfig",
     "NonceConfig",
     "ParserConfig",
+    "Part",
     "PrepareConfig",
     "ProbeConfig",
     "RetrievalConfig",
@@ -82,11 +88,13 @@ __all__ = [
     "ScorerConfig",
     "SelectConfig",
     "StudyConfig",
+    "SweepConfig",
     "Terminated",
     "TooMuchBadData",
     "TrainConfig",
     "UserError",
     "WavesConfig",
+    "WorldsConfig",
     "WritingConfig",
     "ZeroshotConfig",
     "as_setting",
@@ -104,5 +112,7 @@ __all__ = [
     "name_ranking",
     "override",
     "override_all",
+    "read_space",
     "to_dict",
+    "write_space",
 ]

@@ -9,7 +9,7 @@ import pytest
 
 from raycomp.cluster.curate import dedupe
 from raycomp.cluster.curate.choose import commit_once, kept_ranges
-from raycomp.cluster.curate.command import _choose_config, _fewer
+from raycomp.cluster.curate.command import _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.materialize import plan_outputs
 from raycomp.cluster.curate.publish import summarise_scores
@@ -17,7 +17,7 @@ from raycomp.cluster.curate.score import check_bad_rows
 from raycomp.cluster.run import command_line
 from raycomp.config import CurateConfig, LeaseLost, SelectConfig, find_rule, override_all, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.loops.curate.arm import find_arm
+from raycomp.loops.curate.arm import choose_config, find_arm
 from raycomp.loops.curate.select import Gates, choose_tables
 from raycomp.report.pages.curate.summary import choose_shown
 from raycomp.shards.folder import Folder
@@ -52,7 +52,7 @@ def test_the_printed_command_chooses_again(rule, align_keep, keep):
     config = override_all(CurateConfig(), dials)
     words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
     printed = dict(word.split("=") for word in words if "=" in word)
-    chosen = _choose_config(to_dict(config), printed)
+    chosen = choose_config(to_dict(config), printed)
     assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
     assert find_rule(chosen.select.rule) == find_rule(rule) and chosen.align.keep == align_keep
 

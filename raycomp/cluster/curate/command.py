@@ -15,17 +15,13 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import (
     CurateConfig,
-    check_path,
     exact_share,
     find_rule,
     from_dict,
-    is_marked,
-    list_dials,
     name_draw,
-    override_all,
 )
 from raycomp.config.rules import DRAW
-from raycomp.loops.curate.arm import find_arm, find_pool_arm
+from raycomp.loops.curate.arm import choose_config, find_arm, find_pool_arm
 from raycomp.loops.curate.select import describe_shortage
 from raycomp.loops.tables import check_extra_columns
 from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
@@ -108,7 +104,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     check_classed(curated, origin.uri)
-    config = _choose_config(curated["config"], settings)
+    config = choose_config(curated["config"], settings)
     check_output(config.input, out)
     shards = _same_shards(config, curated)
     if not shards and wants_shards(config, Folder(out)):
@@ -176,23 +172,6 @@ def wants_shards(config: CurateConfig, folder: Folder) -> bool:
     if config.materialize is None:
         return folder.is_local and config.prepare.stored_embeddings is None
     return config.materialize
-
-
-def _choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
-    """Return the curation's config with ``settings``, or say why its scores cannot serve them."""
-    for path in settings:
-        check_path(CurateConfig, path)
-        if not is_marked(CurateConfig, path, "select"):
-            allowed = ", ".join(dial.path for dial in list_dials(CurateConfig, "select"))
-            raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
-    scored = from_dict(CurateConfig(), curated)
-    config = override_all(scored, {"attribute.pool": None, **settings})
-    if find_rule(config.select.rule).gate_2 and config.align.keep > scored.pool:
-        raise ValueError(
-            f"align.keep={config.align.keep}: must be at most {scored.pool}, the share of the corpus that "
-            f"was attributed; curate with a larger attribute.pool"
-        )
-    return config
 
 
 def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:

@@ -1,15 +1,12 @@
 """``raycomp study``: make the worlds, train the cells, say what came of them."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
-
-import ray
+from collections.abc import Sequence
+from typing import Any
 
 from raycomp.cluster.curate.command import curate
-from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Run, Say, begin
-from raycomp.cluster.session import Session, connect
+from raycomp.cluster.session import connect
+from raycomp.cluster.tasks import map_some
 from raycomp.config import StudyConfig
 from raycomp.loops.study.cells import Cell, list_cells
 from raycomp.loops.study.compare import compare_planned
@@ -23,12 +20,9 @@ from raycomp.report.pages.study import render_study
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import absolute_uri
-from raycomp.shards.retries import TASK_RETRIES
 from raycomp.shards.runs import digest, list_scores
 from raycomp.words import OK
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 _CELLS, _FIGURES, _TABLE = "cells", "figures", "table.csv"
 
 
@@ -50,7 +44,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
             run.bind("cpu")
             places = [Place(n, run.work.at(f"world-{n:02d}"), config) for n in range(config.worlds)]
             needed = {cell.seed % config.worlds for cell in cells if not _is_done(run.folder, cell)}
-            num_tasks = config.side_by_side or _count_cores(session)
+            num_tasks = config.side_by_side or session.count_cores()
             _make_worlds([places[n] for n in sorted(needed)], num_tasks, run, say)
             _run_cells(cells, places, num_tasks, run, say)
         _close(run, cells)
@@ -77,15 +71,10 @@ def _fingerprint() -> dict[str, Any]:
     return {"architecture": digest(TINY_CLIP)}
 
 
-def _count_cores(session: Session) -> int:
-    """Return how many trainings of one thread run at full speed; a lone machine may count more CPUs."""
-    return session.num_cpus if session.num_nodes > 1 else min(session.num_cpus, os.cpu_count() or 1)
-
-
 def _make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
     """Make what is missing of the worlds: shards and scorers, then scores, then what trainings take."""
-    unmade = [place for place in places if not place.is_made]
-    for made, *_ in _map_some(make_scorer, [(one,) for one in unmade], num_tasks, "scorers", "world", run):
+    unmade, check = [place for place in places if not place.is_made], run.lease.check
+    for made, *_ in map_some(make_scorer, [(one,) for one in unmade], num_tasks, check, "scorers", "world"):
         say(f"world {made.number}: scorer trained")
     unready = [place for place in places if not place.is_ready]
     jobs = []
@@ -93,7 +82,7 @@ def _make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) ->
         scored = place.files.at("curated")
         jobs.append((place, list_scores(curate(curation(place), scored, _say_nothing), scored)))
         say(f"world {place.number}: scored")
-    for made, *_ in _map_some(make_ready, jobs, num_tasks, "negatives", "world", run):
+    for made, *_ in map_some(make_ready, jobs, num_tasks, check, "negatives", "world"):
         say(f"world {made.number}: ready")
 
 
@@ -105,7 +94,7 @@ def _run_cells(cells: Sequence[Cell], places: Sequence[Place], num_tasks: int, r
     """Train the cells that are not done, so many at a time, in their order."""
     left = [cell for cell in cells if not _is_done(run.folder, cell)]
     jobs = [(cell, places[cell.seed % len(places)], run.folder) for cell in left]
-    for cell, *_ in _map_some(run_cell, jobs, num_tasks, "study", "cell", run):
+    for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "study", "cell"):
         facts = run.folder.read_json(_CELLS, f"{cell.name}.json")
         first, last = facts["losses"]
         say(
@@ -116,31 +105,3 @@ def _run_cells(cells: Sequence[Cell], places: Sequence[Place], num_tasks: int, r
 
 def _is_done(folder: Folder, cell: Cell) -> bool:
     return folder.exists(_CELLS, f"{cell.name}.json")
-
-
-def _map_some(
-    function: Callable[..., Any],
-    jobs: Sequence[tuple[Any, ...]],
-    num_tasks: int,
-    label: str,
-    unit: str,
-    run: Run,
-) -> Iterator[tuple[Any, ...]]:
-    """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order."""
-    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
-    task = ray.remote(**resources)(function)
-    waiting: dict[Any, tuple[Any, ...]] = {}
-    queue = iter(jobs)
-    with Progress(label, len(jobs), unit=unit) as progress:
-        while True:
-            for job in queue:
-                waiting[task.remote(*job)] = job
-                if len(waiting) == num_tasks:
-                    break
-            if not waiting:
-                return
-            (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
-            ray.get(ended)
-            run.lease.check()
-            progress.finish_one()
-            yield waiting.pop(ended)

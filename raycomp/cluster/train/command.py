@@ -46,13 +46,18 @@ _METRICS = ("step", "loss", "learning_rate", "samples_per_s")
 
 
 def train(
-    config: TrainConfig, out: str, say: Say = print, evaluate: Evaluate | None = None
+    config: TrainConfig,
+    out: str,
+    say: Say = print,
+    evaluate: Evaluate | None = None,
+    num_threads: int | None = None,
 ) -> dict[str, Any]:
     """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
 
     Returns what run.json holds. ``evaluate`` is called every ``train.evaluate_steps`` and in the end, by one
-    worker; what it returns stands in metrics.jsonl. A finished run of the same config is left as it is; an
-    unfinished one goes on from its last checkpoint. Raises ValueError for what the user can mend.
+    worker; what it returns stands in metrics.jsonl. ``num_threads`` are torch's of a worker on CPUs; none =
+    the machine's cores, shared out. A finished run of the same config is left as it is; an unfinished one
+    goes on from its last checkpoint. Raises ValueError for what the user can mend.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     pairs = find_pairs(config)
@@ -68,6 +73,8 @@ def train(
         cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
         needed = (workers or 1) + _CPUS_FOR_BATCHES
         with _leave_no_start(run.folder), connect(cluster, run.folder, run.lease.check, needed) as session:
+            if num_threads is not None and session.device == "cpu":
+                session = replace(session, num_threads=num_threads)
             run.bind(session.device)
             index = make_index(pairs, run.work)
             job = _plan(run, config, session, spec, pairs, index, evaluate)

@@ -1,0 +1,1 @@
+"""``raycomp sweep``: Ray Tune around the commands that a trial runs."""

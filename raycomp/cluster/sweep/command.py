@@ -1,0 +1,182 @@
+"""``raycomp sweep``: dials tried by Ray Tune, the best chosen on some seeds and told of on others."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from raycomp.cluster.run import Run, Say, begin
+from raycomp.cluster.session import connect
+from raycomp.cluster.sweep.room import count_trials, is_alone, plan_alone
+from raycomp.cluster.sweep.site import Job
+from raycomp.cluster.sweep.tune import Watch, train_points, tune_group
+from raycomp.cluster.sweep.worlds import make_worlds
+from raycomp.config import SweepConfig
+from raycomp.config.train import WITH_NEGATIVES
+from raycomp.loops.evaluate.open import open_exams
+from raycomp.loops.model import fetch_model, find_model
+from raycomp.loops.sweep.choose import Winner, choose_best, is_whole, list_sites
+from raycomp.loops.sweep.job_file import BEST, write_job
+from raycomp.loops.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
+from raycomp.loops.sweep.metric import check_metric, list_metrics, list_world_metrics
+from raycomp.loops.sweep.plan import Plan, list_groups, make_plan
+from raycomp.loops.sweep.rows import make_rows
+from raycomp.loops.sweep.tables import list_warnings, make_tables, say_winner
+from raycomp.loops.sweep.worlds import list_places, scored_dials
+from raycomp.loops.train.little_world import TINY_CLIP
+from raycomp.loops.train.pairs import fingerprint_pairs
+from raycomp.models.clip import fingerprint_scorer
+from raycomp.report.pages.sweep import render_sweep
+from raycomp.shards.files import check_writable
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
+from raycomp.shards.paths import RUN, absolute_uri
+from raycomp.shards.runs import digest, identify, read_finished
+from raycomp.shards.whole import with_absolute_paths
+from raycomp.words import OK
+
+TABLE = "trials.parquet"
+
+
+def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Sweep the space of ``config`` into the folder ``out``; return what run.json holds.
+
+    A finished sweep of the same config is left as it is; an unfinished one goes on, and trains nothing that
+    ended once more. Raises ValueError for what the user can mend, before anything starts.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    if config.has_worlds and "://" in out:
+        raise ValueError(f"out={out!r}: little worlds need a local folder")
+    plan, metric = _check(config)
+    needed = plan_alone(config) if is_alone(config) else None
+    check_writable(out)
+    with begin("sweep", config, partial(_fingerprint, config), out, say, rooms=(TRIALS, TABLE, BEST)) as run:
+        if run.is_finished:
+            return run.record
+        cluster = replace(config.cluster, scorers=config.workers)
+        with (
+            _leave_no_start(run.folder),
+            connect(cluster, run.folder, run.lease.check, needed, dashboard=True) as session,
+        ):
+            at_once = count_trials(config, session)
+            run.bind(session.device, session.gpu)
+            places = list_places(config, run.work) if config.has_worlds else []
+            make_worlds(places, _wants_negatives(plan), session.count_cores(), run, say)
+            job = Job(plan, run.folder.uri, run.work.at(TRIALS), tuple(places))
+            winners = _try_all(job, metric, at_once, run, say)
+        _close(run, plan, winners, metric)
+    return run.record
+
+
+def _check(config: SweepConfig) -> tuple[Plan, str]:
+    """Return what will be tried and the metric's whole name; raises ValueError for all that is known to be
+    wrong before anything starts."""
+    scored = scored_dials() if config.has_worlds else None
+    if config.curated:
+        curated = read_finished(config.curated)
+        if curated["kind"] != "curate":
+            raise ValueError(
+                f"curated={config.curated!r}: holds {curated['kind']}; name the curation that scored"
+            )
+        scored = curated["config"]
+    plan = make_plan(config, scored)
+    if config.has_worlds:
+        known = list_world_metrics()
+    else:
+        known = list_metrics(config.evaluate)
+    metric = check_metric(config.metric, known)
+    if config.report_on is not None:
+        check_metric(metric, list_metrics(config.report_on))
+    return plan, metric
+
+
+def _fingerprint(config: SweepConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    if config.has_worlds:
+        return {"architecture": digest(TINY_CLIP)}
+    found: dict[str, Any] = {}
+    if config.curated:
+        found["curated"] = identify(read_finished(config.curated))
+    else:
+        found |= fingerprint_pairs(config.train)
+    for asked in filter(None, (config.evaluate, config.report_on)):
+        found["exams"] = digest([found.get("exams"), *(one.fingerprint for one in open_exams(asked, _hush))])
+    return {**found, "model": fingerprint_scorer(fetch_model(find_model(config.train.model)))}
+
+
+def _hush(line: str) -> None:
+    """What an evaluation has to tell it tells by itself."""
+
+
+@contextmanager
+def _leave_no_start(folder: Folder) -> Iterator[None]:
+    """Leave nothing of a sweep that is refused before its first trial: mended it may be another."""
+    try:
+        yield
+    except ValueError:
+        if not folder.exists(TRIALS):
+            for name in ("work", "logs", RUN):
+                folder.remove(name)
+        raise
+
+
+def _wants_negatives(plan: Plan) -> bool:
+    losses = (
+        plan.space["train.loss"].values if "train.loss" in plan.space else (plan.config.train.train.loss,)
+    )
+    return any(loss in WITH_NEGATIVES for loss in losses)
+
+
+def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Winner]:
+    """Try every group alike, then train what is to be told of on report seeds; return the best, best first."""
+    config, journal = job.config, job.journal
+    development, report = list_sites(config.seeds, config.report_seeds)
+    begun = journal.read()
+    watch = Watch(run.lease.check, say, metric, [trial.dials for trial in begun])
+    groups = list(list_groups(job.plan))
+    for group in groups:
+        tune_group(job, group, development, at_once, watch)
+    chosen = _choose(journal.read(), groups, config, metric)
+    told = [one.trial for one in chosen]
+    if config.report == "all":
+        told = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
+    if report:
+        train_points(job, [trial.dials for trial in told], report, at_once, watch)
+    return _choose(journal.read(), groups, config, metric)
+
+
+def _choose(
+    trials: Sequence[Trial], groups: Sequence[Mapping[str, str]], config: SweepConfig, metric: str
+) -> list[Winner]:
+    """Return the best of each group, the best of all first."""
+    found = [choose_best(trials, group, metric, config.mode, config.seeds) for group in groups]
+    sign = -1 if config.mode == "max" else 1
+    return sorted(found, key=lambda one: sign * one.development.value)
+
+
+def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
+    """Write trials, the best as a job, and what is said of it."""
+    trials = Journal(run.folder).read()
+    development, _ = list_sites(plan.config.seeds, plan.config.report_seeds)
+    rows = make_rows(plan, trials, development, metric)
+    write_table(rows, run.folder.at(TABLE), rows.schema)
+    run.folder.write_bytes(write_job(plan, winners, run.folder.at(BEST)).encode(), BEST)
+    came = Counter(OK if status == FINISHED else status for status in rows["status"].to_pylist())
+    best = [
+        {
+            "group": dict(one.group),
+            "trial": one.trial.name,
+            "dials": dict(one.trial.dials),
+            "development": vars(one.development),
+            "report": vars(one.report),
+        }
+        for one in winners
+    ]
+    run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
+    run.record["warnings"] = list_warnings(plan, trials, winners, metric)
+    tables = make_tables(plan, trials, winners, metric)
+    said = f"{len(trials):,} trials; " + "; ".join(say_winner(one, plan, metric) for one in winners)
+    lines = [say_winner(one, plan, metric) for one in winners]
+    run.tell(said, render_sweep(run.record, lines, tables, []))

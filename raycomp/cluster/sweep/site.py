@@ -1,0 +1,114 @@
+"""One training of a trial: the commands that it runs, each in a folder of its own, and what came of it."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raycomp.cluster.curate.command import select
+from raycomp.cluster.evaluate.command import TABLE, evaluate
+from raycomp.cluster.lease import await_lease
+from raycomp.cluster.sweep.worlds import say_nothing
+from raycomp.cluster.train.command import train
+from raycomp.config import EvaluateConfig, ModelConfig, SweepConfig, TrainConfig, UserError, override_all
+from raycomp.config.train import WITH_NEGATIVES
+from raycomp.loops.study.world import Place
+from raycomp.loops.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
+from raycomp.loops.sweep.metric import read_metrics, world_evaluation
+from raycomp.loops.sweep.plan import Plan, base_train
+from raycomp.loops.sweep.worlds import CURATED, EXAM, NEGATIVES
+from raycomp.shards.folder import Folder
+
+_SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
+# Weights of a trial follow from its seed where they are drawn.
+_DRAWN = "random:"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all trials share."""
+
+    plan: Plan
+    folder: str
+    """The sweep's, which the journal lies in."""
+    work: str
+    places: tuple[Place, ...]
+    """The little worlds by number; none where the data are the user's."""
+
+    @property
+    def config(self) -> SweepConfig:
+        return self.plan.config
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(Folder(self.folder))
+
+
+def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outcome:
+    """Train a trial at a site and ask the model; write what came of it into the journal.
+
+    A training that was broken off goes on from its last checkpoint. What the user would have to mend, as a
+    loss that is not finite, is a failed training, and no end of the sweep.
+    """
+    folder = Folder(Folder(job.work).at(name, site.name))
+    starts = 1 + (folder.read_json(_STARTS) if folder.exists(_STARTS) else 0)
+    folder.write_json(starts, _STARTS)
+    began = time.perf_counter()
+    try:
+        metrics = _COMMANDS[job.config.command](job, dials, site, folder)
+        outcome = Outcome(FINISHED, metrics, time.perf_counter() - began, starts)
+    except ValueError as error:
+        cause = getattr(error, "cause", error)
+        if type(error) is not ValueError and not isinstance(cause, UserError):
+            raise
+        why = " ".join(str(cause).split())
+        outcome = Outcome(FAILED, {}, time.perf_counter() - began, starts, why)
+    job.journal.write(name, site, outcome)
+    folder.remove()
+    return outcome
+
+
+def _run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Any]:
+    """Choose pairs from the scores there are, train on them, evaluate."""
+    split, place = job.plan.split(dials), job.places[site.number] if job.places else None
+    source = place.files.at(CURATED) if place else job.config.curated
+    seed = 1000 * job.config.seed + site.number
+    chosen = None
+    if source:
+        chosen = folder.at(_SELECTED)
+        await_lease(Folder(chosen))
+        select(source, {"seed": seed, "materialize": False, **split["select"]}, chosen, say_nothing)
+    config = _describe_training(job.config, split["train"], place, seed)
+    trained = folder.at(_TRAINED)
+    await_lease(Folder(trained))
+    # One thread, however many trials there are at a time: no result depends on that.
+    train(replace(config, input=chosen or config.input), trained, say_nothing, num_threads=1)
+    asked = _describe_evaluation(job.config, site, place)
+    evaluated = folder.at(_EVALUATED)
+    await_lease(Folder(evaluated))
+    evaluate(replace(asked, model=replace(asked.model, weights=trained)), evaluated, say_nothing)
+    return read_metrics(Folder(evaluated), TABLE)
+
+
+def _describe_training(
+    config: SweepConfig, dials: Mapping[str, str], place: Place | None, seed: int
+) -> TrainConfig:
+    """Return what a trial is trained with but for its pairs."""
+    found: TrainConfig = override_all(base_train(config), {**dials, "train.seed": seed})
+    found = replace(found, train=replace(found.train, workers=config.workers))
+    weights = f"{_DRAWN}{seed}" if found.model.weights.startswith(_DRAWN) else found.model.weights
+    if place is None:
+        return replace(found, model=replace(found.model, weights=weights))
+    model = ModelConfig(place.scorer.model, weights)
+    negatives = place.files.at(NEGATIVES) if found.train.loss in WITH_NEGATIVES else None
+    return replace(found, model=model, negatives=negatives)
+
+
+def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -> EvaluateConfig:
+    asked = world_evaluation(place.files.at(EXAM)) if place else config.evaluate
+    if site.split == REPORT and config.report_on is not None:
+        asked = config.report_on
+    return replace(asked, cluster=config.cluster)
+
+
+_COMMANDS = {"train": _run_train}

@@ -1,0 +1,92 @@
+"""Search spaces: what a sweep tries of each dial, read from text.
+
+    attribute.keep=grid(1.0,0.8,0.7,0.5) train.learning_rate=loguniform(1e-4,1e-3) select.rule=align_only
+
+An entry is DIAL=grid(A,B,...), of which every value is tried with every one of other grids; choice(A,B,...),
+uniform(A,B) and loguniform(A,B), which are drawn from; or DIAL=VALUE, which all trials have. ``;`` between
+values that have a comma themselves.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+GRID, CHOICE, UNIFORM, LOGUNIFORM, FIXED = "grid", "choice", "uniform", "loguniform", "fixed"
+KINDS = (GRID, CHOICE, UNIFORM, LOGUNIFORM)
+_FORM = "DIAL=VALUE, or DIAL= and one of grid(A,B,...), choice(A,B,...), uniform(A,B), loguniform(A,B)"
+_ENTRY = re.compile(
+    r"(?P<dial>[^\s=()]+)=(?:(?P<kind>\w+)\((?P<values>[^()]*)\)|(?P<value>[^\s()]+))(?:\s+|$)"
+)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What is tried of one dial, as text that ``override`` reads; of a range both ends."""
+
+    kind: str
+    values: tuple[str, ...]
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it holds all numbers between two."""
+        return self.kind in (UNIFORM, LOGUNIFORM)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest number of a range."""
+        return float(self.values[0]), float(self.values[-1])
+
+    def __str__(self) -> str:
+        between = ";" if any("," in value for value in self.values) else ","
+        return self.values[0] if self.kind == FIXED else f"{self.kind}({between.join(self.values)})"
+
+
+def read_space(text: str) -> dict[str, Domain]:
+    """Return what is tried of each dial. Raises ValueError for an entry that is none, and an empty space."""
+    found: dict[str, Domain] = {}
+    text, start = text.strip(), 0
+    while start < len(text):
+        entry = _ENTRY.match(text, start)
+        if entry is None:
+            raise ValueError(f"space={text[start:]!r}: must be {_FORM}")
+        if entry["dial"] in found:
+            raise ValueError(f"space: names {entry['dial']} twice")
+        found[entry["dial"]] = _read_domain(entry)
+        start = entry.end()
+    if not found:
+        raise ValueError(f"space: is empty, must have an entry: {_FORM}")
+    return found
+
+
+def write_space(space: Mapping[str, Domain]) -> str:
+    """Return what ``read_space`` reads."""
+    return " ".join(f"{dial}={domain}" for dial, domain in space.items())
+
+
+def _read_domain(entry: re.Match[str]) -> Domain:
+    said, kind = f"space={entry[0].strip()!r}", entry["kind"]
+    if kind is None:
+        return Domain(FIXED, (entry["value"],))
+    if kind not in KINDS:
+        raise ValueError(f"{said}: must be one of {', '.join(KINDS)}")
+    between = ";" if ";" in entry["values"] else ","
+    domain = Domain(kind, tuple(value.strip() for value in entry["values"].split(between)))
+    if not all(domain.values):
+        raise ValueError(f"{said}: must have a value before and after each {between!r}")
+    if len({*domain.values}) < len(domain.values):
+        raise ValueError(f"{said}: must have different values")
+    if domain.is_range:
+        _check_range(domain, said)
+    return domain
+
+
+def _check_range(domain: Domain, said: str) -> None:
+    try:
+        low, high = map(float, domain.values)
+        fits = isfinite(low) and isfinite(high) and low < high and (domain.kind == UNIFORM or low > 0)
+    except ValueError:
+        fits = False
+    if not fits:
+        above = ", above 0" if domain.kind == LOGUNIFORM else ""
+        raise ValueError(f"{said}: must have two finite numbers{above}, the larger one last")

@@ -1,0 +1,175 @@
+"""What a sweep will try: the dials of its space found in their commands, every value read and checked."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from raycomp.config import (
+    SWEPT,
+    Domain,
+    Part,
+    SweepConfig,
+    check_path,
+    list_dials,
+    override_all,
+    read_space,
+)
+from raycomp.config.dials import split_none
+from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM
+from raycomp.config.sweep import OWN_DIALS
+from raycomp.loops.curate.arm import choose_config
+
+Dials = Mapping[str, str]
+"""The dials of one trial by path, as text that ``override`` reads."""
+_MOST_TRIALS = 10_000
+# Combinations of values, and of the ends of ranges, that are checked before anything starts.
+_MOST_CHECKED = 4096
+# Of what a trial draws from a range.
+_DIGITS = 6
+# What a little world brings, by how their names begin.
+_OF_WORLDS = ("model.", "negative")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What trials are made of."""
+
+    config: SweepConfig
+    space: Mapping[str, Domain]
+    parts: Mapping[str, Part]
+    """By dial of the space the part of a trial that it is of."""
+    scored: Mapping[str, Any] | None
+    """The config of the curation whose scores are chosen from; none = nothing is chosen."""
+
+    def split(self, dials: Dials) -> dict[str, dict[str, str]]:
+        """Return the dials of a trial by the name of their part."""
+        found: dict[str, dict[str, str]] = {part.name: {} for part in SWEPT[self.config.command]}
+        for dial, value in dials.items():
+            found[self.parts[dial].name][dial] = value
+        return found
+
+    def check(self, dials: Dials) -> None:
+        """Raise ValueError where a trial's dials cannot be had, alone or together."""
+        split = self.split(dials)
+        if self.scored is not None:
+            choose_config(self.scored, split.get("select", {}))
+        override_all(base_train(self.config), split["train"])
+
+    def is_whole(self, dial: str) -> bool:
+        """Whether a dial takes whole numbers alone."""
+        found = {one.path: one.hint for one in list_dials(self.parts[dial].config)}
+        return split_none(found[dial])[0] is int
+
+
+def base_train(config: SweepConfig) -> Any:
+    """Return what trials have of training where the space says nothing else; paths may be set later."""
+    negatives = config.train.negatives
+    if config.has_worlds:  # has some where a loss wants them
+        negatives = "world"
+    return replace(config.train, negatives=negatives, cluster=config.cluster)
+
+
+def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
+    """Return the plan, all of whose values can be had. Raises ValueError where one cannot, naming it.
+
+    ``scored``: the config of the curation to choose from, as run.json holds it; none = there is none.
+    """
+    space = read_space(config.space)
+    parts = {dial: _find_part(config, dial, scored is not None) for dial in space}
+    plan = Plan(config, space, parts, scored)
+    for dial, domain in space.items():
+        if domain.kind == GRID and config.search == "optuna" and dial != config.per:
+            raise ValueError(f"space={dial}={domain}: must be choice(...) with search=optuna, which draws")
+        if domain.kind not in (GRID, FIXED) and config.search == "grid":
+            raise ValueError(f"space={dial}={domain}: must be grid(...), or set search=random or optuna")
+    if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
+        raise ValueError(f"per={config.per!r}: must be a dial that the space has a grid of")
+    if config.search == "optuna" and not _list_drawn(space):
+        raise ValueError("search=optuna: must have a choice or a range in the space")
+    corners = product(*(domain.values for domain in space.values()))
+    for values in islice(corners, _MOST_CHECKED):
+        plan.check(dict(zip(space, values, strict=True)))
+    num = _count_points(space) * (config.num_samples if _list_drawn(space) else 1)
+    if num > _MOST_TRIALS:
+        raise ValueError(f"space: has {num:,} trials, must have at most {_MOST_TRIALS:,}")
+    return plan
+
+
+def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> Part:
+    """Return the part that has a dial. Raises ValueError where none has, or it is not to be swept."""
+    errors = []
+    for part in SWEPT[config.command]:
+        try:
+            check_path(part.config, dial)
+        except ValueError as error:
+            errors.append(str(error).replace(": no such dial", f": {part.name} has no such dial", 1))
+            continue
+        allowed = [one for one in _list_swept(part) if not (config.has_worlds and one.startswith(_OF_WORLDS))]
+        if dial not in allowed:
+            raise ValueError(f"space: {dial} cannot be swept here; of {part.name} can {', '.join(allowed)}")
+        if part.name == "select" and not can_choose:
+            raise ValueError(f"space: {dial} needs scores to choose from; set curated instead of train.input")
+        return part
+    raise ValueError(f"space: {'; '.join(errors)}")
+
+
+def _list_swept(part: Part) -> list[str]:
+    """Return the dials of a part that may be swept: those that results depend on and a trial does not set."""
+    dials = [one.path for one in list_dials(part.config, part.mark) if "free" not in one.marks]
+    return [dial for dial in dials if dial not in OWN_DIALS]
+
+
+def _list_drawn(space: Mapping[str, Domain]) -> list[str]:
+    return [dial for dial, domain in space.items() if domain.kind not in (GRID, FIXED)]
+
+
+def _count_points(space: Mapping[str, Domain]) -> int:
+    return int(np.prod([float(len(domain.values)) for domain in space.values() if domain.kind == GRID]))
+
+
+def list_points(plan: Plan) -> list[dict[str, str]]:
+    """Return the dials of every trial, in their order; none comes twice. Not of search=optuna.
+
+    Grids whole; with search=random every point of them so many times, with draws from the rest, sample n the
+    same draws at every point.
+    """
+    grids = [d.values if d.kind in (GRID, FIXED) else ("",) for d in plan.space.values()]
+    drawn = _list_drawn(plan.space)
+    points: dict[tuple[str, ...], dict[str, str]] = {}
+    for n in range(plan.config.num_samples if drawn else 1):
+        rng = np.random.default_rng([plan.config.seed, n])
+        draws = {dial: draw(plan.space[dial], plan.is_whole(dial), rng) for dial in drawn}
+        for values in product(*grids):
+            point = {**dict(zip(plan.space, values, strict=True)), **draws}
+            points.setdefault(tuple(point.values()), point)
+    return list(points.values())
+
+
+def draw(domain: Domain, is_whole: bool, rng: np.random.Generator) -> str:
+    """Return a value of a choice or range: numbers with 6 digits, whole ones where the dial wants them."""
+    if domain.kind == CHOICE:
+        return domain.values[rng.integers(len(domain.values))]
+    low, high = domain.ends
+    if domain.kind == LOGUNIFORM:
+        value = float(np.exp(rng.uniform(np.log(low), np.log(high))))
+    else:
+        value = float(rng.uniform(low, high))
+    return write_number(value, domain, is_whole)
+
+
+def write_number(value: float, domain: Domain, is_whole: bool) -> str:
+    """Return a number of a range as the text that is tried; it stays within the range."""
+    low, high = domain.ends
+    rounded = round(value) if is_whole else float(f"{value:.{_DIGITS}g}")
+    if low <= rounded <= high:
+        return str(rounded)
+    return domain.values[0] if rounded < low else domain.values[1]
+
+
+def list_groups(plan: Plan) -> Iterator[dict[str, str]]:
+    """Yield each value of ``per`` as the dials of a group; one group without any where that is none."""
+    per = plan.config.per
+    yield from ({per: value} for value in plan.space[per].values) if per else ({},)
