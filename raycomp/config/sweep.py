@@ -27,8 +27,8 @@ class Part:
     """Only dials that have it; none = all but those that no result depends on."""
 
 
-# By command what its trials run, in their order; cluster/sweep/site.py runs it. A dial is that of the first part
-# that has it.
+# By command what its trials run, in their order; cluster/sweep/site.py runs it. A dial is that of the first
+# part that has it.
 SWEPT = {"train": (Part("select", CurateConfig, *SELECT), Part("train", TrainConfig))}
 # What a trial has of its seed and its place.
 OWN_DIALS = ("seed", "train.seed", "input", "subset", "materialize")

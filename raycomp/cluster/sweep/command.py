@@ -82,10 +82,7 @@ def _check(config: SweepConfig) -> tuple[Plan, str]:
             )
         scored = curated["config"]
     plan = make_plan(config, scored)
-    if config.has_worlds:
-        known = list_world_metrics()
-    else:
-        known = list_metrics(config.evaluate)
+    known = list_world_metrics() if config.has_worlds else list_metrics(config.evaluate)
     metric = check_metric(config.metric, known)
     if config.report_on is not None:
         check_metric(metric, list_metrics(config.report_on))
@@ -130,7 +127,7 @@ def _wants_negatives(plan: Plan) -> bool:
 
 
 def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Winner]:
-    """Try every group alike, then train what is to be told of on report seeds; return the best, best first."""
+    """Try every group alike, then train on report seeds what is told of; return the best, best first."""
     config, journal = job.config, job.journal
     development, report = list_sites(config.seeds, config.report_seeds)
     begun = journal.read()

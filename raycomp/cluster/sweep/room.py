@@ -10,8 +10,8 @@ from raycomp.cluster.session import Session
 from raycomp.config import SweepConfig
 
 # Beside its training workers a trial has Tune's own CPU, and one for the tasks that make its batches; when it
-# evaluates, a scorer without a GPU takes two instead of the workers. As many trials as fit by that leave each of
-# them a CPU for tasks, so none waits for another.
+# evaluates, a scorer without a GPU takes two instead of the workers. As many trials as fit by that leave each
+# of them a CPU for tasks, so none waits for another.
 _OF_TRIAL, _OF_TASKS, _OF_SCORER = 1, 1, 2
 # On a machine of its own CPUs are counted, not had: more for tasks cost nothing.
 _MORE_TASKS = 2
@@ -28,7 +28,7 @@ def is_alone(config: SweepConfig) -> bool:
 
 
 def plan_alone(config: SweepConfig) -> int:
-    """Return the CPUs to start Ray with here. Raises ValueError for workers that this machine will never have."""
+    """Return the CPUs to start Ray with here. Raises ValueError for workers that will never fit."""
     cores = config.cluster.num_cpus or os.cpu_count() or 1
     if config.workers > cores:
         named = "cluster.num_cpus" if config.cluster.num_cpus else "the cores of this machine"
@@ -55,7 +55,7 @@ def count_trials(config: SweepConfig, session: Session) -> int:
     asked = config.max_concurrent
     if asked is not None and asked > most:
         raise ValueError(
-            f"max_concurrent={asked}: must be at most {most}, {needed} CPUs a trial of the {session.num_cpus} "
-            "that the cluster can have"
+            f"max_concurrent={asked}: must be at most {most}, {needed} CPUs a trial of the "
+            f"{session.num_cpus} that the cluster can have"
         )
     return asked or max(1, min(most, session.count_cores() // workers))

@@ -2,8 +2,8 @@
 
 What a trial came to stands in the journal of the sweep, not in Tune's: a sweep that goes on offers Tune all
 trials that were begun once more, in their order, and those that ended tell it at once what they know. So a
-search and a scheduler learn what they had learned, and nothing is trained twice. ``Tuner.restore`` would go by
-a snapshot that is taken now and then, and lacks what came between it and the kill.
+search and a scheduler learn what they had learned, and nothing is trained twice. ``Tuner.restore`` would go
+by a snapshot that is taken now and then, and lacks what came between it and the kill.
 """
 
 import os
@@ -263,7 +263,7 @@ class _Once(Searcher):
     def on_trial_result(self, trial_id: str, result: dict) -> None:
         self._inner.on_trial_result(self._asked[trial_id], result)
 
-    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         self._inner.on_trial_complete(self._asked[trial_id], result, error)
 
     def save(self, checkpoint_path: str) -> None:

@@ -46,7 +46,7 @@ def find_pool_arm(share: float, datacomp_compat: bool) -> Arm:
     return Arm(Rule(), (share,), datacomp_compat and share < 1)
 
 
-def choose_config(curated: dict[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
+def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
     """Return the curation's config with ``settings``, or say why its scores cannot serve them."""
     for path in settings:
         check_path(CurateConfig, path)

@@ -49,8 +49,9 @@ def _tell_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
     name = name_metric(metric)
     columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
     note = (
-        f"{_say_places(plan)} The best of many is best by chance, too, so its figure on development seeds flatters it; the "
-        "figure on report seeds does not. Intervals: 95 %, Student's t over seeds; none of fewer than two."
+        f"{_say_places(plan)} The best of many is best by chance, too, so its figure on development seeds "
+        "flatters it; the figure on report seeds does not. Intervals: 95 %, Student's t over seeds; none of "
+        "fewer than two."
     )
     return Table("What was chosen, and what it is worth", columns, rows, note)
 
