@@ -22,6 +22,9 @@ _ALONE = (
     "text{fill:#59616b}text.word,text.mark{fill:#1d2126}.axis{stroke:#59616b}.grid{stroke:#e4e4df}"
     "line.mark{stroke:#1d2126;stroke-width:1.5;stroke-dasharray:4 3}"
     ".interval{stroke:#1f66b0;stroke-width:2}.estimate{fill:#1f66b0}"
+    ".line{fill:none;stroke-width:2}.dots{fill:none;stroke-width:7;stroke-linecap:round}"
+    ".line.kept,.dots.kept{stroke:#1f66b0}.line.dropped,.dots.dropped{stroke:#a39d92}"
+    ".kind-relation{stroke:#c77d1e}.kind-predicate{stroke:#2f8f6b}"
 )
 """Colours of a chart without a page around it."""
 
@@ -124,9 +127,9 @@ def histogram(
             bars.append(tag("g", tag("title", name), *parts))
     shown = [(at, name) for at, name in ticks(xs.low, xs.high) if not whole or at == int(at)]
     counts = [(at, name) for at, name in ticks(0, ys.high, 5) if at == int(at)]
-    drawn = join([_grid(ys, counts, y_name), _x_axis(xs, shown, x_name), *bars])
+    drawn = join([draw_grid(ys, counts, y_name), draw_x_axis(xs, shown, x_name), *bars])
     lines = join(_mark(xs, mark) for mark in marks if xs.low <= mark.at <= xs.high)
-    return _figure(title, _describe(layers, counts_LB), join([drawn, lines]), layers)
+    return draw_figure(title, _describe(layers, counts_LB), join([drawn, lines]), layers)
 
 
 def _name_bar(low: float, high: float, digits: int, whole: bool) -> str:
@@ -143,7 +146,7 @@ def scatter(
     shown = [p for p in points if len(p[1])]
     x_all = np.concatenate([x for _, x, _ in shown]) if shown else np.zeros(1)
     y_all = np.concatenate([y for _, _, y in shown]) if shown else np.zeros(1)
-    xs, ys = _span(x_all, LEFT, WIDTH - RIGHT), _span(y_all, HEIGHT - BOTTOM, TOP)
+    xs, ys = span(x_all, LEFT, WIDTH - RIGHT), span(y_all, HEIGHT - BOTTOM, TOP)
     dots = [
         tag(
             "path",
@@ -152,9 +155,11 @@ def scatter(
         )
         for layer, x, y in reversed(shown)
     ]
-    frame = join([_grid(ys, ticks(ys.low, ys.high, 5), y_name), _x_axis(xs, ticks(xs.low, xs.high), x_name)])
+    frame = join(
+        [draw_grid(ys, ticks(ys.low, ys.high, 5), y_name), draw_x_axis(xs, ticks(xs.low, xs.high), x_name)]
+    )
     said = f"{sum(len(x) for _, x, _ in points):,} points"
-    return _figure(title, said, join([frame, *dots]), [layer for layer, _, _ in points])
+    return draw_figure(title, said, join([frame, *dots]), [layer for layer, _, _ in points])
 
 
 def curves(
@@ -173,17 +178,17 @@ def curves(
     x_all, y_all = (np.concatenate([line[i] for line in lines]) for i in (1, 2))
     low, high = float(x_all.min()), float(x_all.max())
     xs = Axis(low, max(high, low + 1), LEFT, WIDTH - RIGHT)
-    ys = _span(y_all, height - BOTTOM, TOP)
+    ys = span(y_all, height - BOTTOM, TOP)
     steps = [(at, number(int(at))) for at, _ in ticks(xs.low, xs.high, 5) if at == int(at)]
     heights = ticks(ys.low, ys.high, 4 if height == LOW else 6)
-    frame = [_grid(ys, heights, y_name), _x_axis(xs, steps, x_name, height - BOTTOM)]
+    frame = [draw_grid(ys, heights, y_name), draw_x_axis(xs, steps, x_name, height - BOTTOM)]
     upright = [_mark(xs, mark, height - BOTTOM) for mark in marks if xs.low <= mark.at <= xs.high]
     drawn = [_line(xs, ys, *line) for line in lines]
     _, x, y = lines[-1]
     said = f"{number(float(y[0]))} at {number(int(x[0]))}, {number(float(y[-1]))} at {number(int(x[-1]))}"
     said += f", from {number(float(y_all.min()))} to {number(float(y_all.max()))} in all"
     layers = [layer for layer, _, _ in lines] + ([marked] if marked and upright else [])
-    return _figure(title, said, join([*frame, *upright, *drawn]), layers, height)
+    return draw_figure(title, said, join([*frame, *upright, *drawn]), layers, height)
 
 
 def _line(xs: Axis, ys: Axis, layer: Layer, x: np.ndarray, y: np.ndarray) -> Html:
@@ -211,17 +216,17 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Htm
                 tag("title", f"{name}: {number(value, 2)}; {beside}"),
                 _rect(min(zero, end), y + 4, max(abs(end - zero), 0.5), height - 8, style),
             ),
-            _text(short, 120, y + 16, "end", "word"),
-            _text(beside, zero + away, y + 16, anchor),
+            draw_text(short, 120, y + 16, "end", "word"),
+            draw_text(beside, zero + away, y + 16, anchor),
         ]
-    axis = _x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
+    axis = draw_x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
     middle = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=top, y2=bottom, class_="axis")
     said = "; ".join(f"{name} {number(value, 2)}, {beside}" for name, value, beside in rows)
     layers = (Layer("kept more often", "kept"), Layer("dropped more often", "dropped"))
-    return _figure(title, said, join([axis, *parts, middle]), layers, bottom + BOTTOM)
+    return draw_figure(title, said, join([axis, *parts, middle]), layers, bottom + BOTTOM)
 
 
-def _span(values: np.ndarray, start: float, end: float) -> Axis:
+def span(values: np.ndarray, start: float, end: float) -> Axis:
     low, high = float(values.min()), float(values.max())
     room = 0.04 * (high - low) or max(abs(high), 1e-3) * 0.1
     return Axis(low - room, high + room, start, end)
@@ -231,12 +236,12 @@ def _rect(x: float, y: float, width: float, height: float, style: str) -> Html:
     return tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_=style)
 
 
-def _text(text: str, x: float, y: float, anchor: str, style: str | None = None) -> Html:
+def draw_text(text: str, x: float, y: float, anchor: str, style: str | None = None) -> Html:
     return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=style)
 
 
-def _x_axis(xs: Axis, values: list[tuple[float, str]], name: str, base: float = HEIGHT - BOTTOM) -> Html:
-    labels = [_text(text, xs.pixel(value), base + 18, "middle") for value, text in values]
+def draw_x_axis(xs: Axis, values: list[tuple[float, str]], name: str, base: float = HEIGHT - BOTTOM) -> Html:
+    labels = [draw_text(text, xs.pixel(value), base + 18, "middle") for value, text in values]
     feet = [
         tag(
             "line",
@@ -249,16 +254,16 @@ def _x_axis(xs: Axis, values: list[tuple[float, str]], name: str, base: float = 
         for value, _ in values
     ]
     line = tag("line", x1=xs.start, x2=xs.end, y1=base, y2=base, class_="axis")
-    return join([line, *feet, *labels, _text(name, (xs.start + xs.end) / 2, base + 40, "middle", "name")])
+    return join([line, *feet, *labels, draw_text(name, (xs.start + xs.end) / 2, base + 40, "middle", "name")])
 
 
-def _grid(ys: Axis, values: list[tuple[float, str]], name: str) -> Html:
+def draw_grid(ys: Axis, values: list[tuple[float, str]], name: str) -> Html:
     parts = []
     for value, text in values:
         y = f"{ys.pixel(value):.1f}"
         parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
-        parts.append(_text(text, LEFT - 8, ys.pixel(value) + 4, "end"))
-    return join([*parts, _text(name, 0, 12, "start", "name") if name else None])
+        parts.append(draw_text(text, LEFT - 8, ys.pixel(value) + 4, "end"))
+    return join([*parts, draw_text(name, 0, 12, "start", "name") if name else None])
 
 
 def _mark(xs: Axis, mark: Mark, base: float = HEIGHT - BOTTOM) -> Html:
@@ -267,7 +272,7 @@ def _mark(xs: Axis, mark: Mark, base: float = HEIGHT - BOTTOM) -> Html:
     line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP - 10, y2=base, class_="mark")
     if not mark.name:
         return line
-    name = _text(mark.name, x + (6 if right else -6), TOP - 2, "start" if right else "end", "mark")
+    name = draw_text(mark.name, x + (6 if right else -6), TOP - 2, "start" if right else "end", "mark")
     return join([line, name])
 
 
@@ -277,7 +282,7 @@ def _describe(layers: Sequence[Layer], counts_LB: np.ndarray) -> str:
     )
 
 
-def _figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height: float = HEIGHT) -> Html:
+def draw_figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height: float = HEIGHT) -> Html:
     legend = tag(
         "p",
         *(tag("span", tag("i", class_=layer.style), layer.name) for layer in layers),
@@ -298,17 +303,17 @@ def _figure(title: str, said: str, drawn: Html, layers: Sequence[Layer], height:
 def intervals(plot: Plot) -> Html:
     """Draw named estimates with their intervals, each in a row of its own."""
     ends = [end for _, one in plot.rows for end in (one.value, one.low, one.high) if end == end]
-    xs = _span(np.array([*ends, *([] if plot.mark is None else [plot.mark])] or [0.0]), NAMES, WIDTH - RIGHT)
+    xs = span(np.array([*ends, *([] if plot.mark is None else [plot.mark])] or [0.0]), NAMES, WIDTH - RIGHT)
     bottom = TOP + ROW * len(plot.rows)
     parts = [_draw_row(xs, TOP + ROW * i + ROW / 2, name, one) for i, (name, one) in enumerate(plot.rows)]
     said = "; ".join(f"{name} {write_cell(one, 2)}" for name, one in plot.rows)
     upright = None if plot.mark is None else _mark(xs, Mark(plot.mark), bottom)
-    axis = _x_axis(xs, ticks(xs.low, xs.high), plot.unit, bottom)
-    return _figure(plot.title, said, join([axis, upright, *parts]), (), bottom + BOTTOM)
+    axis = draw_x_axis(xs, ticks(xs.low, xs.high), plot.unit, bottom)
+    return draw_figure(plot.title, said, join([axis, upright, *parts]), (), bottom + BOTTOM)
 
 
 def _draw_row(xs: Axis, y: float, name: str, one: Estimate) -> Html:
-    parts = [tag("title", f"{name}: {write_cell(one, 2)}"), _text(name, NAMES - 12, y + 4, "end", "word")]
+    parts = [tag("title", f"{name}: {write_cell(one, 2)}"), draw_text(name, NAMES - 12, y + 4, "end", "word")]
     if one.low <= one.high:
         low, high = (f"{xs.pixel(end):.1f}" for end in (one.low, one.high))
         parts.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"))

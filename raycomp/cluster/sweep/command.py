@@ -18,6 +18,7 @@ from raycomp.config.train import WITH_NEGATIVES
 from raycomp.loops.evaluate.open import open_exams
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.sweep.choose import Winner, choose_best, is_whole, list_sites
+from raycomp.loops.sweep.curves import list_curves, list_plots, published_curve, published_table
 from raycomp.loops.sweep.job_file import BEST, write_job
 from raycomp.loops.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.loops.sweep.metric import check_metric, list_metrics, list_world_metrics
@@ -28,7 +29,10 @@ from raycomp.loops.sweep.worlds import list_places, scored_dials
 from raycomp.loops.train.little_world import TINY_CLIP
 from raycomp.loops.train.pairs import fingerprint_pairs
 from raycomp.models.clip import fingerprint_scorer
+from raycomp.report.charts import cut_out, intervals
+from raycomp.report.markup import Html
 from raycomp.report.pages.sweep import render_sweep
+from raycomp.report.response import response
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import write_table
@@ -37,7 +41,8 @@ from raycomp.shards.runs import digest, identify, read_finished
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
 
-TABLE = "trials.parquet"
+TABLE, _FIGURES = "trials.parquet", "figures"
+_ROOMS = (TRIALS, TABLE, BEST, _FIGURES)
 
 
 def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
-    with begin("sweep", config, partial(_fingerprint, config), out, say, rooms=(TRIALS, TABLE, BEST)) as run:
+    with begin("sweep", config, partial(_fingerprint, config), out, say, rooms=_ROOMS) as run:
         if run.is_finished:
             return run.record
         cluster = replace(config.cluster, scorers=config.workers)
@@ -174,6 +179,23 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
     run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
     run.record["warnings"] = list_warnings(plan, trials, winners, metric)
     tables = make_tables(plan, trials, winners, metric)
+    if plan.config.beside:
+        tables.insert(1, published_table(plan, trials, metric))
+    charts = {f"over-{name}": chart for name, chart in _draw(plan, trials, metric)}
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     said = f"{len(trials):,} trials; " + "; ".join(say_winner(one, plan, metric) for one in winners)
     lines = [say_winner(one, plan, metric) for one in winners]
-    run.tell(said, render_sweep(run.record, lines, tables, []))
+    run.tell(said, render_sweep(run.record, lines, tables, list(charts.values())))
+
+
+def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
+    """Yield the figures by the name of what they are over."""
+    curves = list_curves(plan, trials, metric)
+    for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
+        yield (
+            curve.dial.replace(" ", "-"),
+            response(curve.title, curve.dial, curve.unit, curve.series, curve.is_log),
+        )
+    for plot in list_plots(plan, trials, metric):
+        yield plot.title.rpartition(" ")[2], intervals(plot)

@@ -26,7 +26,7 @@ Dials = Mapping[str, str]
 """The dials of one trial by path, as text that ``override`` reads."""
 _MOST_TRIALS = 10_000
 # Combinations of values, and of the ends of ranges, that are checked before anything starts.
-_MOST_CHECKED = 4096
+_MOST_CHECKED = 1000
 # Of what a trial draws from a range.
 _DIGITS = 6
 # What a little world brings, by how their names begin.
@@ -89,13 +89,21 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
         raise ValueError(f"per={config.per!r}: must be a dial that the space has a grid of")
     if config.search == "optuna" and not _list_drawn(space):
         raise ValueError("search=optuna: must have a choice or a range in the space")
-    corners = product(*(domain.values for domain in space.values()))
-    for values in islice(corners, _MOST_CHECKED):
-        plan.check(dict(zip(space, values, strict=True)))
     num = _count_points(space) * (config.num_samples if _list_drawn(space) else 1)
     if num > _MOST_TRIALS:
         raise ValueError(f"space: has {num:,} trials, must have at most {_MOST_TRIALS:,}")
+    for dials in _list_corners(space):
+        plan.check(dials)
     return plan
+
+
+def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:
+    """Yield every value, and both ends of ranges, with the first ones of other dials; then combinations."""
+    first = {dial: domain.values[0] for dial, domain in space.items()}
+    for dial, domain in space.items():
+        yield from ({**first, dial: value} for value in domain.values)
+    for values in islice(product(*(domain.values for domain in space.values())), _MOST_CHECKED):
+        yield dict(zip(space, values, strict=True))
 
 
 def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> Part:

@@ -1,0 +1,126 @@
+"""Response curves: what a metric is over the values of each dial, and a published curve beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raycomp.benchmarks.retention import SOURCE, TABLE_1
+from raycomp.config.space import LOGUNIFORM
+from raycomp.loops.sweep.choose import estimate, is_whole, of_group
+from raycomp.loops.sweep.journal import DEVELOPMENT, REPORT, Trial
+from raycomp.loops.sweep.plan import Plan, list_groups
+from raycomp.loops.sweep.rows import is_number
+from raycomp.loops.sweep.tables import list_varied, name_metric
+from raycomp.table import Column, Estimate, Plot, Table
+
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure's content: series of (value of the dial, estimate)."""
+
+    title: str
+    dial: str
+    unit: str
+    series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
+    is_log: bool = False
+
+
+def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return a curve for every dial of numbers, a point for each of its values.
+
+    A point is the mean over all trainings of the trials that have the value, whatever else they have, by
+    Student's t over trainings. One series for each value of ``per``; report seeds, where all trials were
+    trained on them, are a series of their own.
+    """
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    numbers = [dial for dial in list_varied(plan) if is_number(plan, dial)]
+    return [
+        Curve(
+            f"{name_metric(metric)} over {dial}",
+            dial,
+            name_metric(metric),
+            [one for one in _list_series(plan, whole, dial, metric) if one[1]],
+            plan.space[dial].kind == LOGUNIFORM,
+        )
+        for dial in numbers
+    ]
+
+
+def _list_series(
+    plan: Plan, trials: Sequence[Trial], dial: str, metric: str
+) -> list[tuple[str, list[tuple[float, Estimate]]]]:
+    splits = (
+        [DEVELOPMENT, REPORT] if plan.config.report == "all" and plan.config.report_seeds else [DEVELOPMENT]
+    )
+    found = []
+    for group in list_groups(plan):
+        own = of_group(trials, group)
+        for split in splits:
+            name = ", ".join([*group.values(), f"{split} seeds"])
+            found.append((name, _list_points(own, dial, metric, split)))
+    return found
+
+
+def _list_points(trials: Sequence[Trial], dial: str, metric: str, split: str) -> list[tuple[float, Estimate]]:
+    values: dict[str, list[float]] = {}
+    for trial in trials:
+        values.setdefault(trial.dials[dial], []).extend(trial.list_values(metric, split))
+    return [(float(value), estimate(figures)) for value, figures in values.items() if figures]
+
+
+def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
+    """Return for every dial of words the estimates of its values, each in a row."""
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = []
+    for dial in (dial for dial in list_varied(plan) if not is_number(plan, dial)):
+        values: dict[str, list[float]] = {}
+        for trial in whole:
+            values.setdefault(trial.dials[dial], []).extend(trial.list_values(metric, DEVELOPMENT))
+        rows = [(value, estimate(figures)) for value, figures in values.items()]
+        found.append(Plot(f"{name_metric(metric)} over {dial}", "95 % intervals over trainings", rows))
+    return found
+
+
+def published_curve() -> Curve:
+    """Return the paper's curve, which is of other data, another model and another test."""
+    series = [
+        ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100, _NAN, _NAN)) for row in TABLE_1]),
+    ]
+    return Curve(f"As published: {SOURCE}", "share kept", "SugarCrepe, overall", series)
+
+
+def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+    """Return the paper's rows, and beside them what the sweep found at the same shares."""
+    dial = next(iter(list_varied(plan)), "attribute.keep")
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    mine = dict(_list_points(whole, dial, metric, DEVELOPMENT)) if dial in plan.space else {}
+    none = Estimate(_NAN, _NAN, _NAN)
+    rows = [
+        (
+            f"{row.keep:.0%}",
+            row.sugarcrepe,
+            row.sugarcrepe_pp,
+            row.imagenet,
+            row.text_to_image,
+            _percent(mine.get(row.keep, none)),
+        )
+        for row in TABLE_1
+    ]
+    columns = (
+        "Kept by alignment",
+        Column("published: SugarCrepe", "%", 2),
+        Column("SugarCrepe++", "%", 2),
+        Column("ImageNet", "%", 2),
+        Column("Flickr text to image", "%", 2),
+        Column(f"here: {name_metric(metric)}", "%", 2),
+    )
+    note = (
+        f"Published: {SOURCE}; its authors call it exploratory. Here: other pairs, another model and another "
+        "test, so only the shapes can be held beside each other, not the levels."
+    )
+    return Table("Beside the published curve", columns, rows, note)
+
+
+def _percent(one: Estimate) -> Estimate:
+    return Estimate(100 * one.value, 100 * one.low, 100 * one.high)
