@@ -7,7 +7,7 @@ from typing import Any
 
 from raycomp.cluster.curate.command import select
 from raycomp.cluster.evaluate.command import TABLE, evaluate
-from raycomp.cluster.lease import await_lease
+from raycomp.cluster.lease import await_lease, hold_lease
 from raycomp.cluster.sweep.worlds import say_nothing
 from raycomp.cluster.train.command import train
 from raycomp.config import EvaluateConfig, ModelConfig, SweepConfig, TrainConfig, UserError, override_all
@@ -47,10 +47,16 @@ class Job:
 def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outcome:
     """Train a trial at a site and ask the model; write what came of it into the journal.
 
-    A training that was broken off goes on from its last checkpoint. What the user would have to mend, as a
-    loss that is not finite, is a failed training, and no end of the sweep.
+    A training that was broken off goes on from its last checkpoint, once whoever was at it is gone. What the
+    user would have to mend, as a loss that is not finite, is a failed training, and no end of the sweep.
     """
     folder = Folder(Folder(job.work).at(name, site.name))
+    await_lease(folder)
+    with hold_lease(folder):
+        return job.journal.find(name, site) or _run_held(job, name, dials, site, folder)
+
+
+def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder: Folder) -> Outcome:
     starts = 1 + (folder.read_json(_STARTS) if folder.exists(_STARTS) else 0)
     folder.write_json(starts, _STARTS)
     began = time.perf_counter()

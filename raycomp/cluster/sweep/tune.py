@@ -165,6 +165,10 @@ class _Teller(tune.Callback):
     def __init__(self, watch: Watch, progress: Progress):
         self._watch, self._progress = watch, progress
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: what Tune writes down of an experiment is never read."""
+        return {}
+
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict, **info: Any) -> None:
         self._watch.check()
         self._progress.finish_one()

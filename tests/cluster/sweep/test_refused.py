@@ -1,0 +1,93 @@
+"""What cannot be swept is told in a line, with exit code 2, and leaves nothing behind."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from raycomp.cli import main
+from raycomp.cluster.session import Session
+from raycomp.cluster.sweep import room
+from raycomp.cluster.sweep.room import count_trials, cpus_of_trial, plan_alone
+from raycomp.config import EvaluateConfig, FitConfig, SweepConfig, TrainConfig
+
+KEEP = "--space=attribute.keep=grid(0.7,0.5)"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "space: is empty"),
+        (["--space", ""], "space: is empty"),
+        (["--space=attribute.kep=grid(0.7,0.5)"], "attribute.kep': select has no such dial, the closest is"),
+        (["--space=attribute.keep=grid(0.7,2)"], "attribute.keep=2.0: must be between 0 and 1"),
+        (["--space=attribute.keep=gird(0.7,2)"], "must be one of grid, choice, uniform, loguniform"),
+        (["--space=train.learning_rate=loguniform(0,1)"], "two finite numbers, above 0"),
+        ([KEEP, "--set", "metric=world.acc"], "metric='world.acc': must be one of world.accuracy"),
+        ([KEEP, "--set", "metric=sugarcrepe.accuracy"], "metric='sugarcrepe.accuracy': must be one of"),
+        ([KEEP, "--set", "mode=best"], "mode='best': must be one of max, min"),
+        ([KEEP, "--set", "scheduler=asha", "--set", "seeds=1"], "seeds=1: must be at least 2"),
+        ([KEEP, "--set", "train.train.workers=4096"], "train.train.workers=4096: must be at most"),
+        ([KEEP, "--set", "per=train.loss"], "per='train.loss': must be a dial that the space has a grid of"),
+        ([KEEP, "--set", "curated=/no/such/folder"], "evaluate.benchmarks=''"),
+        (
+            [KEEP, "--set", "curated=/no/such/folder", "--set", "evaluate.benchmarks=sugarcrepe"],
+            "holds no finished run",
+        ),
+        (
+            [KEEP, "--set", "train.input=/no/such", "--set", "evaluate.benchmarks=sugarcrepe"],
+            "attribute.keep needs scores to choose from",
+        ),
+        (
+            [KEEP, "--set", "train.model.name=ViT-L-14"],
+            "train.model='set': must be as it is with little worlds",
+        ),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_leaves_nothing(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(room.ray, "is_initialized", lambda: False)
+    assert main(["sweep", *words, "--out", str(tmp_path / "x")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and said in error, error
+    assert not (tmp_path / "x").exists()
+
+
+def test_little_worlds_need_a_disk(capsys):
+    assert main(["sweep", KEEP, "--out", "s3://bucket/a"]) == 2
+    assert "little worlds need a local folder" in capsys.readouterr().err
+
+
+def of_workers(workers, **dials):
+    return SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(workers=workers)), **dials)
+
+
+def test_a_machine_has_room_for_every_trial_that_is_begun_there():
+    cores = os.cpu_count() or 1
+    with pytest.raises(ValueError, match=f"workers={cores + 1}: must be at most {cores}, the cores"):
+        plan_alone(of_workers(cores + 1))
+    wide = replace(of_workers(8), cluster=replace(SweepConfig().cluster, num_cpus=8))
+    assert plan_alone(wide) >= cpus_of_trial(8)
+    assert plan_alone(of_workers(1, max_concurrent=7)) >= 7 * cpus_of_trial(1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_cluster_has_a_cpu_for_tasks_whatever_trials_hold(workers, at_once):
+    num_cpus = at_once * cpus_of_trial(workers)
+    session = Session(1, {}, 1, num_cpus, 9, 64)
+    assert count_trials(of_workers(workers, max_concurrent=at_once), session) == at_once
+    assert num_cpus - at_once * (1 + max(workers, 2)) >= at_once
+    with pytest.raises(ValueError, match=f"max_concurrent={at_once + 1}: must be at most {at_once}"):
+        count_trials(of_workers(workers, max_concurrent=at_once + 1), session)
+    small = Session(1, {}, 1, cpus_of_trial(workers) - 1, 1, 64)
+    with pytest.raises(ValueError, match=f"workers={workers}: a trial needs"):
+        count_trials(of_workers(workers), small)
+
+
+def test_data_of_yours_need_an_exam():
+    with pytest.raises(ValueError, match=r"evaluate\.benchmarks"):
+        SweepConfig(space="a=1", curated="x")
+    assert not SweepConfig(
+        space="a=1", curated="x", evaluate=EvaluateConfig(benchmarks=("world",))
+    ).has_worlds
