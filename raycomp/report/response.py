@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,6 +29,8 @@ STYLES = ("kept", "kind-relation", "kind-predicate", "dropped")
 """Classes that colour series, in their order; a series more has the colour of the last."""
 # Series at one value stand so many pixels beside one another.
 _BESIDE = 5.0
+# Room for a label below the axis, and how many of them there are at most.
+_APART, _MOST_LABELS = 40.0, 9
 
 
 def response(
@@ -72,14 +75,18 @@ def _list_ends(one: Estimate) -> list[float]:
 
 
 def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) -> list[tuple[float, str]]:
-    """Return what stands below the axis: the values tried where they are few, else round ones."""
-    tried = sorted({x for _, points in shown for x, _ in points})
-    if len(tried) <= 8:
-        return [(_place(x, is_log), f"{x:g}") for x in tried]
+    """Return what stands below the axis: the values tried where they are apart enough, else round ones."""
+    tried = sorted({_place(x, is_log): f"{x:g}" for _, points in shown for x, _ in points}.items())
+    gaps = (xs.pixel(right) - xs.pixel(left) for (left, _), (right, _) in pairwise(tried))
+    if all(gap >= _APART for gap in gaps):
+        return tried
     if not is_log:
         return ticks(xs.low, xs.high)
-    powers = range(math.ceil(xs.low), math.floor(xs.high) + 1)
-    return [(float(power), f"1e{power}") for power in powers] or [(xs.low, f"{10**xs.low:.2g}")]
+    powers = range(math.floor(xs.low), math.ceil(xs.high) + 1)
+    rounds = [(math.log10(m) + power, f"{m * 10.0**power:g}") for power in powers for m in (1, 2, 5)]
+    within = [(at, text) for at, text in rounds if xs.low <= at <= xs.high]
+    whole = [(at, text) for at, text in within if text.lstrip("0.").startswith("1")]
+    return whole if len(within) > _MOST_LABELS else within
 
 
 def _draw_series(xs: Axis, ys: Axis, layer: Layer, points: Points, is_log: bool, beside: float) -> Html:

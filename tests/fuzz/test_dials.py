@@ -14,6 +14,7 @@ from raycomp.config import (
     CurateConfig,
     NegativesConfig,
     ProbeConfig,
+    SweepConfig,
     changed_dials,
     flatten,
     from_dict,
@@ -25,7 +26,7 @@ from tests.fuzz.inputs import JSON_VALUES, check_strict, refused
 
 pytestmark = pytest.mark.slow
 
-CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
+CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig, SweepConfig)
 PATHS = sorted({path for config in CONFIGS for path, _ in flatten(to_dict(config()))})
 ODD_PATHS = st.sampled_from(
     ["", ".", "align", "align.", "align.keep.x", "scorer..model", "__class__", "a\nb"]

@@ -18,7 +18,9 @@ def make_worlds(places: Sequence[Place], with_negatives: bool, num_tasks: int, r
     unmade = [(place,) for place in left if not place.is_made]
     for made, *_ in map_some(make_scorer, unmade, num_tasks, check, "scorers", "world"):
         say(f"world {made.number}: scorer trained")
-    for place, *_ in map_some(make_exam, [(place,) for place in left], num_tasks, check, "exams", "world"):
+    for _ in map_some(make_exam, [(place,) for place in left], num_tasks, check, "exams", "world"):
+        pass
+    for place in left:
         scored = place.files.at(CURATED)
         curate(world_curation(place), scored, say_nothing)
         if with_negatives:

@@ -1,12 +1,18 @@
 """What a sweep came to, in tables and sentences."""
 
+import math
 from collections.abc import Sequence
 
+from raycomp.config import Domain
+from raycomp.config.space import LOGUNIFORM
 from raycomp.loops.sweep.choose import Winner, estimate, is_whole
 from raycomp.loops.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial
 from raycomp.loops.sweep.plan import Plan
 from raycomp.table import Cell, Column, Columns, Table, plain, write_cell
 from raycomp.words import MACRO
+
+# Of a range whose best value lies there the whole is hardly seen.
+_EDGE = 0.05
 
 
 def name_metric(metric: str) -> str:
@@ -131,7 +137,7 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
     for one in winners:
         for dial in list_varied(plan):
             domain, value = plan.space[dial], one.trial.dials[dial]
-            if _is_at_end(value, domain.values):
+            if _is_at_end(value, domain):
                 found.append(f"{dial}: the best, {value}, lies at an end of what was tried")
     failed = sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials)
     if failed:
@@ -139,10 +145,16 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
     return list(dict.fromkeys(found))
 
 
-def _is_at_end(value: str, values: Sequence[str]) -> bool:
-    """Whether a number is the least or largest of at least three that were tried, or an end of a range."""
+def _is_at_end(value: str, domain: Domain) -> bool:
+    """Whether a number is the least or largest of at least three that were tried, or in the last twentieth of
+    a range."""
+    if domain.is_range:
+        low, high = domain.ends
+        at = [math.log(one) if domain.kind == LOGUNIFORM else one for one in (low, float(value), high)]
+        share = (at[1] - at[0]) / (at[2] - at[0])
+        return not _EDGE <= share <= 1 - _EDGE
     try:
-        numbers = [float(one) for one in values]
+        numbers = sorted(float(one) for one in domain.values)
     except ValueError:
         return False
-    return float(value) in (min(numbers), max(numbers)) and len(numbers) > 1
+    return len(numbers) > 2 and float(value) in (numbers[0], numbers[-1])
