@@ -31,6 +31,12 @@ from raycomp.loops.sweep.plan import Plan, list_points, write_number
 from raycomp.shards.retries import TASK_RETRIES
 
 _METRIC, _POINT = "metric", "point"
+# No files beside the journal, no table on the terminal, no way of its own with Ctrl-C.
+_QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+}
 _TOLD = "told"
 # Suggestions that were tried before after which a search has nothing new.
 _MOST_REPEATS = 50
@@ -79,8 +85,7 @@ def _run_tune(
     group: Mapping[str, str],
 ) -> None:
     """Give trials to Tune until all have ended. Raises what ended one of them and is not its own fault."""
-    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+    os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     config = job.config
     space: dict[str, Any] = {_POINT: tune.grid_search([dict(point) for point in points or ()])}
