@@ -136,17 +136,16 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
     """Try every group alike, then train on report seeds what is told of; return the best, best first."""
     config, journal = job.config, job.journal
     development, report = list_sites(config.seeds, config.report_seeds)
-    begun = journal.read()
-    watch = Watch(run.lease.check, say, metric, [trial.dials for trial in begun])
+    watch = Watch(run.lease.check, say, metric, at_once)
     groups = list(list_groups(job.plan))
     for group in groups:
-        tune_group(job, group, development, at_once, watch)
+        tune_group(job, group, development, watch)
     chosen = _choose(journal.read(), groups, config, metric)
     told = [one.trial for one in chosen]
     if config.report == "all":
         told = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
     if report:
-        train_points(job, [trial.dials for trial in told], report, at_once, watch)
+        train_points(job, [trial.dials for trial in told], report, watch)
     return _choose(journal.read(), groups, config, metric)
 
 

@@ -7,23 +7,23 @@ by a snapshot that is taken now and then, and lacks what came between it and the
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import optuna
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say
 from raycomp.cluster.sweep.site import Job, run_site
-from raycomp.config import Domain, SweepConfig
+from raycomp.config import Domain, LeaseLost, SweepConfig, UserError
 from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
 from raycomp.loops.sweep.choose import mean_so_far
 from raycomp.loops.sweep.journal import FINISHED, Outcome, Site, name_trial
@@ -50,76 +50,100 @@ class Watch:
     check: Callable[[], None]
     say: Say
     metric: str
-    begun: Sequence[Mapping[str, str]]
-    """The dials of trials that an earlier start began, in their order."""
-    known: set[tuple[str, Site]] = field(default_factory=set)
-    """Trainings that had ended before."""
+    at_once: int
+    """Trials that are run side by side."""
 
 
-def tune_group(job: Job, group: Mapping[str, str], sites: Sequence[Site], at_once: int, watch: Watch) -> None:
+@dataclass(frozen=True)
+class _Round:
+    """Trials that Tune is given together."""
+
+    sites: Sequence[Site]
+    space: Mapping[str, Any]
+    num: int
+    group: Mapping[str, str]
+    search: Searcher | None = None
+    scheduler: TrialScheduler | None = None
+
+
+def tune_group(job: Job, group: Mapping[str, str], sites: Sequence[Site], watch: Watch) -> None:
     """Try what the space has for a group, on the development sites."""
     config, plan = job.config, job.plan
-    points = None
-    if config.search != "optuna":
-        points = [point for point in list_points(plan) if group.items() <= point.items()]
-    search = None if points is not None else _make_search(plan, group, watch.begun)
-    num = config.num_samples if points is None else len(points)
-    _run_tune(job, sites, at_once, watch, points, search, num, group)
+    scheduler = _make_asha(len(sites)) if config.scheduler == "asha" else None
+    if config.search == "optuna":
+        begun = [trial.dials for trial in job.journal.read()]
+        search, space = _make_search(plan, group, begun), _to_tune(plan, group)
+        _run(job, _Round(sites, space, config.num_samples, group, search, scheduler), watch)
+        return
+    points = [point for point in list_points(plan) if group.items() <= point.items()]
+    if scheduler is None:
+        train_points(job, points, sites, watch)
+    else:
+        _run(job, _list_round(points, sites, scheduler), watch)
 
 
-def train_points(
-    job: Job, points: Sequence[Mapping[str, str]], sites: Sequence[Site], at_once: int, watch: Watch
-) -> None:
-    """Train some trials on further sites."""
-    _run_tune(job, sites, at_once, watch, points, None, len(points), {})
+def train_points(job: Job, points: Sequence[Mapping[str, str]], sites: Sequence[Site], watch: Watch) -> None:
+    """Train trials at all of these sites; those that were need not be told of again."""
+    left = [point for point in points if not _is_over(job, name_trial(point), sites)]
+    if left:
+        _run(job, _list_round(left, sites), watch)
 
 
-def _run_tune(
-    job: Job,
-    sites: Sequence[Site],
-    at_once: int,
-    watch: Watch,
-    points: Sequence[Mapping[str, str]] | None,
-    search: Searcher | None,
-    num: int,
-    group: Mapping[str, str],
-) -> None:
+def _is_over(job: Job, name: str, sites: Sequence[Site]) -> bool:
+    """Whether a trial was trained at all sites, or failed at one."""
+    outcomes = [job.journal.find(name, site) for site in sites]
+    return all(outcomes) or any(one is not None and one.status != FINISHED for one in outcomes)
+
+
+def _list_round(
+    points: Sequence[Mapping[str, str]], sites: Sequence[Site], scheduler: TrialScheduler | None = None
+) -> _Round:
+    """Return the round of trials that are known beforehand."""
+    space = {_POINT: tune.grid_search([dict(point) for point in points])}
+    return _Round(sites, space, len(points), {}, None, scheduler)
+
+
+def _run(job: Job, round_: _Round, watch: Watch) -> None:
     """Give trials to Tune until all have ended. Raises what ended one of them and is not its own fault."""
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    config = job.config
-    space: dict[str, Any] = {_POINT: tune.grid_search([dict(point) for point in points or ()])}
-    if search is not None:
-        space = _to_tune(job.plan, group)
-    trial = tune.with_parameters(_try, job=job, group=dict(group), sites=list(sites), metric=watch.metric)
-    is_staged = config.scheduler == "asha" and sites[0].split == "development"
-    with (
-        tempfile.TemporaryDirectory() as room,
-        Progress("sweep", num * len(sites), unit="training") as progress,
-    ):
-        tuner = tune.Tuner(
-            tune.with_resources(trial, {"CPU": 1}),
-            param_space=space,
-            tune_config=tune.TuneConfig(
-                metric=_METRIC,
-                mode=config.mode,
-                search_alg=search,
-                scheduler=_make_asha(len(sites)) if is_staged else None,
-                num_samples=num if search is not None else 1,
-                max_concurrent_trials=at_once,
-                reuse_actors=True,
-            ),
-            run_config=tune.RunConfig(
-                name="sweep",
-                storage_path=room,
-                verbose=0,
-                callbacks=[_Teller(watch, progress)],
-                failure_config=tune.FailureConfig(max_failures=0, fail_fast=True),
-            ),
+    what = {"job": job, "group": dict(round_.group), "sites": list(round_.sites), "metric": watch.metric}
+    trial = tune.with_resources(tune.with_parameters(_try, **what), {"CPU": 1})
+    how = tune.TuneConfig(
+        metric=_METRIC,
+        mode=job.config.mode,
+        search_alg=round_.search,
+        scheduler=round_.scheduler,
+        num_samples=round_.num if round_.search else 1,
+        max_concurrent_trials=watch.at_once,
+        reuse_actors=True,
+    )
+    total = round_.num * len(round_.sites)
+    with TemporaryDirectory() as room, Progress("sweep", total, unit="training") as progress:
+        run_config = tune.RunConfig(
+            name="sweep",
+            storage_path=room,
+            verbose=0,
+            callbacks=[_Teller(watch, progress)],
+            failure_config=tune.FailureConfig(max_failures=0, fail_fast=True),
         )
-        results = tuner.fit()
+        results = tune.Tuner(
+            trial, param_space=dict(round_.space), tune_config=how, run_config=run_config
+        ).fit()
     for error in results.errors:
-        raise error
+        raise find_cause(error)
+
+
+def find_cause(error: Exception) -> Exception:
+    """Return what ended a trial without what tasks and actors between have wrapped it in.
+
+    A mistake of our own stays wrapped: the traceback of where it was made is in there.
+    """
+    cause: Exception = error
+    while isinstance(getattr(cause, "cause", None), Exception):
+        cause = cause.cause  # type: ignore[attr-defined]
+    is_told = isinstance(cause, OSError | LeaseLost | UserError) or type(cause) is ValueError
+    return cause if is_told else error
 
 
 def _make_asha(num_sites: int) -> ASHAScheduler:

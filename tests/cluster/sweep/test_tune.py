@@ -4,9 +4,10 @@ import math
 
 import pytest
 from ray import tune
+from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
-from raycomp.cluster.sweep.tune import _make_search, _Once, _to_dials, _to_point, _to_tune
+from raycomp.cluster.sweep.tune import _make_search, _Once, _to_dials, _to_point, _to_tune, find_cause
 from raycomp.config import SweepConfig
 from raycomp.loops.sweep.plan import make_plan
 from raycomp.loops.sweep.worlds import scored_dials
@@ -88,3 +89,14 @@ def test_whole_numbers_are_drawn_with_both_ends(plan):
     assert drawn == {*range(8, 17)}
     assert isinstance(space["attribute.aggregate"], tune.search.sample.Categorical)
     assert math.isclose(space["train.learning_rate"].lower, 1e-4)
+
+
+def wrap(error):
+    return RayTaskError("f", "traceback", error).as_instanceof_cause()
+
+
+def test_what_ended_a_trial_is_told_without_its_wrappers():
+    for told in (OSError("disk full"), ValueError("a: must be b")):
+        assert find_cause(wrap(wrap(told))) is told and find_cause(told) is told
+    ours = wrap(wrap(KeyError("x")))
+    assert find_cause(ours) is ours
