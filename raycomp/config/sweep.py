@@ -107,6 +107,7 @@ class SweepConfig:
     max_concurrent: int | None = field(default=None, metadata=FREE)
     """Trials at a time; none = as many as there is room for. No result depends on it."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+    """Of the sweep and all that trials run."""
 
     def __post_init__(self) -> None:
         check_choice("command", self.command, tuple(SWEPT))

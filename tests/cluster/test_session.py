@@ -166,6 +166,30 @@ def test_ray_starts_where_its_agent_is_late(tmp_path):
     assert (tmp_path / "slept").exists() and done.stdout == "5\n", done
 
 
+# What Ray Train's cleaner asks of a stopped training, in a worker of its own.
+ASK_STATE = """
+import os, ray
+from ray.util.state import list_actors
+from raycomp.cluster.session import connect
+from raycomp.config import ClusterConfig
+with connect(ClusterConfig(num_cpus=5), dashboard=True):
+    print(os.environ["RAY_ADDRESS"] == ray.get_runtime_context().gcs_address)
+    print(ray.get_runtime_context().worker.node.webui_url.partition(":")[0])
+    env = {"env_vars": {"RAY_ADDRESS": os.environ["RAY_ADDRESS"]}}
+    print(ray.get(ray.remote(lambda: len(list_actors())).options(runtime_env=env).remote()) >= 0)
+print("RAY_ADDRESS" in os.environ)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_dashboard_on_localhost_answers_what_rays_cleaners_ask():
+    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    line = [sys.executable, "-c", ASK_STATE]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240, env=env)
+    assert done.stdout.split() == ["True", "127.0.0.1", "True", "False"], done
+
+
 WARNINGS = [("ray.data.some.stage", "the store is full"), ("ray.serve", "no worker left")]
 
 
