@@ -9,17 +9,18 @@ from raycomp.cluster.gpus import count_offered
 from raycomp.cluster.session import Session
 from raycomp.config import SweepConfig
 
-# Beside its training workers a trial has Tune's own CPU, and one for the tasks that make its batches; when it
-# evaluates, a scorer without a GPU takes two instead of the workers. As many trials as fit by that leave each
-# of them a CPU for tasks, so none waits for another.
-_OF_TRIAL, _OF_TASKS, _OF_SCORER = 1, 1, 2
-# On a machine of its own CPUs are counted, not had: more for tasks cost nothing.
-_MORE_TASKS = 2
+# What Tune sets aside for a trial, which only waits for its trainings.
+OF_TRIAL = 0.01
+# A trial holds its training workers, or while it evaluates a scorer, which without a GPU takes two CPUs. One CPU
+# more for all of them is enough for the tasks that they wait for, which hold none while they wait.
+_OF_SCORER, _OF_TASKS = 2, 1
+# What a little world is scored with.
+_LEAST = 5
 
 
-def cpus_of_trial(workers: int) -> int:
-    """Return the CPUs that a trial may hold at once."""
-    return _OF_TRIAL + max(workers, _OF_SCORER) + _OF_TASKS
+def cpus_of(trials: int, workers: int) -> int:
+    """Return the CPUs without which so many trials might wait for one another."""
+    return trials * max(workers, _OF_SCORER) + _OF_TASKS
 
 
 def is_alone(config: SweepConfig) -> bool:
@@ -34,7 +35,8 @@ def plan_alone(config: SweepConfig) -> int:
         named = "cluster.num_cpus" if config.cluster.num_cpus else "the cores of this machine"
         raise ValueError(f"train.train.workers={config.workers}: must be at most {cores}, {named}")
     at_once = config.max_concurrent or max(1, (os.cpu_count() or 1) // config.workers)
-    return at_once * (cpus_of_trial(config.workers) + _MORE_TASKS)
+    # Each CPU counted here may become a process that loads torch: no more than is needed.
+    return max(_LEAST, cpus_of(at_once, config.workers))
 
 
 def count_trials(config: SweepConfig, session: Session) -> int:
@@ -42,20 +44,20 @@ def count_trials(config: SweepConfig, session: Session) -> int:
 
     Raises ValueError where a cluster can never have the workers of one, or not those of ``max_concurrent``.
     """
-    needed, workers = cpus_of_trial(config.workers), config.workers
-    most = session.num_cpus // needed
+    workers = config.workers
+    most = (session.num_cpus - _OF_TASKS) // max(workers, _OF_SCORER)
     if session.device == "gpu":
         gpus = max(ray.cluster_resources().get("GPU", 0), count_offered("GPU"))
         most = min(most, most if math.isinf(gpus) else int(gpus) // workers)
     if most < 1:
         raise ValueError(
-            f"train.train.workers={workers}: a trial needs {needed} CPUs with so many, the cluster can have "
-            f"{session.num_cpus}"
+            f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs with so many, the "
+            f"cluster can have {session.num_cpus}"
         )
     asked = config.max_concurrent
     if asked is not None and asked > most:
         raise ValueError(
-            f"max_concurrent={asked}: must be at most {most}, {needed} CPUs a trial of the "
-            f"{session.num_cpus} that the cluster can have"
+            f"max_concurrent={asked}: must be at most {most}, for {cpus_of(asked, workers)} CPUs are needed "
+            f"and the cluster can have {session.num_cpus}"
         )
     return asked or max(1, min(most, session.count_cores() // workers))

@@ -22,6 +22,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say
+from raycomp.cluster.sweep.room import OF_TRIAL
 from raycomp.cluster.sweep.site import Job, run_site
 from raycomp.config import Domain, LeaseLost, SweepConfig, UserError
 from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
@@ -108,7 +109,7 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     what = {"job": job, "group": dict(round_.group), "sites": list(round_.sites), "metric": watch.metric}
-    trial = tune.with_resources(tune.with_parameters(_try, **what), {"CPU": 1})
+    trial = tune.with_resources(tune.with_parameters(_try, **what), {"CPU": OF_TRIAL})
     how = tune.TuneConfig(
         metric=_METRIC,
         mode=job.config.mode,
@@ -178,7 +179,7 @@ def _try(
 def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Any:
     """Return the result to come of a training, which runs outside of what Tune has set aside for the trial.
 
-    Inside, its tasks would wait for the trial's own CPU. Ray Train asks the cluster that RAY_ADDRESS names.
+    Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names.
     """
     address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     resources: dict[str, Any] = {"num_cpus": 0, **TASK_RETRIES}

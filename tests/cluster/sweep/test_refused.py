@@ -8,7 +8,7 @@ import pytest
 from raycomp.cli import main
 from raycomp.cluster.session import Session
 from raycomp.cluster.sweep import room
-from raycomp.cluster.sweep.room import count_trials, cpus_of_trial, plan_alone
+from raycomp.cluster.sweep.room import count_trials, cpus_of, plan_alone
 from raycomp.config import EvaluateConfig, FitConfig, SweepConfig, TrainConfig
 
 KEEP = "--space=attribute.keep=grid(0.7,0.5)"
@@ -67,20 +67,20 @@ def test_a_machine_has_room_for_every_trial_that_is_begun_there():
     with pytest.raises(ValueError, match=f"workers={cores + 1}: must be at most {cores}, the cores"):
         plan_alone(of_workers(cores + 1))
     wide = replace(of_workers(8), cluster=replace(SweepConfig().cluster, num_cpus=8))
-    assert plan_alone(wide) >= cpus_of_trial(8)
-    assert plan_alone(of_workers(1, max_concurrent=7)) >= 7 * cpus_of_trial(1)
+    assert plan_alone(wide) >= cpus_of(1, 8) and plan_alone(of_workers(1, max_concurrent=1)) == 5
+    assert plan_alone(of_workers(1, max_concurrent=7)) == cpus_of(7, 1) == 15
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_a_cluster_has_a_cpu_for_tasks_whatever_trials_hold(workers, at_once):
-    num_cpus = at_once * cpus_of_trial(workers)
+    num_cpus = cpus_of(at_once, workers)
     session = Session(1, {}, 1, num_cpus, 9, 64)
     assert count_trials(of_workers(workers, max_concurrent=at_once), session) == at_once
-    assert num_cpus - at_once * (1 + max(workers, 2)) >= at_once
+    assert num_cpus - at_once * max(workers, 2) >= 1
     with pytest.raises(ValueError, match=f"max_concurrent={at_once + 1}: must be at most {at_once}"):
         count_trials(of_workers(workers, max_concurrent=at_once + 1), session)
-    small = Session(1, {}, 1, cpus_of_trial(workers) - 1, 1, 64)
+    small = Session(1, {}, 1, cpus_of(1, workers) - 1, 1, 64)
     with pytest.raises(ValueError, match=f"workers={workers}: a trial needs"):
         count_trials(of_workers(workers), small)
 
