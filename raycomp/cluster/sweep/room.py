@@ -9,10 +9,10 @@ from raycomp.cluster.gpus import count_offered
 from raycomp.cluster.session import Session
 from raycomp.config import SweepConfig
 
-# What Tune sets aside for a trial, which only waits for its trainings.
-OF_TRIAL = 0.01
-# A trial holds its training workers, or while it evaluates a scorer, which without a GPU takes two CPUs. One CPU
-# more for all of them is enough for the tasks that they wait for, which hold none while they wait.
+# What Tune sets aside for a trial, which only waits for its trainings: next to nothing, of the head node.
+OF_TRIAL = {"CPU": 0, "node:__internal_head__": 0.001}
+# A trial holds its training workers, or while it evaluates a scorer, which without a GPU takes two CPUs. One
+# CPU more for all of them is enough for the tasks that they wait for, which hold none while they wait.
 _OF_SCORER, _OF_TASKS = 2, 1
 # What a little world is scored with.
 _LEAST = 5

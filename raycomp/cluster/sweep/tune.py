@@ -109,7 +109,7 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     what = {"job": job, "group": dict(round_.group), "sites": list(round_.sites), "metric": watch.metric}
-    trial = tune.with_resources(tune.with_parameters(_try, **what), {"CPU": OF_TRIAL})
+    trial = tune.with_resources(tune.with_parameters(_try, **what), OF_TRIAL)
     how = tune.TuneConfig(
         metric=_METRIC,
         mode=job.config.mode,
