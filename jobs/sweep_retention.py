@@ -16,11 +16,12 @@ Result: bench/RESULTS.md.
 
 from dataclasses import replace
 
-from raycomp.config import FitConfig, SweepConfig, TrainConfig
+from raycomp.config import FitConfig, SweepConfig, TrainConfig, WorldsConfig
 
 FIT = FitConfig(
-    steps=300, batch_size=64, learning_rate=7e-4, warmup=0.1, crop=(1.0, 1.0), checkpoint_steps=100
+    steps=200, batch_size=64, learning_rate=7e-4, warmup=0.1, crop=(1.0, 1.0), checkpoint_steps=50
 )
+WORLDS = WorldsConfig(scorer_pairs=6000, scorer_steps=400, scenes=500)
 
 
 def config() -> SweepConfig:
@@ -31,6 +32,7 @@ def config() -> SweepConfig:
         seeds=2,
         report_seeds=2,
         beside="retention",
+        worlds=WORLDS,
         train=TrainConfig(train=FIT),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import connect
 from raycomp.cluster.sweep.room import count_trials, is_alone, plan_alone
-from raycomp.cluster.sweep.site import Job
+from raycomp.cluster.sweep.site import COMMANDS, Job
 from raycomp.cluster.sweep.tune import Watch, train_points, tune_group
 from raycomp.cluster.sweep.worlds import make_worlds
 from raycomp.config import SweepConfig
@@ -69,7 +69,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
             run.bind(session.device, session.gpu)
             places = list_places(config, run.work) if config.has_worlds else []
             make_worlds(places, _wants_negatives(plan), session.count_cores(), run, say)
-            job = Job(plan, run.folder.uri, run.work.at(TRIALS), tuple(places))
+            work = run.work.at(TRIALS)
+            job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command])
             winners = _try_all(job, metric, at_once, run, say)
         _close(run, plan, winners, metric)
     return run.record

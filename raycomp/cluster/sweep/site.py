@@ -1,9 +1,8 @@
 """One training of a trial: the commands that it runs, each in a folder of its own, and what came of it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from raycomp.cluster.curate.command import select
 from raycomp.cluster.evaluate.command import TABLE, evaluate
@@ -18,8 +17,11 @@ from raycomp.loops.sweep.metric import read_metrics, world_evaluation
 from raycomp.loops.sweep.plan import Plan, base_train
 from raycomp.loops.sweep.worlds import CURATED, EXAM, NEGATIVES
 from raycomp.shards.folder import Folder
+from raycomp.table import Estimate
 
 _SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
+Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
+"""Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
 # Weights of a trial follow from its seed where they are drawn.
 _DRAWN = "random:"
 
@@ -34,6 +36,8 @@ class Job:
     work: str
     places: tuple[Place, ...]
     """The little worlds by number; none where the data are the user's."""
+    run: Run
+    """What a training is, of COMMANDS."""
 
     @property
     def config(self) -> SweepConfig:
@@ -61,7 +65,7 @@ def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder:
     folder.write_json(starts, _STARTS)
     began = time.perf_counter()
     try:
-        metrics = _COMMANDS[job.config.command](job, dials, site, folder)
+        metrics = job.run(job, dials, site, folder)
         outcome = Outcome(FINISHED, metrics, time.perf_counter() - began, starts)
     except ValueError as error:
         cause = getattr(error, "cause", error)
@@ -74,7 +78,7 @@ def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder:
     return outcome
 
 
-def _run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Any]:
+def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
     """Choose pairs from the scores there are, train on them, evaluate."""
     split, place = job.plan.split(dials), job.places[site.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
@@ -117,4 +121,4 @@ def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -
     return replace(asked, cluster=config.cluster)
 
 
-_COMMANDS = {"train": _run_train}
+COMMANDS: Mapping[str, Run] = {"train": run_train}

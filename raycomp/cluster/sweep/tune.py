@@ -126,13 +126,16 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
             storage_path=room,
             verbose=0,
             callbacks=[_Teller(watch, progress)],
-            failure_config=tune.FailureConfig(max_failures=0, fail_fast=True),
+            failure_config=tune.FailureConfig(max_failures=0, fail_fast="raise"),
         )
-        results = tune.Tuner(
-            trial, param_space=dict(round_.space), tune_config=how, run_config=run_config
-        ).fit()
-    for error in results.errors:
-        raise find_cause(error)
+        tuner = tune.Tuner(trial, param_space=dict(round_.space), tune_config=how, run_config=run_config)
+        try:
+            tuner.fit()
+        except Exception as error:  # what ended a trial, or the lease that a callback found lost
+            cause = find_cause(error)
+            if cause is error:
+                raise
+            raise cause from error
 
 
 def find_cause(error: Exception) -> Exception:

@@ -1,4 +1,4 @@
-"""Sweeps in small: killed and gone on with, staged by ASHA, led by Optuna, as a job of a cluster."""
+"""Sweeps in small that truly train: killed and gone on with, told of, run again, a job of a cluster."""
 
 import json
 import math
@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -28,6 +27,7 @@ from raycomp.config import (
 from raycomp.loops.evaluate.world import write_exam
 from tests.cluster.head import start_head
 
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROOT = Path(raycomp.__file__).parents[1]
 METRIC = "world.accuracy.macro"
 FIT = FitConfig(steps=3, batch_size=8, checkpoint_steps=1)
@@ -90,7 +90,6 @@ def read_times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (folder / "trials").glob("*/*-*.json")}
 
 
-@pytest.mark.ray
 def test_a_sweep_that_goes_on_trains_nothing_twice(finished):
     folder, run = finished
     rows = pq.read_table(folder / "trials.parquet").to_pylist()
@@ -104,7 +103,6 @@ def test_a_sweep_that_goes_on_trains_nothing_twice(finished):
     assert sum(row["starts"] == 1 for row in rows) >= 2 and not (folder / "work").exists()
 
 
-@pytest.mark.ray
 def test_the_best_is_told_of_and_written_as_a_job(finished, config):
     folder, run = finished
     (best,) = run["best"]
@@ -120,7 +118,6 @@ def test_the_best_is_told_of_and_written_as_a_job(finished, config):
     assert (folder / "figures/over-attribute.keep.svg").read_text().startswith("<svg xmlns=")
 
 
-@pytest.mark.ray
 def test_a_finished_sweep_is_left_as_it_is(finished, config):
     folder, _ = finished
     before, heard = (folder / "report.html").read_bytes(), []
@@ -130,63 +127,12 @@ def test_a_finished_sweep_is_left_as_it_is(finished, config):
         sweep(replace(config, seeds=2), str(folder))
 
 
-@pytest.mark.ray
-@pytest.mark.slow
 def test_the_best_as_a_job_comes_to_the_same_figures(finished, tmp_path):
     folder, run = finished
     again = sweep(load_job(str(folder / "best.py")), str(tmp_path / "again"), [].append)
     assert again["best"] == [{**run["best"][0], "group": {}}]
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_asha_stops_who_is_behind_and_rows_say_so(config, tmp_path):
-    staged = replace(
-        config,
-        space="train.learning_rate=grid(1e-3,1e-4,1e-5,1e-9)",
-        scheduler="asha",
-        seeds=2,
-        report_seeds=0,
-        max_concurrent=1,
-    )
-    run = sweep(staged, str(tmp_path / "out"), [].append)
-    rows = pq.read_table(tmp_path / "out" / "trials.parquet").to_pylist()
-    values: dict[str, list] = {}
-    for row in rows:
-        values.setdefault(row["trial"], []).append(row["metric"])
-    first = [metrics[0] for metrics in values.values()]
-    # As ASHA has it: one at a time, who is below the median of those before at the first rung ends there.
-    expected = [i == 0 or first[i] >= np.percentile(first[:i], 50) for i in range(4)]
-    kept = [metrics[1] is not None for metrics in values.values()]
-    assert kept == expected and len(rows) == 8
-    assert run["funnel"]["dropped"].get("stopped", 0) == 4 - sum(kept)
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_optuna_suggests_no_trial_twice_and_goes_on_with_what_it_knows(config, tmp_path):
-    space = "attribute.aggregate=choice(mean,min) train.learning_rate=loguniform(1e-4,1e-3)"
-    led = replace(config, space=space, search="optuna", num_samples=3, report_seeds=0, max_concurrent=1)
-    heard: list[str] = []
-
-    def listen(line: str) -> None:
-        heard.append(line)
-        if len(heard) == 2:
-            raise Cut
-
-    with pytest.raises(Cut):
-        sweep(led, str(tmp_path / "out"), listen)
-    before = read_times(tmp_path / "out")
-    run = sweep(led, str(tmp_path / "out"), [].append)
-    assert before.items() <= read_times(tmp_path / "out").items() and run["funnel"]["kept"] == 3
-    rates = pq.read_table(tmp_path / "out" / "trials.parquet")["train.learning_rate"].to_pylist()
-    assert len({*rates}) == 3 and all(1e-4 <= rate <= 1e-3 for rate in rates)
-    few = replace(led, space="attribute.aggregate=choice(mean,min)", num_samples=9)
-    assert sweep(few, str(tmp_path / "few"), [].append)["funnel"]["kept"] == 2
-
-
-@pytest.mark.ray
-@pytest.mark.slow
 def test_methods_are_tuned_alike_and_a_trial_that_fails_is_told(config, tmp_path):
     space = "attribute.aggregate=grid(mean,min) train.learning_rate=grid(1e-4,1e30)"
     run = sweep(
@@ -215,8 +161,6 @@ def start(job: Path, out: Path) -> subprocess.Popen:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.ray
 def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
     job, out = tmp_path / "job.py", tmp_path / "out"
     job.write_text(JOB)
@@ -239,8 +183,6 @@ def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
     assert "58.34" in page and "Chosen by the mean over development little worlds 0 to 1" in page
 
 
-@pytest.mark.slow
-@pytest.mark.ray
 def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
     job = tmp_path / "job.py"
     job.write_text(JOB)
