@@ -118,7 +118,8 @@ def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -
     asked = world_evaluation(place.files.at(EXAM)) if place else config.evaluate
     if site.split == REPORT and config.report_on is not None:
         asked = config.report_on
-    return replace(asked, cluster=config.cluster)
+    # One scorer, whatever else is there: what it may hold is counted (room.py).
+    return replace(asked, cluster=replace(config.cluster, scorers=1))
 
 
 COMMANDS: Mapping[str, Run] = {"train": run_train}
