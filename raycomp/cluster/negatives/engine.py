@@ -167,7 +167,7 @@ def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Datase
             max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE,
         ),
         # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
-        max_task_retries=config.tries,
+        ray_remote_args_fn=partial(dict, max_task_retries=config.tries),
         **resources,
     )
 
