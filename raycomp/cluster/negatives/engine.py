@@ -9,6 +9,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, Dataset
+from ray.util.annotations import RayDeprecationWarning
 
 from raycomp.cluster.gpus import count_offered
 from raycomp.cluster.session import Session
@@ -155,21 +157,25 @@ def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Datase
     render = partial(_render, model=config.model, options=_rendering(config))
     render.__name__ = "render"  # type: ignore[attr-defined]
     tokens = prompts.map_batches(render, batch_size=None, batch_format="pyarrow", num_cpus=_CPUS_PER_RENDERER)
-    return tokens.map_batches(
-        AskEngine,
-        fn_constructor_args=(config, engine_settings(config, session)),
-        batch_size=ROWS_PER_BLOCK,
-        batch_format="pyarrow",
-        compute=ActorPoolStrategy(
-            min_size=least,
-            max_size=most,
-            initial_size=_count_first(config, session),
-            max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE,
-        ),
-        # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
-        ray_remote_args_fn=partial(dict, max_task_retries=config.tries),
-        **resources,
+    pool = ActorPoolStrategy(
+        min_size=least,
+        max_size=most,
+        initial_size=_count_first(config, session),
+        max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE,
     )
+    with warnings.catch_warnings():
+        # Ray Data 2.60 warns of options of actors that it has no name for, as retries.
+        warnings.simplefilter("ignore", RayDeprecationWarning)
+        return tokens.map_batches(
+            AskEngine,
+            fn_constructor_args=(config, engine_settings(config, session)),
+            batch_size=ROWS_PER_BLOCK,
+            batch_format="pyarrow",
+            compute=pool,
+            # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
+            max_task_retries=config.tries,
+            **resources,
+        )
 
 
 def _count_processors(config: LlmConfig) -> int:
