@@ -7,6 +7,7 @@ by a snapshot that is taken now and then, and lacks what came between it and the
 """
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -130,7 +131,10 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
         )
         tuner = tune.Tuner(trial, param_space=dict(round_.space), tune_config=how, run_config=run_config)
         try:
-            tuner.fit()
+            with warnings.catch_warnings():
+                # What a trial held is given back where its process ends.
+                warnings.filterwarnings("ignore", message="fail_fast='raise'")
+                tuner.fit()
         except Exception as error:  # what ended a trial, or the lease that a callback found lost
             cause = find_cause(error)
             if cause is error:

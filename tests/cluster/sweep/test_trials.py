@@ -42,7 +42,7 @@ class Cut(Exception):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize("search", ["grid", "optuna"])
+@pytest.mark.parametrize("search", ["grid", pytest.param("optuna", marks=pytest.mark.slow)])
 def test_trials_that_go_on_are_not_run_twice(tmp_path, search):
     space = CONFIG.space if search == "grid" else "train.learning_rate=uniform(0.1,0.9)"
     job = job_of(replace(CONFIG, search=search, num_samples=3, space=space), tmp_path / search)
@@ -98,6 +98,7 @@ def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
     assert "report seed 2" in heard[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "kind"), [("2", KeyError), ("3", OSError)])
 def test_what_is_no_fault_of_the_dials_ends_the_sweep(tmp_path, rate, kind):
     job = job_of(replace(CONFIG, space=f"train.learning_rate=grid({rate},0.2)"), tmp_path / "broken")
@@ -106,6 +107,7 @@ def test_what_is_no_fault_of_the_dials_ends_the_sweep(tmp_path, rate, kind):
     assert not any(site for trial in job.journal.read() for site in trial.outcomes)
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_folder_is_anothers_ends(tmp_path):
     def check():
         raise LeaseLost("the lease went")
