@@ -9,7 +9,7 @@ two more that tell what the best is worth. The paper's own figures (CC3M, one se
 named as such. ``methods`` tunes the learning rate alike for CLIP and NegCLIP: the same three draws of one
 range for each.
 
-Cost: 4 worlds (1.5 minutes each on 2 cores) and 10 trainings of 300 steps, two at a time: 15 minutes on 2
+Cost: 4 worlds (1.5 minutes each on 2 cores) and 10 trainings of 120 steps, two at a time: 15 minutes on 2
 idle cores. The same line goes on with a sweep that was broken off, and trains nothing twice.
 Result: bench/RESULTS.md.
 """
@@ -19,7 +19,7 @@ from dataclasses import replace
 from raycomp.config import FitConfig, SweepConfig, TrainConfig, WorldsConfig
 
 FIT = FitConfig(
-    steps=200, batch_size=64, learning_rate=7e-4, warmup=0.1, crop=(1.0, 1.0), checkpoint_steps=50
+    steps=120, batch_size=64, learning_rate=7e-4, warmup=0.1, crop=(1.0, 1.0), checkpoint_steps=40
 )
 WORLDS = WorldsConfig(scorer_pairs=6000, scorer_steps=400, scenes=500)
 
