@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from raycomp.config.check import check
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -41,8 +43,7 @@ class MicroBuffer:
 
     def __init__(self, per_task: int, seed: int, max_bytes: int | None = None):
         for name, value in (("buffer.per_task", per_task), ("buffer.max_bytes", max_bytes)):
-            if value is not None and value < 0:
-                raise ValueError(f"{name}={value}: must be at least 0")
+            check(value is None or value >= 0, name, value, "at least 0")
         self.per_task, self.seed, self.max_bytes = per_task, seed, max_bytes
         self._tasks: dict[int, dict[bytes, Entry]] = {}
         """By task, the entries by hash, in rising order."""

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raycomp.config.check import check, check_choice
+
 CAYLEY, LINEAR, IDENTITY = "cayley", "linear", "identity"
 MIXES = (CAYLEY, LINEAR, IDENTITY)
 MEAN, ATTENTION = "mean", "attention"
@@ -59,12 +61,10 @@ class Composer(nn.Module):
         is_shaped: bool = True,
     ):
         super().__init__()
-        for name, value, choices in (("mix", mix, MIXES), ("pool", pool, POOLS)):
-            if value not in choices:
-                raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}")
-        for name, size in (("dim", dim), ("hidden", hidden)):
-            if size < 1:
-                raise ValueError(f"{name}={size}: must be at least 1")
+        check_choice("mix", mix, MIXES)
+        check_choice("pool", pool, POOLS)
+        check(dim >= 1, "dim", dim, "at least 1")
+        check(hidden >= 1, "hidden", hidden, "at least 1")
         self.dim, self.mix, self.pool, self.is_shaped = dim, mix, pool, is_shaped
         if mix != IDENTITY:
             self.theta_DD = nn.Parameter(torch.eye(dim) if mix == LINEAR else torch.zeros(dim, dim))

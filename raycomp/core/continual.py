@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from raycomp.config.check import check
 from raycomp.core.metrics import auc
 
 
@@ -130,8 +131,7 @@ def fuse(text: np.ndarray, composed: np.ndarray, weight: float = 0.5) -> np.ndar
 
     With 0 it is the frozen model, bit by bit, whatever the head. Raises ValueError unless 0 <= w <= 1.
     """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"score.weight={weight}: must be between 0 and 1")
+    check(0 <= weight <= 1, "score.weight", weight, "between 0 and 1")
     if weight in (0, 1):
         return composed if weight else text
     return (1 - weight) * text + weight * composed

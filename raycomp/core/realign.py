@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from raycomp.config.check import check_choice
+
 OWN, JOINT = "own", "joint"
 QUERIES = (OWN, JOINT)
 """From compositions to images: each view asks for its image, or all views of a sample in one quotient, which
@@ -70,7 +72,7 @@ def compo_realign(
     comes of it. ``text_BD`` are frozen captions, or in the reading ``adapted`` what ``Composer.adapt`` makes
     of them. ``past`` as ``reading`` says.
     """
-    _check_choice("reading", reading, READINGS)
+    check_choice("reading", reading, READINGS)
     past = past if past is not None and len(past.text_KD) else None
     own_B = torch.arange(len(image_BD), device=image_BD.device)
     views = [(text_BD, own_B)] + ([] if composed_BD is None else [(composed_BD, own_B)])
@@ -102,7 +104,7 @@ def contrast_views(
     summed. Composition to image: by ``c2v``, over images. ``negatives``: further texts that images must turn
     away, and their compositions.
     """
-    _check_choice("c2v", c2v, QUERIES)
+    check_choice("c2v", c2v, QUERIES)
     own_B = torch.arange(len(image_BD), device=image_BD.device)
     is_own_BM = own_B[:, None] == views.owner_M
     logit_BM = scale * image_BD @ views.view_MD.T
@@ -121,8 +123,3 @@ def contrast_views(
         sum_BM = rival_BM.logsumexp(0).expand_as(logit_BM).masked_fill(~is_own_BM, -torch.inf)
         asked = sum_BM.logsumexp(1) - own_BM.logsumexp(1)
     return Parts(picked_B.mean(), asked.mean(), torch.zeros_like(picked_B[0]))
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}")

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
+from raycomp.config.check import check, check_choice
+
 SPECTRAL, FIXED, OFF = "spectral", "fixed", "off"
 MODES = (SPECTRAL, FIXED, OFF)
 MAX, MEAN = "max", "mean"
@@ -50,8 +52,7 @@ def power_sigma(
 
     ``similarity`` gives s(z_v, e^_c) (B,) of primitives. Without a step |J v| of any v is far too low.
     """
-    if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps}: must be at least 1")
+    check(num_steps >= 1, "num_steps", num_steps, "at least 1")
     shape, dtype = primitive_BPD.shape, primitive_BPD.dtype
     v_BPD = torch.randn(shape, generator=generator, dtype=dtype).to(primitive_BPD.device)
     for _ in range(num_steps):
@@ -79,18 +80,12 @@ class TrustRegion:
         reduce: str = MAX,
         alpha: float = 1.0,
     ):
-        choices = (("mode", mode, MODES), ("reduce", reduce, REDUCTIONS))
-        for name, value, known in choices:
-            if value not in known:
-                raise ValueError(f"trust.{name}={value!r}: must be one of {', '.join(known)}")
-        if gamma is not None and not 0 < gamma < float("inf"):
-            raise ValueError(f"trust.gamma={gamma}: must be above 0, and finite")
-        if not 0 <= quantile <= 1:
-            raise ValueError(f"trust.quantile={quantile}: must be between 0 and 1")
-        if num_first < 1:
-            raise ValueError(f"trust.num_first={num_first}: must be at least 1")
-        if not 0 < alpha <= 1:
-            raise ValueError(f"trust.alpha={alpha}: must be above 0, and at most 1")
+        check_choice("trust.mode", mode, MODES)
+        check_choice("trust.reduce", reduce, REDUCTIONS)
+        check(gamma is None or 0 < gamma < float("inf"), "trust.gamma", gamma, "above 0, and finite")
+        check(0 <= quantile <= 1, "trust.quantile", quantile, "between 0 and 1")
+        check(num_first >= 1, "trust.num_first", num_first, "at least 1")
+        check(0 < alpha <= 1, "trust.alpha", alpha, "above 0, and at most 1")
         self.mode, self.reduce, self.alpha = mode, reduce, alpha
         self.gamma, self.quantile, self.num_first = gamma, quantile, num_first
         self.first: list[float] = []
@@ -141,8 +136,7 @@ def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDAT
     With ``gradient`` gradients are scaled before it: SGD then goes alpha times as far, Adam all the way where
     alpha does not change.
     """
-    if apply not in APPLIES:
-        raise ValueError(f"trust.apply={apply!r}: must be one of {', '.join(APPLIES)}")
+    check_choice("trust.apply", apply, APPLIES)
     parameters = list_parameters(optimizer)
     if apply == GRADIENT:
         for parameter in parameters:

@@ -3,6 +3,7 @@
 COMPO-REALIGN leaves open how they are taken. Here they are a parsed caption's objects with their attributes.
 """
 
+from raycomp.config.check import check_choice
 from raycomp.language.concepts import Parsed
 from raycomp.words import ATTRIBUTE, OBJECT
 
@@ -18,8 +19,7 @@ def find_primitives(parsed: Parsed, form: str = PHRASE) -> tuple[str, ...]:
     attribute by itself, in base form, which a swap of attributes leaves as they were. Relations are never
     among them: what only a relation or the order tells apart has the same primitives.
     """
-    if form not in FORMS:
-        raise ValueError(f"form={form!r}: must be one of {', '.join(FORMS)}")
+    check_choice("form", form, FORMS)
     concepts = parsed.concepts
     if form == WORD:
         return tuple(dict.fromkeys(one.word for one in concepts if one.kind in (OBJECT, ATTRIBUTE)))

@@ -23,7 +23,7 @@ from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, LlmConfig
 from raycomp.language.prompts import CAPTION_FORM, INVALID_JSON, NO_REPLY, SCHEMAS, read_reply
 from raycomp.loops.negatives.replies import KEY, MESSAGES, read_replies, write_replies
-from tests.cluster.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model
+from tests.cluster.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model, write_tiny_tokenizer
 
 SECRET = "sk-never-to-be-seen-4711"
 QUICK = {"timeout_s": 2.0, "patience_s": 2.0}
@@ -324,7 +324,7 @@ def test_an_engine_that_dies_is_started_again_and_nothing_is_lost(ray_cluster, t
 @pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_stops_the_run_in_one_line(ray_cluster, tmp_path):
     pytest.importorskip("vllm")
-    (tmp_path / "model").mkdir()
+    write_tiny_tokenizer(tmp_path / "model")  # and no weights
     config = LlmConfig(model=str(tmp_path / "model"))
     with pytest.raises(OSError, match="does not start") as caught:
         Asking([make_prompts(["a", "b", "c"])], tmp_path, config, "vllm").run()
