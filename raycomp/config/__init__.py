@@ -12,6 +12,7 @@ from raycomp.config.change import (
     to_dict,
 )
 from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config.continual import ContinualConfig
 from raycomp.config.curate import (
     AGGREGATES,
     AlignConfig,
@@ -53,6 +54,7 @@ CONFIGS = {
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "compare": CompareConfig,
+    "continual": ContinualConfig,
 }
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "BenchmarkConfig",
     "ClusterConfig",
     "CompareConfig",
+    "ContinualConfig",
     "ControlsConfig",
     "CurateConfig",
     "Domain",

@@ -1,0 +1,126 @@
+"""A stream of tasks as arrays: what is learned of, and what is asked.
+
+N samples, T texts, V names of primitives, K candidates, L tokens of context, H x W pixels, D dims.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples of a task, to learn from or to be asked about; embeddings are the frozen model's."""
+
+    image_ND: np.ndarray
+    """fp32, of length 1."""
+    own_N: np.ndarray
+    """The text that is right, its place in ``texts``, int64."""
+    texts: tuple[str, ...]
+    """Each once."""
+    text_TD: np.ndarray
+    """fp32, of length 1."""
+    primitives: tuple[tuple[str, ...], ...]
+    """Those of every text, at least one."""
+    candidate_NK: np.ndarray | None = None
+    """Questions: places in ``texts`` of the answers there are, the right one among them, -1 = padding;
+    none where all texts are asked for."""
+    kind_N: np.ndarray | None = None
+    """Questions: a whole number for those that are asked alike."""
+    pixel_NHWC: np.ndarray | None = None
+    """uint8, as the model's preparation leaves them; for methods that train it."""
+    token_TL: np.ndarray | None = None
+    """int32; for methods that train the model."""
+
+    def __len__(self) -> int:
+        return len(self.own_N)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned at a time."""
+
+    name: str
+    train: Split
+    test: Split
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tasks in the order in which they are met."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    zero_shot: tuple[Task, ...]
+    """Further ones that are only asked about; their ``train`` may be empty."""
+    names: tuple[str, ...]
+    """All primitives of all tasks, sorted."""
+    name_VD: np.ndarray
+    """Their embeddings by the frozen model, fp32, of length 1."""
+
+
+class Keys(NamedTuple):
+    """A split as a method sees it; all of length 1."""
+
+    image_ND: np.ndarray
+    text_TD: np.ndarray
+    composed_ETD: np.ndarray | None = None
+    """e^_c of every text by each of E heads; none of methods without."""
+    expert_N: np.ndarray | None = None
+    """Whose composition each image is held against, 0 to E - 1; none where there is one head."""
+
+
+def join_splits(splits: Sequence[Split]) -> Split:
+    """Return the samples of all of them, every text once; ValueError unless all are of one kind."""
+    places: dict[str, int] = {}
+    first: list[tuple[int, int]] = []  # of which split, and its text there
+    moved = []
+    for number, split in enumerate(splits):
+        for place, text in enumerate(split.texts):
+            if text not in places:
+                places[text] = len(places)
+                first.append((number, place))
+        moved.append(np.array([places[text] for text in split.texts], np.int64))
+
+    def of_texts(name: str) -> np.ndarray | None:
+        parts = [getattr(split, name) for split in splits]
+        if any(part is None for part in parts):
+            return None
+        return np.stack([parts[number][place] for number, place in first])
+
+    def of_samples(name: str) -> np.ndarray | None:
+        parts = [getattr(split, name) for split in splits]
+        return None if any(part is None for part in parts) else np.concatenate(parts)
+
+    primitives = tuple(splits[number].primitives[place] for number, place in first)
+    text_TD = of_texts("text_TD")
+    assert text_TD is not None
+    return Split(
+        image_ND=np.concatenate([split.image_ND for split in splits]),
+        own_N=np.concatenate([move[split.own_N] for move, split in zip(moved, splits, strict=True)]),
+        texts=tuple(places),
+        text_TD=text_TD,
+        primitives=primitives,
+        candidate_NK=_join_candidates(splits, moved),
+        kind_N=of_samples("kind_N"),
+        pixel_NHWC=of_samples("pixel_NHWC"),
+        token_TL=of_texts("token_TL"),
+    )
+
+
+def _join_candidates(splits: Sequence[Split], moved: Sequence[np.ndarray]) -> np.ndarray | None:
+    some = [split.candidate_NK for split in splits]
+    if all(one is None for one in some):
+        return None
+    if any(one is None for one in some):
+        raise ValueError("tasks: must all have candidates or none of them")
+    width = max(one.shape[1] for one in some if one is not None)
+    parts = []
+    for one, move in zip(some, moved, strict=True):
+        assert one is not None
+        wide_NK = np.full((len(one), width), -1, np.int64)
+        wide_NK[:, : one.shape[1]] = np.where(one >= 0, move[one], -1)
+        parts.append(wide_NK)
+    return np.concatenate(parts)
