@@ -82,6 +82,13 @@ NEGATIVE_STATUSES = {
     NO_NEGATIVE: "every candidate was rejected",
     NO_REPLY: "the engine gave no reply that can be read, however often it was asked",
 }
+# What samples of a stream of tasks may lack beside it.
+NO_PRIMITIVE = "no_primitive"
+BAD_FIELD = "bad_field"
+CONTINUAL_STATUSES = {
+    NO_PRIMITIVE: "a text of the sample names no primitive, and the parser finds none in it",
+    BAD_FIELD: "primitives, candidates, candidate_primitives or kind are not as they should be",
+}
 # Rows of these statuses stand for a shard, not for a sample.
 SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
 # Rows of these statuses have an alignment.

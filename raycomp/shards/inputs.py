@@ -31,6 +31,16 @@ def absolute_input(spec: str) -> str:
     return "::".join(name + (pattern and absolute_uri(pattern)) for name, pattern in parts)
 
 
+def place_input(spec: str, folder: str) -> str:
+    """Return an input spec with every relative path taken from ``folder``, as in a file that lies there."""
+
+    def place(pattern: str) -> str:
+        return absolute_uri(pattern if not pattern or "://" in pattern else join_uri(folder, pattern))
+
+    parts = map(_part, spec.split("::"))
+    return "::".join(name + (pattern and place(pattern)) for name, pattern in parts)
+
+
 def _part(part: str) -> tuple[str, str]:
     """Return ("NAME=" or nothing, pattern) of one input of a spec."""
     match = _NAMED.fullmatch(part)

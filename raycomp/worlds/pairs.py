@@ -12,12 +12,15 @@ ALL_PAIRS = frozenset(product(COLOURS, SHAPES))
 _DIAGONALS = (0, 3)
 
 
+def diagonal(step: int) -> frozenset[tuple[str, str]]:
+    """Return 8 of the 64 pairs, one of every colour and one of every shape; 8 steps in turn give all 64."""
+    num = len(SHAPES)
+    return frozenset((colour, SHAPES[(i + step) % num]) for i, colour in enumerate(COLOURS))
+
+
 def hold_out(turn: int = 0) -> frozenset[tuple[str, str]]:
     """Return 16 of the 64 pairs to hold back: two of every colour and two of every shape, others by turn."""
-    num = len(SHAPES)
-    return frozenset(
-        (colour, SHAPES[(i + turn + step) % num]) for i, colour in enumerate(COLOURS) for step in _DIAGONALS
-    )
+    return frozenset().union(*(diagonal(turn + step) for step in _DIAGONALS))
 
 
 def is_within(claim: Claim, pairs: Pairs | None) -> bool:

@@ -178,9 +178,8 @@ def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ..
     return tuple(text.strip() for text in texts if is_text(text))
 
 
-def open_retrieval(config: RetrievalConfig) -> Retrieval:
+def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retrieval:
     """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
-    dial = f"{NAME}.input"
     said = f"{dial}={config.input!r}"
     if not config.input:
         raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")

@@ -1,0 +1,130 @@
+"""The little world's streams: what each of their tasks shows, and scenes of it drawn from a seed.
+
+Pairs are of a colour and a shape. A tiny CLIP meets every stream after it was trained on 24 of the 64.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raycomp.config.check import check
+from raycomp.config.continual import WORLD
+from raycomp.worlds.captions import TEMPLATES, describe, phrases
+from raycomp.worlds.pairs import Pairs, diagonal
+from raycomp.worlds.render import encode_jpeg, render
+from raycomp.worlds.samples import SIDE, Sample
+from raycomp.worlds.scenes import (
+    RELATIONS,
+    SIZES,
+    Claim,
+    Scene,
+    Thing,
+    perpendicular,
+    scene_to_dict,
+    show,
+)
+
+# Diagonals of the square of colours and shapes. No two colours have more than one shape of the backbone's in
+# common.
+_BACKBONE, _TASKS, _HELD_OUT = (0, 1, 3), (2, 4, 5, 6), 7
+_NAMING_SIZES = tuple(i for i, one in enumerate(TEMPLATES) if one.names_sizes)
+
+
+@dataclass(frozen=True)
+class WorldTask:
+    """What the scenes of a task may have."""
+
+    name: str
+    pairs: frozenset[tuple[str, str]]
+    templates: tuple[int, ...] = _NAMING_SIZES
+    """Whose captions say sizes, so that a caption names all that its scene is made of."""
+
+
+@dataclass(frozen=True)
+class TaskScene:
+    """A scene of a task, and what is said of it."""
+
+    scene: Scene
+    caption: str
+    primitives: tuple[str, ...]
+    """The caption's: "small red circle"."""
+
+    @property
+    def image(self) -> bytes:
+        """The picture as JPEG."""
+        return encode_jpeg(render(self.scene, SIDE))
+
+
+def backbone_pairs(turn: int = 0) -> frozenset[tuple[str, str]]:
+    """Return the 24 pairs that a tiny CLIP is trained on before any stream: three of every colour and shape.
+
+    With ``turn`` the others change places with them.
+    """
+    return _diagonals(turn, _BACKBONE)
+
+
+def list_tasks(stream: str, turn: int = 0) -> tuple[list[WorldTask], list[WorldTask]]:
+    """Return the tasks of a stream, and those that are only asked about; with ``turn``, of other pairs.
+
+    ``world``: four tasks, each of 8 pairs that neither the backbone nor another task has, one of every colour
+    and shape; the last 8 pairs are only asked about.
+    """
+    assert stream == WORLD, stream
+    tasks = [WorldTask(f"pairs-{number}", diagonal(turn + step)) for number, step in enumerate(_TASKS, 1)]
+    return tasks, [WorldTask("held-out-pairs", diagonal(turn + _HELD_OUT))]
+
+
+def _diagonals(turn: int, steps: tuple[int, ...]) -> frozenset[tuple[str, str]]:
+    return frozenset().union(*(diagonal(turn + step) for step in steps))
+
+
+def count_sets(pairs: Pairs) -> int:
+    """Return how many sets of primitives scenes of these pairs can have: two or three things, with sizes."""
+    return sum(math.comb(len(pairs), num) * len(SIZES) ** num for num in (2, 3))
+
+
+def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = False) -> Iterator[TaskScene]:
+    """Yield scenes of a task, the first of a longer draw with the same seed first.
+
+    In a gallery no two have the same set of primitives, which no composition of them could tell apart.
+    Raises ValueError where there are fewer sets than scenes are asked for.
+    """
+    if is_gallery:
+        most = count_sets(task.pairs)
+        check(num <= most, "little.test", num, f"at most {most:,}, the sets of things that {task.name} has")
+    seen: set[frozenset[str]] = set()
+    for position in range(num):
+        rng = np.random.default_rng([*seed, position])
+        scene = _draw_scene(task, rng)
+        while is_gallery and frozenset(phrases(scene)) in seen:
+            scene = _draw_scene(task, rng)
+        seen.add(frozenset(phrases(scene)))
+        template = int(rng.choice(task.templates))
+        yield TaskScene(scene, describe(scene, template), phrases(scene))
+
+
+def _draw_scene(task: WorldTask, rng: np.random.Generator) -> Scene:
+    """Draw a scene as ``scenes.draw_scene`` does, in less time where pairs are few."""
+    pairs = sorted(task.pairs)
+    kinds = [pairs[i] for i in rng.choice(len(pairs), int(rng.integers(2, 4)), replace=False)]
+    relations: tuple[str, ...] = (RELATIONS[rng.integers(len(RELATIONS))],)
+    if len(kinds) == 3:
+        relations += (perpendicular(relations[0])[rng.integers(2)],)
+    return show(Claim(tuple(Thing(None, *kind) for kind in kinds), relations), rng)
+
+
+def to_sample(key: str, drawn: TaskScene) -> Sample:
+    """Return a scene as a WebDataset sample, whose json holds all that is said of it."""
+    facts: dict[str, Any] = {
+        "key": key,
+        "caption": drawn.caption,
+        "primitives": drawn.primitives,
+        "scene": scene_to_dict(drawn.scene),
+        "width": SIDE,
+        "height": SIDE,
+    }
+    return key, {"jpg": drawn.image, "txt": drawn.caption.encode(), "json": json.dumps(facts).encode()}
