@@ -15,7 +15,8 @@ from raycomp.shards.parquet import read_columns
 from raycomp.shards.retries import TASK_RETRIES
 
 _LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
-# Tasks of one rank run side by side, so they ask for steps in no strict order, but not so far apart.
+# Tasks of one rank run side by side, so they ask for steps in no strict order, and seldom so far apart: a
+# worker that has just begun may ask later still, and its shards are then read again.
 _APART = 16
 
 
@@ -50,10 +51,11 @@ class Shelf:
                     shard: there.get(shard) or self.load.remote(self.stock, shard)
                     for shard in self.plan.shards_of(window)
                 }
+        taken = {shard: table for window in windows for shard, table in self.held[window].items()}
         self.steps[rank] = max(step, self.steps.get(rank, 0))
         first = self.plan.windows_of(max(0, min(self.steps.values()) - _APART)).start
         self.held = {window: tables for window, tables in self.held.items() if window >= first}
-        return {shard: table for window in windows for shard, table in self.held[window].items()}
+        return taken
 
 
 def _load(stock: Stock, shard: int) -> pa.Table:

@@ -48,6 +48,18 @@ def test_shards_are_held_while_they_may_be_asked_for_and_no_longer():
     assert max(held) <= 3 * 8 and len(loader.loaded) <= 3 * 80
 
 
+@pytest.mark.parametrize("late", [17, 40, 200])
+def test_a_task_that_asks_long_after_its_turn_still_has_its_shards(late):
+    plan = EpochPlan((20,) * 16, 32, 8, seed=0)
+    shelf, loader = put_up(plan, 300)
+    for step in range(5, 5 + late):
+        shelf.take(step, 0)
+    found = shelf.take(4, 0)
+    assert set(plan.batch(4)[0].tolist()) <= set(found)
+    assert all(loader.loaded[table - 1] == shard for shard, table in found.items())
+    assert set(plan.batch(5 + late)[0].tolist()) <= set(shelf.take(5 + late, 0))
+
+
 def test_nothing_is_loaded_for_after_the_last_step():
     plan = EpochPlan((1000,) * 80, 100, 8, seed=0)
     shelf, loader = put_up(plan, 1)
