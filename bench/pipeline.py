@@ -6,7 +6,8 @@ Both sides read the same tars, prepare, align every pair and attribute the 70 % 
 twice. The loop is one process and writes nothing; Ray adds its blocks, its object store and the staging,
 merging and committing of files. Ray is started before the clock. In turn, loop first; last line one JSON
 object. With ``--nodes`` Ray is a cluster of so many nodes beside its head, all on this machine, with a scorer
-for each: they share the cores that the loop has to itself.
+for each: they share the cores that the loop has to itself. So many loops side by side, each with its part of
+the shards, are a second baseline: they share the cores, too, and have as many copies of the model.
 """
 
 import argparse
@@ -14,8 +15,10 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +44,12 @@ CAPTIONS_PER_CALL = 256
 _CPUS_PER_NODE = 4
 
 
-def read_prepared(config: CurateConfig, spec: ScorerSpec) -> Iterator[pa.Table]:
-    """Yield the input's blocks, decoded and tokenised."""
+def read_prepared(
+    config: CurateConfig, spec: ScorerSpec, part: int = 0, parts: int = 1
+) -> Iterator[pa.Table]:
+    """Yield the blocks of a part of the input's shards, decoded and tokenised."""
     decode, _ = align_stages(config, spec)
-    for shard in expand_input(config.input, config.prepare.stored_embeddings):
+    for shard in expand_input(config.input, config.prepare.stored_embeddings)[part::parts]:
         for block in read_shard(shard, BLOCK_ROWS):
             yield decode.work(block)
 
@@ -61,12 +66,22 @@ def attribute_best(config: CurateConfig, aligned: pa.Table, attribute: Attribute
     return pa.concat_tables(parts)
 
 
-def run_loop(config: CurateConfig, spec: ScorerSpec) -> float:
-    """Return the seconds that one plain process takes."""
+def run_loop(config: CurateConfig, spec: ScorerSpec, part: int = 0, parts: int = 1) -> float:
+    """Return the seconds that one plain process takes for a part of the shards."""
     started = time.perf_counter()
     align = Align(config.scorer, spec)
-    aligned = pa.concat_tables([align(block) for block in read_prepared(config, spec)])
+    aligned = pa.concat_tables([align(block) for block in read_prepared(config, spec, part, parts)])
     attribute_best(config, aligned, Attribute(config.scorer))
+    return time.perf_counter() - started
+
+
+def run_loops(config: CurateConfig, spec: ScorerSpec, count: int) -> float:
+    """Return the seconds that so many plain processes take for the whole, their start included."""
+    started = time.perf_counter()
+    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        waiting = [pool.submit(run_loop, config, spec, part, count) for part in range(count)]
+        for one in waiting:
+            one.result()
     return time.perf_counter() - started
 
 
@@ -110,21 +125,21 @@ def main() -> None:
             input=f"{folder}/in", scorer=ScorerConfig(model=args.model, weights="random:0"), materialize=False
         )
         spec = describe_scorer(config.scorer)
-        loop, through_ray = [], []
+        taken: dict[str, list[float]] = {"loop": [], "loops": [], "ray": []}
         for i in range(args.rounds):
-            loop.append(run_loop(config, spec))
+            taken["loop"].append(run_loop(config, spec))
+            if args.nodes:
+                taken["loops"].append(run_loops(config, spec, args.nodes))
             with start_nodes(args.nodes) as address:
                 cluster = ClusterConfig(address=address, scorers=args.nodes or None)
-                through_ray.append(run_ray(replace(config, cluster=cluster), spec, Path(folder) / f"out{i}"))
-    ratio = float(np.median([a / b for a, b in zip(loop, through_ray, strict=True)]))
-    report = {
-        "rows": rows,
-        "model": args.model,
-        "nodes": args.nodes,
-        "loop_rows_per_s": rows / float(np.median(loop)),
-        "ray_rows_per_s": rows / float(np.median(through_ray)),
-        "ray_over_loop": ratio,
-    }
+                taken["ray"].append(run_ray(replace(config, cluster=cluster), spec, Path(folder) / f"out{i}"))
+    report = {"rows": rows, "model": args.model, "nodes": args.nodes}
+    for name, seconds in taken.items():
+        if seconds:
+            ratios = [own / ray for own, ray in zip(seconds, taken["ray"], strict=True)]
+            report[f"{name}_rows_per_s"] = rows / float(np.median(seconds))
+            if name != "ray":
+                report[f"ray_over_{name}"] = float(np.median(ratios))
     print(json.dumps(report))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raycomp.config import (
+    ContinualConfig,
     CurateConfig,
     EvaluateConfig,
     NegativesConfig,
@@ -17,12 +18,14 @@ from raycomp.config import (
 )
 
 __all__ = [
+    "ContinualConfig",
     "CurateConfig",
     "EvaluateConfig",
     "NegativesConfig",
     "SweepConfig",
     "TrainConfig",
     "compare",
+    "continual",
     "curate",
     "evaluate",
     "negatives",
@@ -40,6 +43,16 @@ def curate(config: CurateConfig, out: str) -> dict[str, Any]:
     Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
     """
     from raycomp.cluster.curate.command import curate as run
+
+    return run(config, out)
+
+
+def continual(config: ContinualConfig, out: str) -> dict[str, Any]:
+    """Let ``config.method`` learn ``config.stream`` into ``out``, as ``raycomp continual`` does.
+
+    Returns what run.json holds. Raises ValueError for what the caller can mend.
+    """
+    from raycomp.cluster.continual.command import continual as run
 
     return run(config, out)
 

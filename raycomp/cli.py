@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from raycomp.config import (
+    ContinualConfig,
     CurateConfig,
     EvaluateConfig,
     LeaseLost,
@@ -88,6 +89,12 @@ COMMANDS = {
         "cluster.evaluate.command:evaluate",
         "job --set --out",
         EvaluateConfig,
+    ),
+    "continual": Command(
+        "let methods learn task after task, and tell what is left",
+        "cluster.continual.command:continual",
+        "job --set --out",
+        ContinualConfig,
     ),
     "compare": Command(
         "compare two evaluations, example by example",

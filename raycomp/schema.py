@@ -198,6 +198,18 @@ CELL_SCHEMA = pa.schema(
     ]
 )
 
+# One figure of a run of continual learning: ``after`` which task, -1 before the first; ``of`` a task by its
+# place in the order met, of a zero-shot set by its number, or of the method.
+CONTINUAL_SCHEMA = pa.schema(
+    [
+        ("after", pa.int32()),
+        ("of", pa.string()),
+        ("number", pa.int32()),
+        ("figure", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
+
 # An example of a benchmark: an image, captions that are true of it and others that are false, and their
 # scores by the model: cosines, empty where the status is not ok. ``text_scores``, where there are several
 # positives, are the cosines of all pairs of the texts, positives first, the upper triangle row by row.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.dials import FREE, PLACE
+from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 
 WORLD, DOMAINS, SCENE, FUNCTION = "world", "domains", "questions-scene", "questions-function"
@@ -255,8 +255,12 @@ class ContinualConfig:
     tune: TuneConfig = field(default_factory=TuneConfig)
     little: LittleConfig = field(default_factory=LittleConfig)
     parser: ParserConfig = field(default_factory=ParserConfig)
-    texts: str | None = field(default=None, metadata=PLACE)
-    """zscl: a text file with a caption a line, whose likenesses are kept; none = the stream's own."""
+    reference: str | None = field(default=None, metadata=INPUT)
+    """zscl: pairs whose likenesses shall stay, as ``raycomp curate`` takes inputs; none = the first task's;
+    in the little world pairs such as the backbone was trained on."""
+    prepared: str | None = field(default=None, metadata=FREE | PLACE)
+    """A folder where streams are looked for as arrays of embeddings, and left for further runs; none = this
+    run makes its own."""
     max_pixels: int = 100_000_000
     """Images with more pixels are dropped."""
     max_bad_fraction: float = 0.1

@@ -12,7 +12,7 @@ from raycomp.cluster.parts import Part, Stats, read_parts
 from raycomp.cluster.passes import Pass
 from raycomp.cluster.session import Session
 from raycomp.cluster.waves import Phase
-from raycomp.config import EvaluateConfig
+from raycomp.config import ContinualConfig, EvaluateConfig
 from raycomp.loops.evaluate.embed import (
     TEXT_EMBEDDING,
     Files,
@@ -23,7 +23,7 @@ from raycomp.loops.evaluate.embed import (
     text_stages,
     texts_schema,
 )
-from raycomp.loops.evaluate.exam import Exam, Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Needs, Picture, Pictures, Texts
 from raycomp.loops.tables import to_matrix
 from raycomp.models.clip import ScorerSpec
 from raycomp.shards.folder import Folder
@@ -40,9 +40,9 @@ _TEXTS_PER_CALL = {"cpu": 128, "gpu": 4096}
 
 @dataclass(frozen=True)
 class Job:
-    """One evaluation: with which model, on what, where to."""
+    """What is embedded: with which model, where to."""
 
-    config: EvaluateConfig
+    config: EvaluateConfig | ContinualConfig
     """With the model as it is loaded."""
     spec: ScorerSpec
     work: Folder
@@ -50,7 +50,7 @@ class Job:
     check_lease: Callable[[], None]
 
 
-def embed_pictures(job: Job, exams: Iterable[Exam]) -> tuple[Pictures, Stats]:
+def embed_pictures(job: Job, exams: Iterable[Needs]) -> tuple[Pictures, Stats]:
     """Embed every picture that an exam needs, once; return them and the phase's stats."""
     exams = list(exams)
     pictures = list(dict.fromkeys(picture for exam in exams for picture in exam.pictures))
@@ -95,7 +95,7 @@ def _gather(
     )
 
 
-def embed_texts(job: Job, exams: Iterable[Exam], pictures: Pictures) -> tuple[Texts, Stats]:
+def embed_texts(job: Job, exams: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
     """Embed every text that an exam needs, once; return them and the phase's stats."""
     texts = list(dict.fromkeys(text for exam in exams for text in exam.list_texts(pictures)))
     starts = range(0, len(texts), _TEXTS_PER_ITEM)

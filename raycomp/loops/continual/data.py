@@ -55,10 +55,15 @@ class Stream:
     tasks: tuple[Task, ...]
     zero_shot: tuple[Task, ...]
     """Further ones that are only asked about; their ``train`` may be empty."""
+    drawn: Split
+    """Texts without samples, made of names drawn at random: what a control anchors that has no memory."""
     names: tuple[str, ...]
-    """All primitives of all tasks, sorted."""
+    """All primitives of all tasks and of ``drawn``, sorted."""
     name_VD: np.ndarray
     """Their embeddings by the frozen model, fp32, of length 1."""
+    reference: Split | None = None
+    """Images and texts of the kind that the model was trained on, for methods that keep what it makes of
+    them; its texts have no primitives, nor embeddings."""
 
 
 class Keys(NamedTuple):

@@ -147,6 +147,11 @@ def read_stream(file: str) -> StreamSource:
     return StreamSource(posixpath.basename(file).removesuffix(".json"), tasks, zero_shot)
 
 
+def open_reference(spec: str) -> Source:
+    """Return pairs whose likenesses shall stay. Raises ValueError as ``open_stream``."""
+    return _open_pairs(spec, "reference", False)
+
+
 def _parse(text: str, said: str) -> Any:
     try:
         return json.loads(text)

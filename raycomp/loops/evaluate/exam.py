@@ -49,12 +49,8 @@ class Texts:
         return self.text_TD[[self.place[text] for text in texts]]
 
 
-class Exam(Protocol):
-    """Questions to a model: what they are about, and what its embeddings answer."""
-
-    @property
-    def name(self) -> str:
-        """What its file of scores is called."""
+class Needs(Protocol):
+    """Pictures and texts that are to be embedded."""
 
     @property
     def pictures(self) -> Sequence[Picture]:
@@ -66,6 +62,14 @@ class Exam(Protocol):
 
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return the texts that it needs; may repeat."""
+
+
+class Exam(Needs, Protocol):
+    """Questions to a model: what they are about, and what its embeddings answer."""
+
+    @property
+    def name(self) -> str:
+        """What its file of scores is called."""
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return a row for every example: at least benchmark, split, id and status."""

@@ -1,0 +1,1 @@
+"""``raycomp continual``: streams made and embedded once, then methods on them."""

@@ -1,0 +1,125 @@
+"""``raycomp continual``: make and embed the streams, run the methods, say what is left."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from raycomp.cluster.continual.prepare import describe_places, find_backbone_of, prepare_streams
+from raycomp.cluster.run import Run, Say, begin, command_line
+from raycomp.cluster.session import connect
+from raycomp.cluster.tasks import map_some
+from raycomp.config import ContinualConfig, ModelConfig, changed_dials
+from raycomp.config.continual import WORLD_STREAMS
+from raycomp.loops.continual.cells import CLIPPED, FULL, Cell, list_cells
+from raycomp.loops.continual.place import Place
+from raycomp.loops.continual.results import CELLS, is_done, measure, read_cell
+from raycomp.loops.continual.run import run_cell
+from raycomp.loops.continual.sources import open_stream
+from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
+from raycomp.loops.model import fetch_model, find_model
+from raycomp.loops.train.little_world import TINY_CLIP
+from raycomp.models.clip import fingerprint_scorer
+from raycomp.report.charts import cut_out, intervals
+from raycomp.report.pages.continual import render_continual
+from raycomp.shards.files import check_writable
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import absolute_uri, fingerprint_shards
+from raycomp.shards.runs import digest
+from raycomp.shards.whole import with_absolute_paths
+from raycomp.words import OK
+
+TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
+
+
+def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Run the methods on the streams into the local folder ``out``; return what run.json holds.
+
+    A finished run of the same config is left as it is; an unfinished one goes on, within a task, too. Raises
+    ValueError for what the user can mend.
+    """
+    out, asked = absolute_uri(str(out)), with_absolute_paths(config)
+    if "://" in out:
+        raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
+    config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
+    cells = list_cells(config)
+    check_writable(out)
+    rerun = command_line("raycomp continual", changed_dials(asked), out)
+    rooms = (CELLS, _FIGURES, TABLE)
+    with begin("continual", config, partial(_fingerprint, config), out, say, rerun, rooms=rooms) as run:
+        if run.is_finished:
+            return run.record
+        with connect(config.cluster, run.folder, run.lease.check) as session:
+            run.bind(session.device, session.gpu)
+            left = [cell for cell in cells if not is_done(run.folder, cell)]
+            prepared = Folder(config.prepared or run.work.at(STREAMS))
+            places = prepare_streams(config, cells, prepared, run, session, say)
+            num_tasks = config.side_by_side or session.count_cores()
+            models = {place: find_backbone_of(place, config, prepared) for place in places}
+            first = [cell for cell in left if cell.method != CLIPPED]
+            _run_cells(first, models, config, num_tasks, run, say)
+            _run_cells([cell for cell in left if cell not in first], models, config, num_tasks, run, say)
+            streams = describe_places(places)
+        _close(run, cells, streams)
+    return run.record
+
+
+def _has_own(config: ContinualConfig) -> bool:
+    """Whether a stream is the user's, which ``config.model`` meets."""
+    return not set(config.stream) <= set(WORLD_STREAMS)
+
+
+def _fingerprint(config: ContinualConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
+    for stream in config.stream:
+        if stream not in WORLD_STREAMS:
+            source = open_stream(stream, config, "")
+            found[stream] = digest([repr(source), fingerprint_shards(source.shards)])
+    if _has_own(config):
+        found["model"] = fingerprint_scorer(fetch_model(config.model))
+    return found
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    models: Mapping[Place, ModelConfig],
+    config: ContinualConfig,
+    num_tasks: int,
+    run: Run,
+    say: Say,
+) -> None:
+    """Run cells, so many at a time, begun in their order."""
+    work = Folder(run.work.at(CELLS))
+    jobs = []
+    for cell in cells:
+        place = next(place for place in models if place.has(cell, config))
+        alpha = _find_alpha(cell, config, run.folder)
+        jobs.append((cell, place, models[place], config, work, run.folder, alpha))
+    for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "continual", "run"):
+        found = measure(read_cell(run.folder, cell))
+        say(f"{cell.name}: last {found['last']:.1f}, forgetting {found.get('forgetting_best', 0):.1f}")
+
+
+def _find_alpha(cell: Cell, config: ContinualConfig, folder: Folder) -> float | None:
+    """Return how far a step of fixed-clip goes: as far as the whole method's did in the mean."""
+    if cell.method != CLIPPED or config.trust.alpha is not None:
+        return None
+    whole = read_cell(folder, replace(cell, method=FULL))
+    return float(whole.of_method("alpha_realised")[-1])
+
+
+def _close(run: Run, cells: Sequence[Cell], streams: Mapping[str, Any]) -> None:
+    """Write down and say what came of the cells."""
+    results = {cell: read_cell(run.folder, cell) for cell in cells}
+    measured = {cell: measure(result) for cell, result in results.items()}
+    run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
+    charts = {name: intervals(plot) for name, plot in list_plots(results, measured).items()}
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
+    lines = say_main(results, measured)
+    run.close({OK: len(cells)}, {OK: len(cells)}, OK, lines=lines, streams=streams)
+    run.record["warnings"] = [line for facts in streams.values() for line in facts["warnings"]]
+    told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
+    tables = make_tables(results, measured)
+    run.tell(told, render_continual(run.record, lines, tables, list(charts.values())))

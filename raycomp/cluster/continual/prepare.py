@@ -1,0 +1,96 @@
+"""Streams to arrays: tiny backbones trained, pictures and texts embedded once, by evaluation's passes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raycomp.cluster.evaluate.embed import Job, embed_pictures, embed_texts
+from raycomp.cluster.run import Run, Say
+from raycomp.cluster.session import Session
+from raycomp.cluster.tasks import map_some
+from raycomp.config import ContinualConfig, ModelConfig
+from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
+from raycomp.loops.continual.assemble import Maker, find_all_samples, list_needed, make_arrays
+from raycomp.loops.continual.backbone import find_tiny, is_made, make_backbone
+from raycomp.loops.continual.cells import Cell
+from raycomp.loops.continual.place import Place, find_place, place_backbone
+from raycomp.loops.continual.sources import open_reference, open_stream
+from raycomp.loops.evaluate.exam import Picture, Pictures
+from raycomp.loops.model import fetch_model
+from raycomp.models.clip import describe_scorer, fingerprint_scorer
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import ShardPath
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What is to be embedded of a stream."""
+
+    pictures: Sequence[Picture] = ()
+    shards: Sequence[ShardPath] = ()
+    texts: tuple[str, ...] = ()
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        return list(self.texts)
+
+
+def prepare_streams(
+    config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
+) -> list[Place]:
+    """Return the places of all cells below ``folder``, and make what is missing of them."""
+    is_own = [cell.stream not in WORLD_STREAMS for cell in cells]
+    own_model = fingerprint_scorer(fetch_model(config.model)) if any(is_own) else ""
+    tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
+    found = (find_place(cell, config, folder, own_model, cell.stream in tuned) for cell in cells)
+    places = list(dict.fromkeys(found))
+    left = [place for place in places if not place.is_made]
+    tiny = {place.backbone for place in left if place.stream in WORLD_STREAMS}
+    unmade = {number: place_backbone(config, folder, number) for number in sorted(tiny)}
+    jobs = [(config, own, number) for number, own in unmade.items() if not is_made(own)]
+    for _, _, number in map_some(
+        make_backbone, jobs, session.count_cores(), run.lease.check, "backbones", "backbone"
+    ):
+        say(f"backbone {number}: trained")
+    for place in left:
+        _make_place(
+            place, find_backbone_of(place, config, folder), config, run, session, place.stream in tuned
+        )
+        say(f"{place.files.uri.rpartition('/')[2]}: embedded")
+    return places
+
+
+def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:
+    """Return the backbone of a place below ``folder``."""
+    is_tiny = place.stream in WORLD_STREAMS
+    return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
+
+
+def _make_place(
+    place: Place,
+    model: ModelConfig,
+    reference: str | None,
+    config: ContinualConfig,
+    run: Run,
+    session: Session,
+    with_pixels: bool,
+) -> None:
+    """Open a stream, embed it, write its arrays."""
+    files = place.files
+    config = replace(config, model=model)
+    spec = describe_scorer(fetch_model(model))
+    job = Job(config, spec, Folder(files.at("embedded")), session, run.lease.check)
+    source = open_stream(place.stream, config, files.at("shards"), place.backbone)
+    kept = open_reference(reference) if with_pixels and reference else None
+    beside = (kept,) if kept else ()
+    pictures, _ = embed_pictures(job, [Needed(one.pictures, one.shards) for one in (source, *beside)])
+    found = find_all_samples(source, pictures, config, kept)
+    texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(found, config)))], pictures)
+    facts = make_arrays(Maker(found, texts, config, spec, files, with_pixels))
+    place.finish(facts)
+    for name in ("embedded", "shards"):
+        files.remove(name)
+
+
+def describe_places(places: Sequence[Place]) -> Mapping[str, Any]:
+    """Return what was found in the making of streams, by their folders' names."""
+    return {place.files.uri.rpartition("/")[2]: place.facts for place in places}

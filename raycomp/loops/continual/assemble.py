@@ -1,0 +1,175 @@
+"""What a stream's sources say, and the model's embeddings of it, to the arrays that methods learn of."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raycomp.config import ContinualConfig
+from raycomp.loops.continual.data import Split, Stream, Task
+from raycomp.loops.continual.pixels import load_pixels, make_tokens
+from raycomp.loops.continual.samples import Samples, check_samples, find_samples, parse_all
+from raycomp.loops.continual.sources import TEST, TRAIN, Source, StreamSource, TaskSource
+from raycomp.loops.continual.splits import list_texts, make_split, number_kinds, tell_repeats
+from raycomp.loops.continual.store import REFERENCE, name_split, pixels_of, write_stream
+from raycomp.loops.evaluate.exam import Pictures, Texts
+from raycomp.models.clip import ScorerSpec
+from raycomp.models.parser import Parser
+from raycomp.shards.folder import Folder
+
+# Texts of names drawn at random, each of two or three.
+_NUM_DRAWN, _DRAWN_SEED = 1024, 31
+Halves = Mapping[str, Samples]
+"""The samples of a task, by train and test."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stream's samples."""
+
+    source: StreamSource
+    tasks: tuple[Halves, ...]
+    zero_shot: tuple[Halves, ...]
+    reference_source: Source | None
+    reference: Samples | None
+
+    @property
+    def halves(self) -> list[Samples]:
+        """Return those that are learned of or asked about."""
+        return [samples for halves in (*self.tasks, *self.zero_shot) for samples in halves.values()]
+
+    def list_names(self) -> list[str]:
+        """Return the names of primitives in what is learned, sorted."""
+        good = (one for halves in self.tasks for one in halves[TRAIN].good)
+        return sorted({name for one in good for name in one.primitives or ()})
+
+
+def find_all_samples(
+    source: StreamSource, pictures: Pictures, config: ContinualConfig, reference: Source | None = None
+) -> Found:
+    """Return the samples of every half of every task, with the primitives of their texts.
+
+    Raises ValueError, or TooMuchBadData, where too few of a half can be used.
+    """
+    halves = [find_samples(half, pictures) for half in source.halves]
+    named = iter(parse_all(halves, config.primitives, lambda: Parser(config.parser)))
+    found = {
+        kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
+        for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
+    }
+    beside = None if reference is None else find_samples(reference, pictures)
+    everything = Found(source, found["tasks"], found["zero_shot"], reference, beside)
+    for samples in [*everything.halves, *([beside] if beside else [])]:
+        check_samples(samples, config.max_bad_fraction)
+    return everything
+
+
+def _name_parts(task: TaskSource) -> tuple[str, ...]:
+    return (TRAIN, TEST) if task.train is not None else (TEST,)
+
+
+def list_needed(found: Found, config: ContinualConfig) -> list[str]:
+    """Return all texts that are to be embedded, each once."""
+    return list(dict.fromkeys([*list_texts(found.halves), *draw_texts(found.list_names(), config.seed)]))
+
+
+def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
+    """Return texts of two or three names each, drawn at random, with these names."""
+    rng = np.random.default_rng([seed, _DRAWN_SEED])
+    texts: dict[str, tuple[str, ...]] = {}
+    for _ in range(_NUM_DRAWN):
+        num = min(len(names), int(rng.integers(2, 4)))
+        chosen = tuple(names[place] for place in rng.choice(len(names), num, replace=False))
+        said = [f"{'an' if name[:1] in 'aeiou' else 'a'} {name}" for name in chosen]
+        texts.setdefault(" and ".join(said), tuple(sorted(chosen)))
+    return texts
+
+
+class Maker(NamedTuple):
+    """What splits are made with."""
+
+    found: Found
+    texts: Texts
+    config: ContinualConfig
+    spec: ScorerSpec
+    folder: Folder
+    with_pixels: bool
+
+
+def make_arrays(maker: Maker) -> dict[str, Any]:
+    """Write a stream's arrays, with pixels and tokens where methods need them; return what was found: samples
+    by status, and warnings.
+    """
+    found, texts = maker.found, maker.texts
+    kinds = number_kinds(found.halves)
+    named = (
+        ("tasks", found.source.tasks, found.tasks),
+        ("zero_shot", found.source.zero_shot, found.zero_shot),
+    )
+    made: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
+    counts, warnings = {}, []
+    for kind, sources, tasks in named:
+        for number, (source, halves) in enumerate(zip(sources, tasks, strict=True)):
+            splits = {}
+            for part, samples in halves.items():
+                said = f"{found.source.name}, {source.name}, {part}"
+                split = make_split(samples, texts, kinds)
+                counts[said] = dict(sorted(Counter(samples.status_N).items()))
+                warnings += tell_repeats(split, said) if part == TEST else []
+                half = source.test if part == TEST else source.train
+                splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
+            test = splits[TEST]
+            made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test))
+    drawn = draw_texts(found.list_names(), maker.config.seed)
+    names = sorted({name for own in [*_list_primitives(made), *drawn.values()] for name in own})
+    tasks, zero_shot = (tuple(made[kind]) for kind in ("tasks", "zero_shot"))
+    stream = Stream(
+        found.source.name, tasks, zero_shot, _make_drawn(drawn, texts), tuple(names), texts.take(names)
+    )
+    write_stream(replace(stream, reference=_make_reference(maker, stream)), maker.folder)
+    return {"samples": counts, "warnings": warnings}
+
+
+def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | None, name: str) -> Split:
+    """Write the pixels of a split where methods need them, and return it with its tokens."""
+    if not maker.with_pixels:
+        return split
+    assert source is not None, "it has samples"
+    path = maker.folder.at(pixels_of(name))
+    load_pixels(samples, source, maker.spec, maker.config.max_pixels, path)
+    return replace(split, token_TL=make_tokens(split.texts, maker.config.model))
+
+
+def _make_reference(maker: Maker, stream: Stream) -> Split | None:
+    """Return what zscl keeps: pictures and texts, which need not belong together."""
+    if not maker.with_pixels:
+        return None
+    samples, source = maker.found.reference, maker.found.reference_source
+    if samples is None or source is None:
+        samples, source = maker.found.tasks[0][TRAIN], maker.found.source.tasks[0].train
+    texts = tuple(dict.fromkeys(str(one.caption) for one in samples.good))
+    none_TD = np.zeros((len(texts), maker.spec.embedding_dim), np.float32)
+    own_N = np.zeros(len(samples.good), np.int64)
+    image_ND = samples.image_ND[samples.is_good_N]
+    split = Split(image_ND, own_N, texts, none_TD, ((),) * len(texts))
+    return _add_pixels(maker, split, samples, source, REFERENCE)
+
+
+def _list_primitives(made: Mapping[str, Sequence[Task]]) -> list[tuple[str, ...]]:
+    splits = [split for some in made.values() for task in some for split in (task.train, task.test)]
+    return [names for split in splits for names in split.primitives]
+
+
+def _make_drawn(drawn: Mapping[str, tuple[str, ...]], texts: Texts) -> Split:
+    text_TD = texts.take(list(drawn))
+    own_N = np.zeros(0, np.int64)
+    return Split(text_TD[:0], own_N, tuple(drawn), text_TD, tuple(drawn.values()))
+
+
+def _empty(split: Split) -> Split:
+    """Return the training half of what is only asked about: nothing."""
+    none = Split(split.image_ND[:0], split.own_N[:0], (), split.text_TD[:0], ())
+    is_asked = split.candidate_NK is not None
+    return replace(none, candidate_NK=split.own_N[:0, None], kind_N=split.own_N[:0]) if is_asked else none

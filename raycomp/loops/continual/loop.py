@@ -1,0 +1,160 @@
+"""A method on its way through the tasks: learn one, ask about all, go on; and go on after a kill.
+
+B samples of a step, N of a task.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from raycomp.config import ContinualConfig, UserError
+from raycomp.config.continual import JOINT, METHODS, RANDOM
+from raycomp.loops.continual.cells import Cell, count_steps
+from raycomp.loops.continual.data import Stream, join_splits
+from raycomp.loops.continual.head import HeadLearner
+from raycomp.loops.continual.judge import Figure, Questions, gather_questions, judge
+from raycomp.loops.continual.learner import Learner
+from raycomp.schema import CONTINUAL_SCHEMA
+from raycomp.shards.folder import Folder
+
+_STATE = "state.pt"
+# Added to a seed, so that the order of tasks and of rows are drawn apart.
+_ORDER, _ROWS = 21, 22
+BEFORE = -1
+"""Stands for the time before the first task."""
+TASK, ZERO_SHOT, METHOD = "task", "zero_shot", "method"
+"""What a figure is of: a task by its place in the order met, a zero-shot set by its number, the method."""
+
+
+def order_tasks(num_tasks: int, config: ContinualConfig, seed: int) -> list[int]:
+    """Return the tasks in the order in which this seed meets them."""
+    order = np.arange(num_tasks)
+    if config.order == RANDOM:
+        order = np.random.default_rng([config.seed, seed, _ORDER]).permutation(order)
+    return [int(task) for task in order]
+
+
+def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> np.ndarray:
+    """Return the rows of a step: each pass over the task in a new order, its last rest left out.
+
+    A task with less than a batch has all its rows in every step.
+    """
+    num_batches = max(1, num_rows // batch_size)
+    turn, place = divmod(step, num_batches)
+    order_N = np.random.default_rng([*key, _ROWS, turn]).permutation(num_rows)
+    return order_N[place * batch_size : (place + 1) * batch_size]
+
+
+class Walk:
+    """One cell: which task comes when, how far it has come, and what was seen on the way."""
+
+    def __init__(self, cell: Cell, stream: Stream, config: ContinualConfig, learner: Learner):
+        """``config``: with the method's own dials."""
+        self.config, self.learner, self.seed = config, learner, cell.seed
+        self.order = order_tasks(len(stream.tasks), config, cell.seed)
+        tasks = [stream.tasks[number] for number in self.order]
+        trainings = [task.train for task in tasks]
+        steps, self.batch_size = count_steps(config, METHODS[cell.method])
+        self.is_joint = cell.method in JOINT
+        self.trainings = [join_splits(trainings)] if self.is_joint else trainings
+        self.steps = steps * len(tasks) if self.is_joint else steps
+        self.asked = gather_questions([task.test for task in tasks])
+        self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
+        self.number, self.step = 0, 0
+        self.rows: list[dict[str, Any]] = []
+        self.told: list[dict[str, float]] = []
+        """Of the steps of this task."""
+
+    def run(self, work: Folder, check: Callable[[], None] = lambda: None) -> pa.Table:
+        """Go on from the state in ``work``, if there is one, to the end; return CONTINUAL_SCHEMA.
+
+        ``check`` is asked at every state that is written. Raises UserError where a loss is not finite.
+        """
+        if work.exists(_STATE):
+            self._restore(work)
+        else:
+            self._ask([BEFORE])
+            self._begin()
+        while True:
+            while self.step < self.steps:
+                self._learn()
+                if self.step % self.config.checkpoint_steps == 0 and self.step < self.steps:
+                    check()
+                    self._save(work)
+            self.learner.end()
+            self._ask(range(len(self.order)) if self.is_joint else [self.number])
+            self.number, self.step, self.told = self.number + 1, 0, []
+            if self.number == len(self.trainings):
+                return pa.Table.from_pylist(self.rows, CONTINUAL_SCHEMA)
+            self._begin()
+            self._save(work)
+
+    def _begin(self) -> None:
+        self.learner.begin(self.number, self.trainings[self.number])
+
+    def _learn(self) -> None:
+        key = (self.config.seed, self.seed, self.number)
+        row_B = draw_rows(len(self.trainings[self.number]), self.batch_size, key, self.step)
+        self.told.append(self.learner.step(self.step, row_B))
+        self.step += 1
+
+    def _ask(self, afters: Sequence[int]) -> None:
+        """Ask about all tasks, learned or not, and about what is never learned.
+
+        What holds after one of several tasks learned together holds after each of them.
+        """
+        found = [(TASK, one) for one in self._judge(self.asked)]
+        for number, asked in enumerate(self.unlearned):
+            found += [(ZERO_SHOT, one._replace(task=number)) for one in self._judge(asked)]
+        if isinstance(self.learner, HeadLearner):
+            read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
+            found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
+        found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
+        self.rows += [
+            {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
+            for after in afters
+            for of, one in found
+        ]
+
+    def _judge(self, asked: Questions) -> list[Figure]:
+        return list(judge(asked, self.learner.look(asked.split), self.config.weight))
+
+    def _save(self, work: Folder) -> None:
+        state = {
+            "number": self.number,
+            "step": self.step,
+            "rows": self.rows,
+            "told": self.told,
+            "learner": self.learner.state(),
+        }
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        work.write_bytes(stream.getvalue(), _STATE)
+
+    def _restore(self, work: Folder) -> None:
+        try:
+            state = torch.load(io.BytesIO(work.read_bytes(_STATE)), weights_only=True)
+        except Exception as error:
+            line = " ".join(str(error).split())[:200]
+            raise UserError(f"{work.at(_STATE)}: no state of this run ({line}); remove it") from error
+        self.number, self.step, self.rows, self.told = (
+            state[name] for name in ("number", "step", "rows", "told")
+        )
+        self._begin()
+        self.learner.restore(state["learner"])
+
+
+def summarise_steps(told: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return what the steps of a task told: means, the largest sigma, and means of the last tenth."""
+    found: dict[str, float] = {}
+    last = told[-max(1, len(told) // 10) :]
+    for name in dict.fromkeys(name for one in told for name in one):
+        found[f"{name}_mean"] = float(np.mean([one[name] for one in told if name in one]))
+        found[f"{name}_last"] = float(np.mean([one[name] for one in last if name in one] or [np.nan]))
+    if any("sigma" in one for one in told):
+        found["sigma_max"] = max(one["sigma"] for one in told if "sigma" in one)
+    return found

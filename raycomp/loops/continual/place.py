@@ -1,0 +1,74 @@
+"""Where a stream's arrays lie, and whose embeddings they are: by a name that says what they depend on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from raycomp.config import ContinualConfig, to_dict
+from raycomp.config.continual import WORLD_STREAMS
+from raycomp.loops.continual.cells import Cell, name_stream
+from raycomp.loops.train.little_world import TINY_CLIP
+from raycomp.shards.folder import Folder
+from raycomp.shards.runs import digest
+
+_OF_BACKBONES = ("backbone_pairs", "backbone_steps")
+_FACTS = "facts.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stream as one backbone sees it."""
+
+    stream: str
+    backbone: int
+    """0 where the stream is the user's: then it is ``config.model``."""
+    folder: str
+
+    def has(self, cell: Cell, config: ContinualConfig) -> bool:
+        """Whether a cell is run here."""
+        return (cell.stream, find_backbone(cell, config)) == (self.stream, self.backbone)
+
+    @property
+    def files(self) -> Folder:
+        return Folder(self.folder)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all of it is there."""
+        return self.files.exists(_FACTS)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was found in the making: samples by status, and warnings."""
+        return self.files.read_json(_FACTS)
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Write down what was found, by which it is made."""
+        self.files.write_json(facts, _FACTS)
+
+
+def find_backbone(cell: Cell, config: ContinualConfig) -> int:
+    """Return the number of the backbone that a cell has."""
+    return cell.seed % config.little.backbones if cell.stream in WORLD_STREAMS else 0
+
+
+def find_place(cell: Cell, config: ContinualConfig, folder: Folder, model: str, with_pixels: bool) -> Place:
+    """Return the place of a cell's stream below ``folder``.
+
+    ``model``: what tells the models of the user's streams apart; ``with_pixels``: whether methods need them.
+    """
+    backbone = find_backbone(cell, config)
+    values = to_dict(config)
+    own = {
+        name: values[name] for name in ("seed", "primitives", "parser", "max_pixels", "reference", "little")
+    }
+    own = {**own, "little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
+    own = own if cell.stream in WORLD_STREAMS else {**own, "stream": cell.stream, "model": model}
+    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, with_pixels])[:12]}"
+    return Place(cell.stream, backbone, folder.at(name))
+
+
+def place_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Folder:
+    """Return the folder of a tiny CLIP below ``folder``."""
+    little = to_dict(config.little)
+    own = [config.seed, TINY_CLIP, {name: little[name] for name in _OF_BACKBONES}]
+    return Folder(folder.at(f"backbone-{backbone:02d}-{digest(own)[:12]}"))

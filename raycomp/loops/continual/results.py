@@ -1,0 +1,152 @@
+"""What the cells came to: matrices of one run, metrics of it, and means over runs.
+
+T tasks, S runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raycomp.core.continual import summarise, zero_shot_drift
+from raycomp.core.contrasts import Contrast, contrast, mean_by
+from raycomp.loops.continual.cells import Cell
+from raycomp.loops.continual.judge import ANSWERS, BOTH, FUSED, MERGED, OWN, SCORES
+from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns
+
+CELLS = "cells"
+_BOUND = ("crr", "a_pair", "a_attribute", "a_object")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell's figures and facts."""
+
+    cell: Cell
+    facts: dict[str, Any]
+    """backbone, order, tasks, zero_shot, steps, seconds, config of the method."""
+    values: Mapping[tuple[str, str], Mapping[tuple[int, int], float]]
+    """By what they are of and their name, by after and number."""
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.facts["order"])
+
+    def matrix(self, figure: str) -> np.ndarray:
+        """Return R[t, i] of a figure, in percent, float64 (T, T)."""
+        found, num = self.values[TASK, figure], self.num_tasks
+        return np.array([[100 * found[after, i] for i in range(num)] for after in range(num)])
+
+    def before(self, figure: str) -> np.ndarray:
+        """Return the figure of every task before any was learned, in percent, float64 (T,)."""
+        found = self.values[TASK, figure]
+        return np.array([100 * found[BEFORE, i] for i in range(self.num_tasks)])
+
+    def of_method(self, figure: str) -> np.ndarray:
+        """Return a figure of the method after each task, float64 (T,); NaN where there is none."""
+        found = self.values.get((METHOD, figure), {})
+        return np.array([found.get((after, 0), np.nan) for after in range(self.num_tasks)])
+
+    @property
+    def main(self) -> str:
+        """The figure that is reported first: fused, of the merged gallery, both ways; or of answers."""
+        answers = f"{FUSED} {ANSWERS}"
+        return answers if (TASK, answers) in self.values else f"{FUSED} {MERGED} {BOTH}"
+
+
+def read_cell(folder: Folder, cell: Cell) -> Result:
+    """Return what a finished cell left."""
+    table = read_columns(folder.at(CELLS, f"{cell.name}.parquet"))
+    values: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+    for row in table.to_pylist():
+        values.setdefault((row["of"], row["figure"]), {})[row["after"], row["number"]] = row["value"]
+    return Result(cell, folder.read_json(CELLS, f"{cell.name}.json"), values)
+
+
+def is_done(folder: Folder, cell: Cell) -> bool:
+    """Whether a cell has ended."""
+    return folder.exists(CELLS, f"{cell.name}.json")
+
+
+def measure(result: Result) -> dict[str, float]:
+    """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then what it
+    is, as ``core.continual.Stream`` names them. The main figure's stand without the former.
+    """
+    found: dict[str, float] = dict(_measure_matrix(result, result.main))
+    for of, figure in result.values:
+        if of == TASK and not figure.endswith(_BOUND):
+            found |= {f"{figure} {name}": value for name, value in _measure_matrix(result, figure)}
+    for score in SCORES:
+        if (TASK, f"{score} crr") in result.values:
+            last = {name: result.matrix(f"{score} {name}")[-1] / 100 for name in _BOUND}
+            found |= {f"{score} {name}": float(value.mean()) for name, value in last.items()}
+    for score in SCORES:
+        drift = _find_drift(result, score)
+        if drift is not None:
+            found[f"{score} zstd"] = drift
+    found |= {
+        name: float(result.of_method(name)[-1])
+        for of, name in result.values
+        if of == METHOD and not name.endswith("_last")
+    }
+    found |= {"sigma_max": float(np.nanmax([*result.of_method("sigma_max"), -np.inf]))}
+    found["seconds"] = result.facts["seconds"]
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
+    return iter(summarise(result.matrix(figure), result.before(figure))._asdict().items())
+
+
+def _find_drift(result: Result, score: str) -> float | None:
+    """Return ZSTD in points, by the score, of zero-shot sets' own galleries; none without a set."""
+    name = f"{score} {ANSWERS}" if result.main.endswith(ANSWERS) else f"{score} {OWN} {BOTH}"
+    found = result.values.get((ZERO_SHOT, name))
+    if not found:
+        return None
+    numbers = sorted({number for _, number in found})
+    ends = [[100 * found[after, number] for number in numbers] for after in (BEFORE, result.num_tasks - 1)]
+    return zero_shot_drift(*ends)
+
+
+Results = Mapping[Cell, Result]
+Measured = Mapping[Cell, Mapping[str, float]]
+
+
+def list_groups(results: Results) -> list[tuple[str, str]]:
+    """Return streams and methods that have a run, in their order."""
+    return list(dict.fromkeys((cell.stream, cell.method) for cell in results))
+
+
+def estimate(results: Results, measured: Measured, stream: str, method: str, metric: str) -> Contrast | None:
+    """Return the mean of a metric over runs, its interval over backbones where there are several, else over
+    seeds; none where no run has it.
+    """
+    own = [cell for cell in results if (cell.stream, cell.method) == (stream, method)]
+    return _spread(results, {cell: measured[cell][metric] for cell in own if metric in measured[cell]})
+
+
+def compare(
+    results: Results, measured: Measured, stream: str, pair: tuple[str, str], metric: str
+) -> Contrast | None:
+    """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
+    first, second = pair
+    differences = {}
+    for cell in results:
+        other = Cell(stream, second, cell.seed)
+        both = (cell.stream, cell.method) == (stream, first) and other in measured
+        if both and metric in measured[cell] and metric in measured[other]:
+            differences[cell] = measured[cell][metric] - measured[other][metric]
+    return _spread(results, differences)
+
+
+def _spread(results: Results, value: Mapping[Cell, float]) -> Contrast | None:
+    if not value:
+        return None
+    backbone_S = np.array([results[cell].facts["backbone"] for cell in value])
+    value_S = np.array(list(value.values()))
+    is_many = len(set(backbone_S.tolist())) > 1
+    return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))

@@ -1,0 +1,81 @@
+"""One cell from its stream's arrays to its table: what a task of the cluster does."""
+
+import time
+from typing import Any
+
+import torch
+
+from raycomp.config import ContinualConfig, ModelConfig, override
+from raycomp.config.continual import METHODS, TUNE, Method
+from raycomp.loops.continual.cells import Cell, make_config
+from raycomp.loops.continual.data import Stream
+from raycomp.loops.continual.experts import Experts
+from raycomp.loops.continual.frozen import Frozen
+from raycomp.loops.continual.head import HeadLearner
+from raycomp.loops.continual.learner import Learner
+from raycomp.loops.continual.loop import Walk
+from raycomp.loops.continual.make_tuner import make_tuner
+from raycomp.loops.continual.place import Place
+from raycomp.loops.continual.results import CELLS
+from raycomp.loops.continual.store import read_stream
+from raycomp.loops.continual.zscl import Reference
+from raycomp.loops.model import fetch_model
+from raycomp.models.clip import Clip, describe_scorer
+from raycomp.schema import CONTINUAL_SCHEMA
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
+
+_HEADS = {"frozen": lambda *_: Frozen(), "head": HeadLearner, "experts": Experts}
+
+
+def run_cell(
+    cell: Cell,
+    place: Place,
+    model: ModelConfig,
+    config: ContinualConfig,
+    work: Folder,
+    out: Folder,
+    alpha: float | None = None,
+) -> dict[str, Any]:
+    """Let a method learn a stream, on one thread; write cells/NAME.parquet, and NAME.json last: then it is
+    done. One that was broken off goes on from its state below ``work``.
+
+    ``model``: the backbone; ``alpha``: of fixed-clip. The numbers depend on the cell, the stream and the
+    config's dials alone.
+    """
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    method = METHODS[cell.method]
+    own = make_config(config, method)
+    own = own if alpha is None else override(own, "trust.alpha", alpha)
+    stream = read_stream(place.files, method.trains == TUNE)
+    state = Folder(work.at(cell.name))
+    walk = Walk(cell, stream, own, _make_learner(method, stream, own, model, cell.seed))
+    table = walk.run(state)
+    write_table(table, out.at(CELLS, f"{cell.name}.parquet"), CONTINUAL_SCHEMA)
+    facts = {
+        "cell": vars(cell),
+        "backbone": place.backbone,
+        "order": walk.order,
+        "tasks": [task.name for task in stream.tasks],
+        "zero_shot": [task.name for task in stream.zero_shot],
+        "alpha": alpha,
+        "steps": walk.steps,
+        "seconds": time.perf_counter() - started,
+    }
+    out.write_json(facts, CELLS, f"{cell.name}.json")
+    state.remove()
+    return facts
+
+
+def _make_learner(
+    method: Method, stream: Stream, config: ContinualConfig, model: ModelConfig, seed: int
+) -> Learner:
+    own_seed = 1000 * config.seed + seed
+    if method.trains != TUNE:
+        return _HEADS[method.learner](config, stream, own_seed)
+    fetched = fetch_model(model)
+    reference = None
+    if stream.reference is not None and stream.reference.pixel_NHWC is not None:
+        reference = Reference(stream.reference.pixel_NHWC, stream.reference.token_TL)
+    return make_tuner(method.learner, Clip(fetched), describe_scorer(fetched), config, own_seed, reference)

@@ -1,0 +1,91 @@
+"""A stream's arrays in a folder: written once, read by every method, seed and sweep.
+
+``stream.json`` comes last; without it there is no stream. Pixels are mapped, not read.
+"""
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+
+from raycomp.loops.continual.data import Split, Stream, Task
+from raycomp.shards.folder import Folder
+from raycomp.shards.paths import resolve
+
+_STREAM, _NAMES, _DRAWN, REFERENCE = "stream.json", "names.npy", "drawn", "reference"
+_ARRAYS = ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "token_TL")
+_PARTS = ("train", "test")
+
+
+def has_stream(folder: Folder) -> bool:
+    """Whether a stream was written whole."""
+    return folder.exists(_STREAM)
+
+
+def write_stream(stream: Stream, folder: Folder) -> None:
+    """Write a stream; pixels lie there already, by the name of ``pixels_of``, where a method needs them."""
+    for kind, some in (("tasks", stream.tasks), ("zero_shot", stream.zero_shot)):
+        for number, task in enumerate(some):
+            for part in _PARTS:
+                _write_split(getattr(task, part), folder, name_split(kind, number, part))
+    _write_split(stream.drawn, folder, _DRAWN)
+    if stream.reference is not None:
+        _write_split(stream.reference, folder, REFERENCE)
+    buffer = io.BytesIO()
+    np.save(buffer, stream.name_VD)
+    folder.write_bytes(buffer.getvalue(), _NAMES)
+    facts = {
+        "name": stream.name,
+        "tasks": [task.name for task in stream.tasks],
+        "zero_shot": [task.name for task in stream.zero_shot],
+        "names": list(stream.names),
+    }
+    folder.write_json(facts, _STREAM)
+
+
+def read_stream(folder: Folder, with_pixels: bool) -> Stream:
+    """Return the stream in a folder."""
+    facts = folder.read_json(_STREAM)
+    tasks, zero_shot = (
+        tuple(
+            Task(name, *(_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS))
+            for number, name in enumerate(facts[kind])
+        )
+        for kind in ("tasks", "zero_shot")
+    )
+    name_VD = np.load(io.BytesIO(folder.read_bytes(_NAMES)), allow_pickle=False)
+    drawn = _read_split(folder, _DRAWN, with_pixels=False)
+    has_reference = with_pixels and folder.exists(f"{REFERENCE}.npz")
+    reference = _read_split(folder, REFERENCE, with_pixels) if has_reference else None
+    return Stream(facts["name"], tasks, zero_shot, drawn, tuple(facts["names"]), name_VD, reference)
+
+
+def name_split(kind: str, number: int, part: str) -> str:
+    """Return the name of a split; ``kind``: tasks or zero_shot."""
+    return f"{kind}-{number}-{part}"
+
+
+def pixels_of(split: str) -> str:
+    """Return the name of the file of a split's pixels."""
+    return f"{split}.pixels.npy"
+
+
+def _write_split(split: Split, folder: Folder, name: str) -> None:
+    arrays = {key: getattr(split, key) for key in _ARRAYS if getattr(split, key) is not None}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    folder.write_bytes(buffer.getvalue(), f"{name}.npz")
+    words = {"texts": list(split.texts), "primitives": [list(names) for names in split.primitives]}
+    folder.write_bytes(json.dumps(words).encode(), f"{name}.json")
+
+
+def _read_split(folder: Folder, name: str, with_pixels: bool) -> Split:
+    words = folder.read_json(f"{name}.json")
+    with np.load(io.BytesIO(folder.read_bytes(f"{name}.npz")), allow_pickle=False) as found:
+        arrays: dict[str, Any] = {key: found[key] for key in _ARRAYS if key in found}
+    if with_pixels and folder.exists(pixels_of(name)):
+        _, path = resolve(folder.at(pixels_of(name)))
+        arrays["pixel_NHWC"] = np.load(path, mmap_mode="r", allow_pickle=False)
+    primitives = tuple(tuple(names) for names in words["primitives"])
+    return Split(texts=tuple(words["texts"]), primitives=primitives, **arrays)

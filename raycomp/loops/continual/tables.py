@@ -1,0 +1,312 @@
+"""The tables of continual learning: what each method comes to, against frozen and the whole method, and all
+figures as CSV."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from raycomp.core.contrasts import Contrast
+from raycomp.core.regression import correlate_within
+from raycomp.loops.continual.cells import FULL, name_stream
+from raycomp.loops.continual.judge import ANSWERS
+from raycomp.loops.continual.results import Measured, Result, Results, compare, estimate, list_groups
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
+
+FROZEN = "frozen"
+_SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
+MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
+_COMPOSED = ("text", "composed")
+# What the paper of COMPO-REALIGN reports, on other streams and models: R@1 image to text, CRR, AF; and by how
+# much each changes where a part is taken away.
+PUBLISHED = {
+    "replay-text": (51.8, 0.84, 7.5),
+    "zscl": (54.2, 0.86, 6.1),
+    "c-clip": (56.4, 0.88, 5.1),
+    "diki": (56.0, 0.89, 5.0),
+    FULL: (58.8, 0.91, 3.2),
+    "no-synthetic": (56.9, 0.87, 4.0),
+    "no-trust": (57.9, 0.89, 4.3),
+    "linear-mix": (57.2, 0.88, 3.8),
+    "no-buffer": (56.3, 0.86, 4.7),
+    "attention-pool": (58.5, 0.91, 3.3),
+    "no-shaper": (57.6, 0.88, 3.9),
+}
+_BESIDE = ("last", "fused crr", "forgetting_best")
+
+
+def make_tables(results: Results, measured: Measured) -> list[Table]:
+    """Return the tables of the page, stream by stream."""
+    made = []
+    for stream in dict.fromkeys(stream for stream, _ in list_groups(results)):
+        methods = [method for other, method in list_groups(results) if other == stream]
+        made += [
+            tell_main(results, measured, stream, methods),
+            tell_against(results, measured, stream, methods, FROZEN),
+            tell_against(results, measured, stream, methods, FULL),
+            tell_scores(results, measured, stream, methods),
+            tell_binding(results, measured, stream, methods),
+            tell_head(results, measured, stream, methods),
+            tell_published(results, measured, stream, methods),
+            tell_correlations(results, stream),
+            *tell_matrices(results, stream, methods),
+        ]
+    return [table for table in made if table is not None and table.rows]
+
+
+def _as_estimate(found: Contrast | None) -> Estimate | None:
+    return None if found is None else Estimate(found.value, found.low, found.high)
+
+
+def _tell(
+    results: Results, measured: Measured, stream: str, methods: Sequence[str], metrics: Mapping[str, str]
+) -> tuple[Columns, list[tuple[Cell, ...]]]:
+    """Return a row of each method that has any of the metrics, which are named by the heads of columns."""
+    rows: list[tuple[Cell, ...]] = []
+    for method in methods:
+        found = [estimate(results, measured, stream, method, metric) for metric in metrics.values()]
+        if any(found):
+            runs = max(one.num for one in found if one is not None)
+            rows.append((method, runs, *map(_as_estimate, found)))
+    return ("Method", "runs", *(Column(head, digits=_digits(head)) for head in metrics)), rows
+
+
+def _digits(head: str) -> int:
+    return 3 if head in ("CRR", "sigma", "alpha", "gamma") or head.startswith(("CCE", "PR", "ROC")) else 1
+
+
+def tell_main(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
+    """Return the figures of each method by the main score."""
+    heads = {name.replace("_", " "): name for name in MAIN}
+    columns, rows = _tell(results, measured, stream, methods, {**heads, "ZSTD": "fused zstd"})
+    asks = next(result for result in results.values() if result.cell.stream == stream).main
+    what = (
+        "Share of questions whose right answer scores above the other candidates"
+        if asks.endswith(ANSWERS)
+        else "Recall@1, the mean of both ways, among what all tasks ask together"
+    )
+    note = (
+        f"{what}, by the fused score; a tie is wrong. {_SAID} Last: the mean over tasks after the last one. "
+        "Learned: each task after itself. Forgetting: the best a task ever was, less what it is in the end. "
+        "Transfer: tasks not yet learned (ZSCL). ZSTD: what the sets that are never learned gain, in points. "
+        "Frozen trains nothing; joint sees all tasks at once. No method is told which task an image is of."
+    )
+    return Table(f"{name_stream(stream)}: what is left", columns, rows, note)
+
+
+def tell_against(
+    results: Results, measured: Measured, stream: str, methods: Sequence[str], other: str
+) -> Table | None:
+    """Return how much each method differs from another in runs of the same seed; none without that."""
+    if other not in methods or len(methods) < 2:
+        return None
+    metrics = ("last", "forgetting_best", "learned")
+    rows: list[tuple[Cell, ...]] = []
+    for method in methods:
+        found = [compare(results, measured, stream, (method, other), metric) for metric in metrics]
+        if method != other and found[0] is not None:
+            rows.append((method, found[0].num, *map(_as_estimate, found), found[0].detectable))
+    columns: Columns = (
+        "Method",
+        "runs",
+        *(Column(name.replace("_", " "), "points", 1) for name in metrics),
+        Column("detectable, last", "points", 1),
+    )
+    note = (
+        "Paired by seed, which draws the order of tasks. Detectable: the least difference that as many runs "
+        "would show in 80 % of studies, at 5 % two-sided. Not adjusted for the number of rows."
+    )
+    return Table(f"{name_stream(stream)}: minus {other}", columns, rows, note)
+
+
+def tell_scores(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
+    """Return Last and forgetting by each score and gallery."""
+    main = next(result for result in results.values() if result.cell.stream == stream).main
+    if main.endswith(ANSWERS):
+        names = [f"{score} {ANSWERS}" for score in (*_COMPOSED, "fused")]
+    else:
+        names = [
+            f"{score} {gallery} both" for score in (*_COMPOSED, "fused") for gallery in ("own", "merged")
+        ]
+        names += ["fused merged image_to_text", "fused merged text_to_image"]
+    metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
+    metrics |= {"composed, forgetting": f"{names[2] if len(names) > 3 else names[1]} forgetting_best"}
+    columns, rows = _tell(results, measured, stream, methods, metrics)
+    note = (
+        "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, half of both. "
+        "By e_c every head is frozen: only methods that train the model differ. A method without a head has "
+        f"e_c for all three. Own: among what the task itself asks. {_SAID}"
+    )
+    return Table(f"{name_stream(stream)}: by score and gallery", columns, rows, note)
+
+
+def tell_binding(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
+    """Return CRR beside what it is made of."""
+    heads = {"CRR": "crr", "pair": "a_pair", "attributes": "a_attribute", "objects": "a_object"}
+    metrics = {head: f"fused {name}" for head, name in heads.items()}
+    columns, rows = _tell(results, measured, stream, methods, metrics)
+    note = (
+        "After the last task, of what images find in the merged gallery by the fused score, as shares: all "
+        "primitives right, all attributes, all objects. CRR = pair / (attributes x objects) is 1 for what is "
+        "right independently, by chance too: read it beside the pair."
+    )
+    return Table(f"{name_stream(stream)}: binding", [_in_shares(one) for one in columns], rows, note)
+
+
+def _in_shares(column: str | Column) -> str | Column:
+    return column._replace(digits=3) if isinstance(column, Column) else column
+
+
+def tell_head(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
+    """Return what compositions give back, and how steps went."""
+    metrics = {
+        "CCE": "cce_transpose",
+        "CCE by solve": "cce_solve",
+        "PR-AUC": "pr_auc_transpose",
+        "ROC-AUC": "roc_auc_transpose",
+        "ROC-AUC by solve": "roc_auc_solve",
+        "sigma": "sigma_max",
+        "alpha": "alpha_realised",
+        "s(image, composition)": "similarity_mean",
+        "gradient": "gradient_mean",
+        "buffer, entries": "buffer_entries",
+        "buffer, bytes": "buffer_bytes",
+    }
+    columns, rows = _tell(results, measured, stream, methods, metrics)
+    note = (
+        "CCE: how far the direction that is read back from a composition lies from each of its primitives, "
+        "as the head has them, 0 to 2. AUC: its primitives against all names of the stream. Sigma: the "
+        "largest of a step; alpha: the mean share of a step that was taken; the similarity and the "
+        "gradient's length are means of the last task's steps."
+    )
+    return Table(f"{name_stream(stream)}: heads", columns, rows, note)
+
+
+def tell_published(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table | None:
+    """Return how each method differs from the whole one here, and as published; none without that."""
+    rows: list[tuple[Cell, ...]] = []
+    for method in methods if FULL in methods else ():
+        if method in PUBLISHED and method != FULL:
+            found = [compare(results, measured, stream, (method, FULL), metric) for metric in _BESIDE]
+            gaps = [a - b for a, b in zip(PUBLISHED[method], PUBLISHED[FULL], strict=True)]
+            pairs = zip(map(_as_estimate, found), gaps, strict=True)
+            rows.append((method, *(cell for pair in pairs for cell in pair)))
+    if not rows:
+        return None
+    heads = (("R@1, last", 1), ("CRR", 3), ("forgetting", 1))
+    columns = [Column(f"{head}{end}", digits=digits) for head, digits in heads for end in ("", ", published")]
+    note = (
+        "Each less compo-realign. Published: Avg R@1 from image to text, CRR and AF of COMPO-REALIGN (ICLR "
+        "2026) on other data and larger models: the signs are to be compared, not the sizes."
+    )
+    return Table(f"{name_stream(stream)}: beside the paper", ("Method", *columns), rows, note)
+
+
+def tell_correlations(results: Results, stream: str) -> Table | None:
+    """Return how sigma goes with recall and CRR over the tasks of a run, runs of all heads pooled."""
+    own = [result for result in results.values() if result.cell.stream == stream]
+    own = [one for one in own if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
+    rows: list[tuple[Cell, ...]] = []
+    for name, values in (("recall, or answers, so far", _list_recall), ("CRR so far", _list_retention)):
+        found = [(one.of_method("sigma_max"), values(one)) for one in own]
+        found = [pair for pair in found if np.isfinite(pair[1]).all()]
+        if not found:
+            continue
+        sigma, value = (np.concatenate(part) for part in zip(*found, strict=True))
+        run = np.repeat(np.arange(len(found)), [len(pair[0]) for pair in found])
+        step = np.concatenate([np.arange(len(pair[0]), dtype=np.float64) for pair in found])
+        for head, controls in (("runs", []), ("runs and tasks seen", [step])):
+            one = correlate_within(sigma, value, controls, run)
+            rows.append((name, head, Estimate(one.r, one.low, one.high), one.freedom))
+    columns: Columns = ("The largest sigma of a task with", "beside", Column("r", digits=2), "freedom")
+    note = (
+        "Partial correlations over the tasks of all runs together; of one run of four tasks r says nothing. "
+        "Sigma and recall share s(image, composition), so that they must go together. Published: "
+        "-.82 and -.81."
+    )
+    return Table(f"{name_stream(stream)}: sigma and what is left", columns, rows, note) if rows else None
+
+
+def _list_recall(result: Result) -> np.ndarray:
+    matrix = result.matrix(result.main)
+    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
+
+
+def _list_retention(result: Result) -> np.ndarray:
+    if ("task", "fused crr") not in result.values:
+        return np.full(result.num_tasks, np.nan)
+    matrix = result.matrix("fused crr") / 100
+    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
+
+
+def tell_matrices(results: Results, stream: str, methods: Sequence[str]) -> Iterator[Table]:
+    """Yield R[t, i] of each method, the mean over its runs, tasks in the order in which they were met."""
+    for method in methods:
+        own = [one for one in results.values() if (one.cell.stream, one.cell.method) == (stream, method)]
+        mean_TT = np.mean([one.matrix(one.main) for one in own], axis=0)
+        before_T = np.mean([one.before(one.main) for one in own], axis=0)
+        rows: list[tuple[Cell, ...]] = [("none", *map(float, before_T))]
+        rows += [(f"task {t + 1}", *map(float, row)) for t, row in enumerate(mean_TT)]
+        columns = [Column(f"task {i + 1}", digits=1) for i in range(len(before_T))]
+        yield Table(f"{name_stream(stream)}: {method}, task by task", ("After", *columns), rows)
+
+
+def write_long(results: Results, measured: Measured) -> str:
+    """Return all metrics as CSV: track, method, metric, mean, low, high, seeds."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("track", "method", "metric", "mean", "low", "high", "seeds"))
+    for stream, method in list_groups(results):
+        own = [cell for cell in results if (cell.stream, cell.method) == (stream, method)]
+        names = list(dict.fromkeys(name for cell in own for name in measured[cell]))
+        for metric in [*names, *(f"{name} minus frozen" for name in MAIN)]:
+            plain, minus, _ = metric.partition(" minus ")
+            found = (
+                compare(results, measured, stream, (method, FROZEN), plain)
+                if minus
+                else estimate(results, measured, stream, method, metric)
+            )
+            if found is not None and not (minus and method == FROZEN):
+                ends = (None if value != value else value for value in (found.low, found.high))
+                writer.writerow((name_stream(stream), method, metric, found.value, *ends, found.num))
+    return out.getvalue()
+
+
+def say_main(results: Results, measured: Measured) -> list[str]:
+    """Return a sentence for each method of each stream: the main figure, less frozen's where that was run."""
+    lines = []
+    for stream, method in list_groups(results):
+        last, lost = (
+            estimate(results, measured, stream, method, name) for name in ("last", "forgetting_best")
+        )
+        against = compare(results, measured, stream, (method, FROZEN), "last")
+        if last is None or lost is None:
+            continue
+        said = f"{name_stream(stream)}, {method}: last {_say(last)}, forgetting {_say(lost)}"
+        if against is not None and method != FROZEN:
+            said += f", last minus frozen {_say(against)}"
+        lines.append(said)
+    return lines
+
+
+def _say(found: Contrast) -> str:
+    ends = f" [{number(found.low, 1)}, {number(found.high, 1)}]" if found.low <= found.high else ""
+    return number(found.value, 1) + ends
+
+
+def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:
+    """Return what is drawn, by the name of the file that it is kept in."""
+    plots = {}
+    for stream in dict.fromkeys(stream for stream, _ in list_groups(results)):
+        methods = [method for other, method in list_groups(results) if other == stream]
+        rows = []
+        for method in methods:
+            found = compare(results, measured, stream, (method, FROZEN), "last")
+            if found is not None and method != FROZEN:
+                rows.append((method, Estimate(found.value, found.low, found.high)))
+        if rows:
+            name = name_stream(stream)
+            unit = "points, with 95 % intervals"
+            plots[name] = Plot(f"{name}: last minus frozen, fused", unit, rows, 0.0)
+    return plots
