@@ -8,9 +8,9 @@ tasks of 8 new pairs each; 8 more are never learned. B, ``domains``: four domain
 C, ``questions-scene`` and ``questions-function``: questions with candidate answers that are ranked as texts.
 Main figure, fixed in advance: recall@1 by the fused score (w = .5) among what all tasks ask together, the
 mean of both ways, after the last task, less that of the frozen model; of questions the share answered right.
-Ten seeds over five backbones, each with an order of tasks of its own, intervals over backbones; three seeds of
-the methods that train the model itself, at most 60 steps a task. No dial was tuned here: learning rates are
-those of the prototype (1e-3 of a head, 1e-4 of a model). ``rates`` has them at several.
+Ten seeds over five backbones, each with an order of tasks of its own, intervals over backbones; three seeds
+of the methods that train the model itself, at most 60 steps a task. No dial was tuned here: learning rates
+are those of the prototype, 1e-3 of a head and 1e-4 of a model.
 
 Cost: an estimate from a run of ``quick``; see bench/RESULTS.md.
 Result: bench/results/continual_world.csv and bench/RESULTS.md.

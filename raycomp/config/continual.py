@@ -241,6 +241,8 @@ class ContinualConfig:
     """The backbone of streams of yours; the little world's have tiny ones of their own."""
     seeds: int = 1
     """Runs of each method; a seed draws the head, the batches, the buffer and the order of tasks."""
+    first_seed: int = 0
+    """The first of them."""
     tune_seeds: int | None = None
     """Runs of those methods that train the model itself; none = as ``seeds``."""
     order: str = RANDOM
@@ -289,6 +291,7 @@ class ContinualConfig:
         for name in ("seeds", "tune_seeds", "checkpoint_steps", "side_by_side"):
             value = getattr(self, name)
             check(value is None or value >= 1, name, value, "at least 1")
+        check(self.first_seed >= 0, "first_seed", self.first_seed, "at least 0")
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         fits = 1 <= self.max_pixels <= 178_956_970
         check(fits, "max_pixels", self.max_pixels, "between 1 and 178,956,970")

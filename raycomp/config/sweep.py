@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice
+from raycomp.config.continual import ContinualConfig
 from raycomp.config.curate import CurateConfig
 from raycomp.config.dials import FREE, PLACE, SELECT
 from raycomp.config.evaluate import EvaluateConfig
@@ -29,9 +30,15 @@ class Part:
 
 # By command what its trials run, in their order; cluster/sweep/site.py runs it. A dial is that of the first
 # part that has it.
-SWEPT = {"train": (Part("select", CurateConfig, *SELECT), Part("train", TrainConfig))}
+SWEPT = {
+    "train": (Part("select", CurateConfig, *SELECT), Part("train", TrainConfig)),
+    "continual": (Part("continual", ContinualConfig),),
+}
 # What a trial has of its seed and its place.
-OWN_DIALS = ("seed", "train.seed", "input", "subset", "materialize")
+OWN_DIALS = (
+    *("seed", "train.seed", "input", "subset", "materialize"),
+    *("seeds", "first_seed", "tune_seeds", "stream"),
+)
 
 
 @dataclass(frozen=True)
@@ -63,14 +70,15 @@ class SweepConfig:
     """Dials tried on some seeds, the best chosen, and told of on others."""
 
     command: str = "train"
-    """What a trial does: train = choose from the one table of scores, train, evaluate."""
+    """What a trial does. train: choose from the one table of scores, train, evaluate; continual: let a method
+    learn streams that are embedded once."""
     space: str = ""
     """What is tried, an entry for each dial by its own command's name: attribute.keep=grid(0.5,0.7),
     train.learning_rate=loguniform(1e-4,1e-3), choice(...), uniform(a,b), or a value that all trials have;
     entries set apart by spaces. ``--space`` adds one."""
     metric: str = "world.accuracy"
     """What is best: BENCHMARK.METRIC of the evaluation, its macro mean where it has splits, or
-    BENCHMARK.METRIC.SPLIT."""
+    BENCHMARK.METRIC.SPLIT; of continual STREAM.METRIC, as world.last."""
     mode: str = "max"
     """max or min: whether more of it is better or less."""
     search: str = "grid"
@@ -104,6 +112,8 @@ class SweepConfig:
     """What a trained model is asked; its model is set by the trial."""
     report_on: EvaluateConfig | None = None
     """What it is asked on report seeds; none = the same, and the page says so."""
+    continual: ContinualConfig = field(default_factory=ContinualConfig)
+    """What trials have of ``raycomp continual`` where the space says nothing else; one method."""
     max_concurrent: int | None = field(default=None, metadata=FREE)
     """Trials at a time; none = as many as there is room for. No result depends on it."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
@@ -132,7 +142,11 @@ class SweepConfig:
         self._check_places()
 
     def _check_places(self) -> None:
-        if self.has_worlds:
+        if self.command == "continual":
+            methods = self.continual.method
+            check(len(methods) == 1 and methods != ("all",), "continual.method", ",".join(methods), "one")
+            check(self.beside is None, "beside", self.beside, "none with command=continual")
+        elif self.has_worlds:
             own = (("train.model", self.train.model, TrainConfig().model), ("evaluate", self.evaluate, None))
             for name, value, default in own:
                 check(value == (default or EvaluateConfig()), name, "set", f"as it is {NO_WORLD}")
@@ -143,9 +157,9 @@ class SweepConfig:
     @property
     def has_worlds(self) -> bool:
         """Whether trials are trained in little worlds."""
-        return not self.curated and not self.train.input
+        return self.command == "train" and not self.curated and not self.train.input
 
     @property
     def workers(self) -> int:
         """Processes that train side by side in one trial."""
-        return self.train.train.workers or 1
+        return (self.train.train.workers or 1) if self.command == "train" else 1

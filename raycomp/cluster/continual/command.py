@@ -46,7 +46,9 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     check_writable(out)
     rerun = command_line("raycomp continual", changed_dials(asked), out)
     rooms = (CELLS, _FIGURES, TABLE)
-    with begin("continual", config, partial(_fingerprint, config), out, say, rerun, rooms=rooms) as run:
+    with begin(
+        "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
+    ) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check) as session:
@@ -69,7 +71,7 @@ def _has_own(config: ContinualConfig) -> bool:
     return not set(config.stream) <= set(WORLD_STREAMS)
 
 
-def _fingerprint(config: ContinualConfig) -> dict[str, Any]:
+def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
     for stream in config.stream:

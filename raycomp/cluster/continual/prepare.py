@@ -52,9 +52,14 @@ def prepare_streams(
     ):
         say(f"backbone {number}: trained")
     for place in left:
-        _make_place(
-            place, find_backbone_of(place, config, folder), config, run, session, place.stream in tuned
+        is_tiny = config.reference is None and place.stream in WORLD_STREAMS
+        own = place_backbone(config, folder, place.backbone)
+        asked = replace(
+            config,
+            model=find_backbone_of(place, config, folder),
+            reference=find_reference(own) if is_tiny else config.reference,
         )
+        _make_place(place, asked, run, session, place.stream in tuned)
         say(f"{place.files.uri.rpartition('/')[2]}: embedded")
     return places
 
@@ -65,22 +70,12 @@ def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> M
     return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
 
 
-def _make_place(
-    place: Place,
-    model: ModelConfig,
-    reference: str | None,
-    config: ContinualConfig,
-    run: Run,
-    session: Session,
-    with_pixels: bool,
-) -> None:
-    """Open a stream, embed it, write its arrays."""
-    files = place.files
-    config = replace(config, model=model)
-    spec = describe_scorer(fetch_model(model))
+def _make_place(place: Place, config: ContinualConfig, run: Run, session: Session, with_pixels: bool) -> None:
+    """Open a stream, embed it by ``config.model``, write its arrays."""
+    files, spec = place.files, describe_scorer(fetch_model(config.model))
     job = Job(config, spec, Folder(files.at("embedded")), session, run.lease.check)
     source = open_stream(place.stream, config, files.at("shards"), place.backbone)
-    kept = open_reference(reference) if with_pixels and reference else None
+    kept = open_reference(config.reference) if with_pixels and config.reference else None
     beside = (kept,) if kept else ()
     pictures, _ = embed_pictures(job, [Needed(one.pictures, one.shards) for one in (source, *beside)])
     found = find_all_samples(source, pictures, config, kept)

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from raycomp.cluster.continual.command import fingerprint_streams
 from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import connect
 from raycomp.cluster.sweep.room import count_trials, is_alone, plan_alone
 from raycomp.cluster.sweep.site import COMMANDS, Job
+from raycomp.cluster.sweep.streams import make_streams
 from raycomp.cluster.sweep.tune import Watch, train_points, tune_group
 from raycomp.cluster.sweep.worlds import make_worlds
 from raycomp.config import SweepConfig
@@ -21,7 +23,7 @@ from raycomp.loops.sweep.choose import Winner, choose_best, is_whole, list_sites
 from raycomp.loops.sweep.curves import list_curves, list_plots, published_curve, published_table
 from raycomp.loops.sweep.job_file import BEST, write_job
 from raycomp.loops.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
-from raycomp.loops.sweep.metric import check_metric, list_metrics, list_world_metrics
+from raycomp.loops.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.loops.sweep.plan import Plan, list_groups, make_plan
 from raycomp.loops.sweep.rows import make_rows
 from raycomp.loops.sweep.tables import list_warnings, make_tables, say_winner
@@ -70,6 +72,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
             places = list_places(config, run.work) if config.has_worlds else []
             make_worlds(places, _wants_negatives(plan), session.count_cores(), run, say)
             work = run.work.at(TRIALS)
+            if config.command == "continual":
+                make_streams(config, work, say)
             job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command])
             winners = _try_all(job, metric, at_once, run, say)
         _close(run, plan, winners, metric)
@@ -89,15 +93,22 @@ def _check(config: SweepConfig) -> tuple[Plan, str]:
         check_classed(curated, config.curated)
         scored = curated["config"]
     plan = make_plan(config, scored)
-    known = list_world_metrics() if config.has_worlds else list_metrics(config.evaluate)
-    metric = check_metric(config.metric, known)
+    metric = check_metric(config.metric, _list_known(config))
     if config.report_on is not None:
         check_metric(metric, list_metrics(config.report_on))
     return plan, metric
 
 
+def _list_known(config: SweepConfig) -> list[str]:
+    if config.command == "continual":
+        return list_stream_metrics(config.continual)
+    return list_world_metrics() if config.has_worlds else list_metrics(config.evaluate)
+
+
 def _fingerprint(config: SweepConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
+    if config.command == "continual":
+        return fingerprint_streams(config.continual)
     if config.has_worlds:
         return {"architecture": digest(TINY_CLIP)}
     found: dict[str, Any] = {}

@@ -4,22 +4,27 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from raycomp.cluster.continual.command import TABLE as CONTINUAL_TABLE
+from raycomp.cluster.continual.command import continual
 from raycomp.cluster.curate.command import select
 from raycomp.cluster.evaluate.command import TABLE, evaluate
 from raycomp.cluster.lease import await_lease, hold_lease
+from raycomp.cluster.sweep.streams import describe_continual
 from raycomp.cluster.sweep.worlds import say_nothing
 from raycomp.cluster.train.command import train
 from raycomp.config import EvaluateConfig, ModelConfig, SweepConfig, TrainConfig, UserError, override_all
 from raycomp.config.train import WITH_NEGATIVES
+from raycomp.loops.continual.tables import FROZEN
 from raycomp.loops.study.world import Place
 from raycomp.loops.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
-from raycomp.loops.sweep.metric import read_metrics, world_evaluation
+from raycomp.loops.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.loops.sweep.plan import Plan, base_train
 from raycomp.loops.sweep.worlds import CURATED, EXAM, NEGATIVES
 from raycomp.shards.folder import Folder
 from raycomp.table import Estimate
 
 _SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
+_RAN = "ran"
 Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
 """Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
 # Weights of a trial follow from its seed where they are drawn.
@@ -122,4 +127,14 @@ def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -
     return replace(asked, cluster=replace(config.cluster, scorers=1))
 
 
-COMMANDS: Mapping[str, Run] = {"train": run_train}
+def run_continual(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+    """Let the method, and the frozen model beside it, learn the streams that all trials share."""
+    config = override_all(describe_continual(job.config, job.work), dials)
+    config = replace(config, method=(*config.method, FROZEN), first_seed=site.number)
+    ran = folder.at(_RAN)
+    await_lease(Folder(ran))
+    continual(config, ran, say_nothing)
+    return read_stream_metrics(Folder(ran), CONTINUAL_TABLE)
+
+
+COMMANDS: Mapping[str, Run] = {"train": run_train, "continual": run_continual}

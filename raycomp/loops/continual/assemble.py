@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raycomp.config import ContinualConfig
-from raycomp.loops.continual.data import Split, Stream, Task
+from raycomp.loops.continual.data import Split, Task
 from raycomp.loops.continual.pixels import load_pixels, make_tokens
 from raycomp.loops.continual.samples import Samples, check_samples, find_samples, parse_all
 from raycomp.loops.continual.sources import TEST, TRAIN, Source, StreamSource, TaskSource
-from raycomp.loops.continual.splits import list_texts, make_split, number_kinds, tell_repeats
+from raycomp.loops.continual.splits import list_texts, make_split, make_stream, number_kinds, tell_repeats
 from raycomp.loops.continual.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.loops.evaluate.exam import Pictures, Texts
 from raycomp.models.clip import ScorerSpec
@@ -122,13 +122,9 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
                 splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
             test = splits[TEST]
             made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test))
-    drawn = draw_texts(found.list_names(), maker.config.seed)
-    names = sorted({name for own in [*_list_primitives(made), *drawn.values()] for name in own})
-    tasks, zero_shot = (tuple(made[kind]) for kind in ("tasks", "zero_shot"))
-    stream = Stream(
-        found.source.name, tasks, zero_shot, _make_drawn(drawn, texts), tuple(names), texts.take(names)
-    )
-    write_stream(replace(stream, reference=_make_reference(maker, stream)), maker.folder)
+    drawn = _make_drawn(draw_texts(found.list_names(), maker.config.seed), texts)
+    stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
+    write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)
     return {"samples": counts, "warnings": warnings}
 
 
@@ -142,7 +138,7 @@ def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | N
     return replace(split, token_TL=make_tokens(split.texts, maker.config.model))
 
 
-def _make_reference(maker: Maker, stream: Stream) -> Split | None:
+def _make_reference(maker: Maker) -> Split | None:
     """Return what zscl keeps: pictures and texts, which need not belong together."""
     if not maker.with_pixels:
         return None
@@ -155,11 +151,6 @@ def _make_reference(maker: Maker, stream: Stream) -> Split | None:
     image_ND = samples.image_ND[samples.is_good_N]
     split = Split(image_ND, own_N, texts, none_TD, ((),) * len(texts))
     return _add_pixels(maker, split, samples, source, REFERENCE)
-
-
-def _list_primitives(made: Mapping[str, Sequence[Task]]) -> list[tuple[str, ...]]:
-    splits = [split for some in made.values() for task in some for split in (task.train, task.test)]
-    return [names for split in splits for names in split.primitives]
 
 
 def _make_drawn(drawn: Mapping[str, tuple[str, ...]], texts: Texts) -> Split:

@@ -52,7 +52,8 @@ def _list_all(config: ContinualConfig) -> Iterator[Cell]:
     for stream in config.stream:
         for name in list_methods(config, stream):
             tuned = METHODS[name].trains == TUNE
-            for seed in range((config.tune_seeds or config.seeds) if tuned else config.seeds):
+            num = (config.tune_seeds or config.seeds) if tuned else config.seeds
+            for seed in range(config.first_seed, config.first_seed + num):
                 yield Cell(stream, name, seed)
 
 

@@ -25,8 +25,6 @@ from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import write_table
 
-_HEADS = {"frozen": lambda *_: Frozen(), "head": HeadLearner, "experts": Experts}
-
 
 def run_cell(
     cell: Cell,
@@ -72,10 +70,12 @@ def _make_learner(
     method: Method, stream: Stream, config: ContinualConfig, model: ModelConfig, seed: int
 ) -> Learner:
     own_seed = 1000 * config.seed + seed
+    if method.learner == "frozen":
+        return Frozen()
     if method.trains != TUNE:
-        return _HEADS[method.learner](config, stream, own_seed)
-    fetched = fetch_model(model)
-    reference = None
-    if stream.reference is not None and stream.reference.pixel_NHWC is not None:
-        reference = Reference(stream.reference.pixel_NHWC, stream.reference.token_TL)
+        kind = Experts if method.learner == "experts" else HeadLearner
+        return kind(config, stream, own_seed)
+    fetched, kept = fetch_model(model), stream.reference
+    assert kept is not None and kept.pixel_NHWC is not None and kept.token_TL is not None, "has pixels"
+    reference = Reference(kept.pixel_NHWC, kept.token_TL)
     return make_tuner(method.learner, Clip(fetched), describe_scorer(fetched), config, own_seed, reference)

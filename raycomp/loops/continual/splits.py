@@ -68,11 +68,13 @@ def make_split(samples: Samples, texts: Texts, kinds: Mapping[str, int]) -> Spli
     )
 
 
-def make_stream(name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], texts: Texts) -> Stream:
-    """Return the stream of tasks, with all names of their primitives."""
+def make_stream(
+    name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], drawn: Split, texts: Texts
+) -> Stream:
+    """Return the stream of tasks, with all names of their primitives, and of ``drawn``'s."""
     splits = [split for task in (*tasks, *zero_shot) for split in (task.train, task.test)]
-    names = sorted({name for split in splits for some in split.primitives for name in some})
-    return Stream(name, tuple(tasks), tuple(zero_shot), tuple(names), texts.take(names))
+    names = sorted({name for split in (*splits, drawn) for some in split.primitives for name in some})
+    return Stream(name, tuple(tasks), tuple(zero_shot), drawn, tuple(names), texts.take(names))
 
 
 def tell_repeats(split: Split, said: str) -> list[str]:

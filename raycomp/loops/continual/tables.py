@@ -15,6 +15,7 @@ from raycomp.loops.continual.results import Measured, Result, Results, compare, 
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
 
 FROZEN = "frozen"
+MINUS_FROZEN = " minus frozen"
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
 _COMPOSED = ("text", "composed")
@@ -260,8 +261,8 @@ def write_long(results: Results, measured: Measured) -> str:
     for stream, method in list_groups(results):
         own = [cell for cell in results if (cell.stream, cell.method) == (stream, method)]
         names = list(dict.fromkeys(name for cell in own for name in measured[cell]))
-        for metric in [*names, *(f"{name} minus frozen" for name in MAIN)]:
-            plain, minus, _ = metric.partition(" minus ")
+        for metric in [*names, *(f"{name}{MINUS_FROZEN}" for name in MAIN)]:
+            plain, minus, _ = metric.partition(MINUS_FROZEN)
             found = (
                 compare(results, measured, stream, (method, FROZEN), plain)
                 if minus

@@ -22,7 +22,7 @@ by {metric} on development seeds; what report seeds say of it, of which nothing 
 Cost: that of {num} of the sweep's trainings.
 """
 
-from raycomp.config import SweepConfig, TrainConfig, override_all
+from raycomp.config import {kinds}, override_all
 '''
 _FUNCTION = '''
 
@@ -45,6 +45,7 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
         file=_escape(file),
         lines=_escape("\n".join(f"    {line}" for line in lines)),
         num=plan.config.seeds + plan.config.report_seeds,
+        kinds=", ".join(sorted(["SweepConfig", _find_kind(plan)])),
     )
     functions = [_write_sweep("config", plan, best)]
     functions += [_write_sweep(name, plan, one) for name, one in others]
@@ -72,15 +73,24 @@ def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
 
 
 def _write_training(plan: Plan, winner: Winner) -> str:
-    """Return the function of the training alone, whose input the command line names."""
-    base = changed_dials(plan.config.train)
-    dials = {**base, **plan.split(winner.trial.dials)["train"]}
-    text = "The training alone; a trial's seed, pairs and little world are not in it."
-    return _FUNCTION.format(name="train", kind="TrainConfig", text=text, dials=_write(dials))
+    """Return the function of the command alone; of a training the command line names the input."""
+    command = plan.config.command
+    base = changed_dials(getattr(plan.config, command))
+    dials = {**base, **plan.split(winner.trial.dials)[command]}
+    of_train = "The training alone; a trial's seed, pairs and little world are not in it."
+    text = of_train if command == "train" else "The command alone; a trial's seed is not in it."
+    return _FUNCTION.format(name=command, kind=_find_kind(plan), text=text, dials=_write(dials))
+
+
+def _find_kind(plan: Plan) -> str:
+    """Return the name of the config of the sweep's command."""
+    return type(getattr(plan.config, plan.config.command)).__name__
 
 
 def _list_lines(plan: Plan, winner: Winner, file: str) -> list[str]:
-    """Return the commands that do with one's own pairs what the best trial does."""
+    """Return the commands that do by themselves, with one's own pairs, what the best trial does."""
+    if plan.config.command == "continual":
+        return [f"raycomp continual {file}:continual --out OUT"]
     chosen = plan.split(winner.trial.dials).get("select", {})
     lines = []
     if plan.scored is not None:

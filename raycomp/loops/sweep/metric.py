@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from raycomp.benchmarks import world as own_exam
-from raycomp.config import BenchmarkConfig, EvaluateConfig
+from raycomp.config import BenchmarkConfig, ContinualConfig, EvaluateConfig
 from raycomp.config.check import check_choice
+from raycomp.loops.continual.cells import name_stream
+from raycomp.loops.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.loops.evaluate.choices import ChoiceExam
 from raycomp.loops.evaluate.exam import Exam, Pictures, Texts
 from raycomp.loops.evaluate.open import open_exams
@@ -23,6 +25,9 @@ from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS,
 # Scenes that have a negative of every category among them.
 _SCENES = 40
 _RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
+ALL = "all"
+# Of continual learning, beside the main figure.
+_FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last", "seconds")
 _CLASSIFIED = (ACC1, ACC5, MEAN_PER_CLASS_RECALL)
 
 
@@ -64,6 +69,28 @@ def list_world_metrics() -> list[str]:
 def world_evaluation(folder: str) -> EvaluateConfig:
     """Return what asks a model of the exam in a folder."""
     return EvaluateConfig(benchmarks=(own_exam.NAME,), world=BenchmarkConfig(folder))
+
+
+def list_stream_metrics(config: ContinualConfig) -> list[str]:
+    """Return the metrics of a method on its streams: those of the main figure, alone and less the frozen
+    model's, and a few more."""
+    ends = [*MAIN, *(f"{name}{MINUS_FROZEN}" for name in MAIN), *_FURTHER]
+    return [
+        f"{name_stream(stream)}.{end.replace(' ', '_')}.{ALL}" for stream in config.stream for end in ends
+    ]
+
+
+def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
+    """Return the figures of the one method of a finished run that is not frozen."""
+    rows = list(csv.DictReader(io.StringIO(folder.read_bytes(table).decode())))
+    method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
+    return {
+        f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": Estimate(
+            *(float(row[name] or "nan") for name in ("mean", "low", "high"))
+        )
+        for row in rows
+        if row["method"] == method
+    }
 
 
 def _list_of_exam(exam: Exam) -> list[str]:

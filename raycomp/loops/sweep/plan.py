@@ -56,12 +56,19 @@ class Plan:
         split = self.split(dials)
         if self.scored is not None:
             choose_config(self.scored, split.get("select", {}))
-        override_all(base_train(self.config), split["train"])
+        override_all(find_base(self.config), split[self.config.command])
 
     def is_whole(self, dial: str) -> bool:
         """Whether a dial takes whole numbers alone."""
         found = {one.path: one.hint for one in list_dials(self.parts[dial].config)}
         return split_none(found[dial])[0] is int
+
+
+def find_base(config: SweepConfig) -> Any:
+    """Return what trials have of the sweep's command where the space says nothing else."""
+    return (
+        base_train(config) if config.command == "train" else replace(config.continual, cluster=config.cluster)
+    )
 
 
 def base_train(config: SweepConfig) -> Any:

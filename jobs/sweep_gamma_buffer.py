@@ -1,0 +1,35 @@
+"""How far a step may go and how many texts are kept: gamma and the buffer of COMPO-REALIGN.
+
+    raycomp sweep jobs/sweep_gamma_buffer.py --out out/gamma-buffer
+    raycomp sweep jobs/sweep_gamma_buffer.py:gammas --out out/gammas
+
+The quantile of the first sigmas that gamma is taken at, and the texts kept of each task, on four tasks of new
+pairs of the little world; each seed has a backbone and an order of tasks of its own. ``gammas`` has gamma itself, as a number.
+Metric: Last by the fused score among what all tasks ask together, less the frozen model's. Streams are
+embedded once for all trials.
+
+Cost: 4 tiny backbones and 12 trials on 2 seeds; bench/RESULTS.md has the minutes on 2 cores.
+Result: bench/RESULTS.md.
+"""
+
+from dataclasses import replace
+
+from raycomp.config import ContinualConfig, SweepConfig
+from raycomp.config.continual import LittleConfig
+
+
+def config() -> SweepConfig:
+    """Three quantiles, four sizes."""
+    return SweepConfig(
+        command="continual",
+        space="trust.quantile=grid(0.1,0.5,0.9) buffer.size=grid(0,16,64,256)",
+        metric="world.last_minus_frozen",
+        seeds=2,
+        report_seeds=2,
+        continual=ContinualConfig(little=LittleConfig(backbones=4)),
+    )
+
+
+def gammas() -> SweepConfig:
+    """Gamma as a number, at the paper's buffer."""
+    return replace(config(), space="trust.gamma=grid(0.25,0.5,1,2) buffer.size=64")

@@ -1,0 +1,28 @@
+"""The streams of a sweep over continual learning, each made and embedded once for all trials."""
+
+from dataclasses import replace
+
+from raycomp.cluster.continual.command import continual
+from raycomp.cluster.run import Say
+from raycomp.cluster.sweep.worlds import say_nothing
+from raycomp.config import ContinualConfig, SweepConfig
+from raycomp.shards.folder import Folder
+
+_STREAMS, _MAKING = "streams", "making"
+
+
+def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:
+    """Return what trials have of ``raycomp continual``: one seed, and the streams that all of them share."""
+    shared = config.continual.prepared or Folder(work).at(_STREAMS)
+    return replace(
+        config.continual, seeds=1, tune_seeds=1, seed=config.seed, prepared=shared, cluster=config.cluster
+    )
+
+
+def make_streams(config: SweepConfig, work: str, say: Say) -> None:
+    """Make what is missing of the streams, of all seeds: by a run that takes no step."""
+    own = describe_continual(config, work)
+    own = replace(own, head=replace(own.head, steps=0), tune=replace(own.tune, steps=0))
+    seeds = config.seeds + config.report_seeds
+    continual(replace(own, seeds=seeds, tune_seeds=seeds), Folder(work).at(_MAKING), say_nothing)
+    say("streams: embedded")
