@@ -4,7 +4,8 @@
     raycomp sweep jobs/sweep_gamma_buffer.py:gammas --out out/gammas
 
 The quantile of the first sigmas that gamma is taken at, and the texts kept of each task, on four tasks of new
-pairs of the little world; each seed has a backbone and an order of tasks of its own. ``gammas`` has gamma itself, as a number.
+pairs of the little world; each seed has a backbone and an order of tasks of its own. ``gammas`` has gamma
+itself, as a number.
 Metric: Last by the fused score among what all tasks ask together, less the frozen model's. Streams are
 embedded once for all trials.
 

@@ -11,7 +11,7 @@ from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig
 from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
 from raycomp.loops.continual.assemble import Maker, find_all_samples, list_needed, make_arrays
-from raycomp.loops.continual.backbone import find_tiny, is_made, make_backbone
+from raycomp.loops.continual.backbone import find_reference, find_tiny, is_made, make_backbone
 from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.place import Place, find_place, place_backbone
 from raycomp.loops.continual.sources import open_reference, open_stream
