@@ -1,0 +1,115 @@
+"""From figures of cells to metrics, tables and CSV."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from raycomp.core.contrasts import contrast
+from raycomp.loops.continual.cells import Cell
+from raycomp.loops.continual.data import Stream
+from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summarise_steps
+from raycomp.loops.continual.results import Result, compare, estimate, measure
+from raycomp.loops.continual.store import read_stream, write_stream
+from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
+from raycomp.shards.folder import Folder
+from tests.loops.continual.streams import make_stream
+
+MAIN = "fused merged both"
+
+
+def make_result(method: str, seed: int, matrix: list[list[float]], backbone: int = 0, **more) -> Result:
+    """A run of two tasks whose main figure is the matrix, which begins with the time before."""
+    values = {
+        (TASK, f"{score} {gallery} {way}"): {
+            (after, i): value for after, row in enumerate(matrix, BEFORE) for i, value in enumerate(row)
+        }
+        for score in ("text", "composed", "fused")
+        for gallery in ("own", "merged")
+        for way in ("both", "image_to_text", "text_to_image")
+    }
+    values[ZERO_SHOT, "fused own both"] = {(BEFORE, 0): 0.5, (0, 0): 0.9, (1, 0): 0.4}
+    values |= {(METHOD, name): {(0, 0): value[0], (1, 0): value[1]} for name, value in more.items()}
+    facts = {"order": [1, 0], "backbone": backbone, "seconds": 2.0}
+    return Result(Cell("world", method, seed), facts, values)
+
+
+def make_results() -> dict[Cell, Result]:
+    made = []
+    for seed in range(4):
+        made.append(make_result("frozen", seed, [[0.5, 0.25]] * 3, seed % 2))
+        matrix = [[0.5, 0.25], [0.75, 0.3 + seed / 100], [0.6, 0.7]]
+        more = {"sigma_max": (1.0 + seed, 2.0), "cce_transpose": (0.1, 0.2), "alpha_realised": (0.9, 0.8)}
+        made.append(make_result("compo-realign", seed, matrix, seed % 2, **more))
+        made.append(
+            make_result("no-trust", seed, [[0.5, 0.25], [0.5, 0.3], [0.4, 0.6 + seed / 50]], seed % 2)
+        )
+    return {one.cell: one for one in made}
+
+
+def test_the_metrics_of_a_matrix_by_hand():
+    found = measure(make_result("m", 0, [[0.5, 0.25], [0.75, 0.25], [0.6, 0.7]], sigma_max=(3.0, 2.0)))
+    assert found["last"] == pytest.approx(65) and found["learned"] == pytest.approx(72.5)
+    assert found["forgetting_best"] == pytest.approx(15) and found["transfer"] == pytest.approx(25)
+    assert found["gain"] == pytest.approx(65 - 37.5) and found["fused zstd"] == pytest.approx(-10)
+    assert found["sigma_max"] == 3 and found[f"{MAIN} last"] == found["last"]
+
+
+def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
+    results = make_results()
+    measured = {cell: measure(one) for cell, one in results.items()}
+    lasts = [measured[Cell("world", "no-trust", seed)]["last"] for seed in range(4)]
+    found = estimate(results, measured, "world", "no-trust", "last")
+    by_backbone = contrast([(lasts[0] + lasts[2]) / 2, (lasts[1] + lasts[3]) / 2])
+    assert found.value == pytest.approx(np.mean(lasts)) and found.num == 4
+    assert (found.low, found.high) == pytest.approx((by_backbone.low, by_backbone.high))
+    against = compare(results, measured, "world", ("no-trust", "frozen"), "last")
+    assert against.value == pytest.approx(np.mean(lasts) - 37.5)
+    one = {cell: result for cell, result in results.items() if result.facts["backbone"] == 0}
+    assert estimate(one, measured, "world", "no-trust", "last").num == 2
+    assert estimate(results, measured, "world", "no-trust", "no such") is None
+
+
+def test_the_csv_has_every_metric_and_the_tables_every_method():
+    results = make_results()
+    measured = {cell: measure(one) for cell, one in results.items()}
+    rows = list(csv.DictReader(io.StringIO(write_long(results, measured))))
+    assert list(rows[0]) == ["track", "method", "metric", "mean", "low", "high", "seeds"]
+    last = {row["method"]: float(row["mean"]) for row in rows if row["metric"] == "last minus frozen"}
+    assert last == pytest.approx({"compo-realign": 65 - 37.5, "no-trust": 51.5 - 37.5})
+    tables = make_tables(results, measured)
+    titles = [table.title for table in tables]
+    assert "world: what is left" in titles and "world: minus frozen" in titles
+    assert "world: beside the paper" in titles and "world: sigma and what is left" in titles
+    assert sum(title.endswith("task by task") for title in titles) == 3
+    lines = say_main(results, measured)
+    assert len(lines) == 3 and "last minus frozen" in lines[1] and "last minus frozen" not in lines[0]
+    assert list(list_plots(results, measured)) == ["world"]
+    assert all(table.to_text() and table.to_csv() for table in tables)
+
+
+def test_steps_are_summarised():
+    told = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
+    found = summarise_steps(told)
+    assert found["loss_mean"] == 9.5 and found["loss_last"] == 18.5 and found["sigma_max"] == 3
+    assert summarise_steps([]) == {}
+
+
+@pytest.mark.parametrize("questions", [False, True])
+def test_a_stream_comes_back_as_it_was_written(tmp_path, questions):
+    stream = make_stream(questions=questions)
+    write_stream(stream, Folder(str(tmp_path)))
+    again = read_stream(Folder(str(tmp_path)), with_pixels=True)
+    assert (again.name, again.names) == (stream.name, stream.names)
+    assert (again.name_VD == stream.name_VD).all()
+    for first, second in zip(list_splits(stream), list_splits(again), strict=True):
+        assert (first.texts, first.primitives) == (second.texts, second.primitives)
+        for name in ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "pixel_NHWC"):
+            own, other = getattr(first, name), getattr(second, name)
+            assert (own is None and other is None) or (own == other).all(), name
+
+
+def list_splits(stream: Stream) -> list:
+    tasks = [*stream.tasks, *stream.zero_shot]
+    return [*(split for task in tasks for split in (task.train, task.test)), stream.drawn]
