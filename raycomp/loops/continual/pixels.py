@@ -1,0 +1,80 @@
+"""What methods need that train the model: the pixels of a split, in a file that is mapped, and its tokens.
+
+N samples, T texts, H x W pixels, L tokens of context.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config import ModelConfig, UserError
+from raycomp.loops.continual.samples import Samples
+from raycomp.loops.continual.sources import Place, Source
+from raycomp.loops.evaluate.embed import TEXT, Files, prepare_pixels, read_pictures, tokenize
+from raycomp.loops.evaluate.exam import Picture
+from raycomp.loops.tables import TOKENS, to_matrix
+from raycomp.models.clip import ScorerSpec
+from raycomp.shards.files import new_file
+from raycomp.shards.paths import ShardPath
+from raycomp.words import OK, PIXELS, POSITION, STATUS
+
+# Pictures that are in memory at a time.
+_ROWS = 64
+
+
+def load_pixels(samples: Samples, source: Source, spec: ScorerSpec, max_pixels: int, path: str) -> np.ndarray:
+    """Write the pixels of the good samples to a .npy file and return them, uint8 (N, H, W, 3), mapped.
+
+    They are as the model's preparation leaves them, in the order of ``make_split``; the file appears whole or
+    not at all. Raises UserError where a picture is no longer what was embedded.
+    """
+    rows: dict[Place | Picture, list[int]] = defaultdict(list)
+    for row, one in enumerate(samples.good):
+        assert one.picture is not None, "it has an embedding"
+        rows[one.picture].append(row)
+    shape = (len(samples.good), spec.image.height, spec.image.width, 3)
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    with new_file(path) as file:
+        # Written, not mapped: a full disk is an error then, and no signal.
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        for picture, pixel_V in _read_pixels(list(rows), source, spec, max_pixels):
+            for row in rows.pop(picture):
+                file.seek(start + row * spec.image.num_values)
+                file.write(pixel_V.tobytes())
+        if rows:
+            raise UserError(f"{samples.said}: {next(iter(rows)).uri} has changed while it was in use")
+    return np.load(path, mmap_mode="r")
+
+
+def _read_pixels(
+    wanted: Sequence[Place | Picture], source: Source, spec: ScorerSpec, max_pixels: int
+) -> Iterator[tuple[Place | Picture, np.ndarray]]:
+    """Yield those of the pictures that can be read, as they come, with their pixels (V,)."""
+    files = tuple(one for one in wanted if isinstance(one, Picture))
+    places: dict[str, dict[int, Place | Picture]] = defaultdict(dict)
+    for one in wanted:
+        if isinstance(one, Place):
+            places[one.uri][one.position] = one
+    items: list[tuple[Files | ShardPath, dict[int, Place | Picture]]] = [
+        (shard, places[shard.uri]) for shard in source.shards if shard.uri in places
+    ]
+    items += [(Files(0, files), dict(enumerate(files)))] if files else []
+    for item, by_position in items:
+        for table in read_pictures(item, _ROWS):
+            chosen = [position in by_position for position in table[POSITION].to_pylist()]
+            if any(chosen):
+                table = prepare_pixels(table.filter(pa.array(chosen)), spec, max_pixels)
+                statuses, positions = table[STATUS].to_pylist(), table[POSITION].to_pylist()
+                for status, position, pixel_V in zip(
+                    statuses, positions, to_matrix(table[PIXELS]), strict=True
+                ):
+                    if status == OK:
+                        yield by_position[position], pixel_V
+
+
+def make_tokens(texts: Sequence[str], config: ModelConfig) -> np.ndarray:
+    """Return the tokens of texts as the pass makes them that embeds texts, int32 (T, L)."""
+    return to_matrix(tokenize(pa.table({TEXT: pa.array(texts, pa.string())}), config)[TOKENS])
