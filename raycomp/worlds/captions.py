@@ -41,18 +41,20 @@ def say(claim: Claim, template: int) -> str:
 
     Sizes are said where the claim has them, whatever the template names.
     """
-    first, second, *third = (_say_thing(thing) for thing in claim.things)
+    first, second, *third = (say_thing(thing) for thing in claim.things)
     if third:
         second = f"{second}, which is {claim.relations[1]} {third[0]}"
     return TEMPLATES[template].words.format(a=first, r=claim.relations[0], b=second)
 
 
-def _say_thing(thing: Thing) -> str:
-    words = _name(thing)
+def say_thing(thing: Thing) -> str:
+    """Return a thing as captions say it: "a small red circle"."""
+    words = name_thing(thing)
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-def _name(thing: Thing) -> str:
+def name_thing(thing: Thing) -> str:
+    """Return a thing by name: "small red circle"."""
     return " ".join(word for word in (thing.size, thing.colour, thing.shape) if word)
 
 
@@ -90,4 +92,4 @@ def primitives(scene: Scene) -> dict[str, tuple[str, ...]]:
 
 def phrases(claim: Claim) -> tuple[str, ...]:
     """Return the things of a claim, or scene, by name, each once, in its order: "small red circle"."""
-    return tuple(dict.fromkeys(_name(thing) for thing in claim.things))
+    return tuple(dict.fromkeys(name_thing(thing) for thing in claim.things))

@@ -7,18 +7,23 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from raycomp.config.check import check
-from raycomp.config.continual import WORLD
+from raycomp.config.check import check, check_choice
+from raycomp.config.continual import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import TEMPLATES, describe, phrases
+from raycomp.worlds.looks import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_look
 from raycomp.worlds.pairs import Pairs, diagonal
+from raycomp.worlds.questions import ASKED, Question, ask
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE, Sample
 from raycomp.worlds.scenes import (
+    COLOURS,
     RELATIONS,
+    SHAPES,
     SIZES,
     Claim,
     Scene,
@@ -32,6 +37,7 @@ from raycomp.worlds.scenes import (
 # common.
 _BACKBONE, _TASKS, _HELD_OUT = (0, 1, 3), (2, 4, 5, 6), 7
 _NAMING_SIZES = tuple(i for i, one in enumerate(TEMPLATES) if one.names_sizes)
+_DOMAINS = (DUSK, HAZE, STRIPES, SEPIA)
 
 
 @dataclass(frozen=True)
@@ -42,21 +48,28 @@ class WorldTask:
     pairs: frozenset[tuple[str, str]]
     templates: tuple[int, ...] = _NAMING_SIZES
     """Whose captions say sizes, so that a caption names all that its scene is made of."""
+    look: str = PLAIN
+    """Of ``looks.LOOKS``."""
+    asked: tuple[str, ...] = ()
+    """Of ``questions.ASKED``, each as likely; none where captions are told from one another."""
 
 
 @dataclass(frozen=True)
 class TaskScene:
-    """A scene of a task, and what is said of it."""
+    """A scene of a task, and what is said of it or asked."""
 
     scene: Scene
     caption: str
+    """Of a question the right answer."""
     primitives: tuple[str, ...]
     """The caption's: "small red circle"."""
+    look: str = PLAIN
+    question: Question | None = None
 
     @property
     def image(self) -> bytes:
         """The picture as JPEG."""
-        return encode_jpeg(render(self.scene, SIDE))
+        return encode_jpeg(change_look(render(self.scene, SIDE), self.look))
 
 
 def backbone_pairs(turn: int = 0) -> frozenset[tuple[str, str]]:
@@ -72,10 +85,40 @@ def list_tasks(stream: str, turn: int = 0) -> tuple[list[WorldTask], list[WorldT
 
     ``world``: four tasks, each of 8 pairs that neither the backbone nor another task has, one of every colour
     and shape; the last 8 pairs are only asked about.
+    ``domains``: four tasks, each of two shapes in all colours, 6 pairs that the backbone knows and 10 that it
+    does not, with a look and a way to say it that no other has; only asked about are plain pictures of what
+    the backbone knows.
+    ``questions-function``: one task for every kind of question, about the pairs of the tasks of ``world``.
+    ``questions-scene``: four tasks with all kinds of questions, each about half of the colours and half of
+    the shapes. A shape has two colours at least there, mostly four: of the pairs of ``world``, a task's star
+    would have one colour, and no picture were needed. Both ask, at last, about the pairs of nobody.
     """
-    assert stream == WORLD, stream
-    tasks = [WorldTask(f"pairs-{number}", diagonal(turn + step)) for number, step in enumerate(_TASKS, 1)]
-    return tasks, [WorldTask("held-out-pairs", diagonal(turn + _HELD_OUT))]
+    check_choice("stream", stream, WORLD_STREAMS)
+    held_out = diagonal(turn + _HELD_OUT)
+    if stream == WORLD:
+        tasks = [WorldTask(f"pairs-{i}", diagonal(turn + step)) for i, step in enumerate(_TASKS, 1)]
+        return tasks, [WorldTask("held-out-pairs", held_out)]
+    if stream == DOMAINS:
+        tasks = [
+            WorldTask(look, _block(COLOURS, SHAPES[2 * i : 2 * i + 2]), (_NAMING_SIZES[i],), look)
+            for i, look in enumerate(_DOMAINS)
+        ]
+        return tasks, [WorldTask(PLAIN, backbone_pairs(turn))]
+    if stream == FUNCTION:
+        new = _diagonals(turn, _TASKS)
+        tasks = [WorldTask(asked, new, asked=(asked,)) for asked in ASKED]
+    else:
+        blocks = [_block(colours, shapes) for colours in _halve(COLOURS) for shapes in _halve(SHAPES)]
+        tasks = [WorldTask(f"scenes-{i}", one - held_out, asked=ASKED) for i, one in enumerate(blocks, 1)]
+    return tasks, [WorldTask("held-out-pairs", held_out, asked=ASKED)]
+
+
+def _halve(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return words[: len(words) // 2], words[len(words) // 2 :]
+
+
+def _block(colours: tuple[str, ...], shapes: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    return frozenset(product(colours, shapes))
 
 
 def _diagonals(turn: int, steps: tuple[int, ...]) -> frozenset[tuple[str, str]]:
@@ -90,21 +133,37 @@ def count_sets(pairs: Pairs) -> int:
 def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = False) -> Iterator[TaskScene]:
     """Yield scenes of a task, the first of a longer draw with the same seed first.
 
-    In a gallery no two have the same set of primitives, which no composition of them could tell apart.
-    Raises ValueError where there are fewer sets than scenes are asked for.
+    In a gallery no two have the same set of primitives, which no composition of them could tell apart;
+    questions have answers of their own and need none. Raises ValueError where there are fewer sets than
+    scenes are asked for.
     """
+    is_gallery &= not task.asked
     if is_gallery:
         most = count_sets(task.pairs)
         check(num <= most, "little.test", num, f"at most {most:,}, the sets of things that {task.name} has")
     seen: set[frozenset[str]] = set()
     for position in range(num):
         rng = np.random.default_rng([*seed, position])
+        if task.asked:
+            yield _draw_question(task, rng)
+            continue
         scene = _draw_scene(task, rng)
         while is_gallery and frozenset(phrases(scene)) in seen:
             scene = _draw_scene(task, rng)
         seen.add(frozenset(phrases(scene)))
         template = int(rng.choice(task.templates))
-        yield TaskScene(scene, describe(scene, template), phrases(scene))
+        yield TaskScene(scene, describe(scene, template), phrases(scene), task.look)
+
+
+def _draw_question(task: WorldTask, rng: np.random.Generator) -> TaskScene:
+    """Draw what is asked, then a scene where it can be."""
+    asked = task.asked[rng.integers(len(task.asked))]
+    question = None
+    while question is None:
+        scene = _draw_scene(task, rng)
+        question = ask(scene, asked, task.pairs, rng)
+    right = question.primitives[question.candidates.index(question.answer)]
+    return TaskScene(scene, question.answer, right, task.look, question)
 
 
 def _draw_scene(task: WorldTask, rng: np.random.Generator) -> Scene:
@@ -127,4 +186,10 @@ def to_sample(key: str, drawn: TaskScene) -> Sample:
         "width": SIDE,
         "height": SIDE,
     }
+    if drawn.question:
+        facts |= {
+            "kind": drawn.question.kind,
+            "candidates": drawn.question.candidates,
+            "candidate_primitives": drawn.question.primitives,
+        }
     return key, {"jpg": drawn.image, "txt": drawn.caption.encode(), "json": json.dumps(facts).encode()}

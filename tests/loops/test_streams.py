@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import TooMuchBadData, UserError
-from raycomp.config.continual import WORLD, ContinualConfig, LittleConfig
+from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
 from raycomp.loops.continual.data import Task, join_splits
 from raycomp.loops.continual.little_world import make_backbone_world
 from raycomp.loops.continual.samples import (
@@ -74,6 +74,27 @@ def test_the_little_world_becomes_arrays_that_say_what_it_shows(world):
     stream = make_stream(world.name, tasks, [Task("last", splits[-1], splits[-1])], drawn, texts)
     assert set(stream.names) == {name for split in splits for some in split.primitives for name in some}
     assert stream.name_VD.shape == (len(stream.names), DIM)
+
+
+@pytest.mark.parametrize("stream", [DOMAINS, SCENE, FUNCTION])
+def test_every_stream_of_the_little_world_is_read(stream, tmp_path):
+    source = open_stream(stream, ContinualConfig(little=LittleConfig(train=20, test=12)), str(tmp_path), 1)
+    pictures = see(source)
+    named = parse_all([find_samples(half, pictures) for half in source.halves], "gold", refuse_parser)
+    kinds = number_kinds(named)
+    splits = [make_split(some, invent_texts(named), kinds) for some in named]
+    assert len(source.tasks) == (5 if stream == FUNCTION else 4)
+    assert [len(split) for split in splits] == [20, 12] * len(source.tasks) + [12]
+    whole = join_splits(splits)
+    for split in (whole, *splits):
+        if stream == DOMAINS:
+            assert split.candidate_NK is None
+            continue
+        assert split.candidate_NK is not None and split.kind_N is not None
+        assert (split.candidate_NK == split.own_N[:, None]).sum(axis=1).tolist() == [1] * len(split)
+        asked = {kind.split()[0] for kind, number in kinds.items() if number in split.kind_N}
+        counts = (split.candidate_NK >= 0).sum(axis=1)
+        assert set(counts) <= {2, 4, 8} and (stream == SCENE or split is whole or len(asked) in (1, 5))
 
 
 def test_the_little_world_is_made_once_and_by_its_seed(world, tmp_path):

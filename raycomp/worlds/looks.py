@@ -1,0 +1,49 @@
+"""How the pictures of a domain look: the same scene at another hour, through haze, on other paper."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+PLAIN, DUSK, HAZE, STRIPES, SEPIA = "plain", "dusk", "haze", "stripes", "sepia"
+_DIM = np.array([0.48, 0.52, 0.72])
+_FOG, _FOG_SHARE = 228.0, 0.5
+_BAND, _BAND_SHADE = 8, 0.62
+_WARM, _WARM_SHARE = np.array([1.05, 0.9, 0.68]), 0.45
+_GREY = np.array([0.299, 0.587, 0.114])
+
+
+def change_look(pixel_HWC: np.ndarray, look: str) -> np.ndarray:
+    """Return uint8 pixels in a look of LOOKS; plain is as they are. No look makes two colours one."""
+    return np.clip(np.round(LOOKS[look](pixel_HWC.astype(np.float64))), 0, 255).astype(np.uint8)
+
+
+def _plain(value_HWC: np.ndarray) -> np.ndarray:
+    return value_HWC
+
+
+def _dusk(value_HWC: np.ndarray) -> np.ndarray:
+    return value_HWC * _DIM
+
+
+def _haze(value_HWC: np.ndarray) -> np.ndarray:
+    return value_HWC * (1 - _FOG_SHARE) + _FOG * _FOG_SHARE
+
+
+def _stripes(value_HWC: np.ndarray) -> np.ndarray:
+    """Shade every other band across the picture, sixteen of them whatever its side."""
+    rows_H = np.arange(len(value_HWC)) * 2 * _BAND // len(value_HWC)
+    return value_HWC * np.where(rows_H % 2, _BAND_SHADE, 1.0)[:, None, None]
+
+
+def _sepia(value_HWC: np.ndarray) -> np.ndarray:
+    grey_HW1 = (value_HWC @ _GREY)[..., None]
+    return value_HWC * (1 - _WARM_SHARE) + grey_HW1 * _WARM * _WARM_SHARE
+
+
+LOOKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    PLAIN: _plain,
+    DUSK: _dusk,
+    HAZE: _haze,
+    STRIPES: _stripes,
+    SEPIA: _sepia,
+}
