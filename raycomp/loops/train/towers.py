@@ -87,11 +87,7 @@ def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec:
 
     def normalise(name: str) -> Any:
         pixels_RHWC = move(name)
-        if pixels_RHWC is None:
-            return None
-        mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (spec.mean, spec.std))
-        image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
-        return image_RCHW.div_(255).sub_(mean).div_(std)
+        return None if pixels_RHWC is None else to_image(pixels_RHWC, spec)
 
     return Batch(
         normalise("image"),
@@ -102,3 +98,11 @@ def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec:
         kind_RK=move("kind"),
         negative_image_RCHW=normalise("negative_image"),
     )
+
+
+def to_image(pixels_RHWC: Tensor, spec: ImageSpec) -> Tensor:
+    """Return uint8 pixels as open_clip normalises them for the model, (R, C, H, W), on their own device."""
+    device = pixels_RHWC.device
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (spec.mean, spec.std))
+    image_RCHW = pixels_RHWC.permute(0, 3, 1, 2).contiguous().float()
+    return image_RCHW.div_(255).sub_(mean).div_(std)

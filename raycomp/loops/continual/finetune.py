@@ -1,0 +1,14 @@
+"""Sequential fine-tuning of the whole model, unprotected: what every other method is held against."""
+
+import numpy as np
+from torch import Tensor
+
+from raycomp.loops.continual.tuner import Tuner, contrast
+
+
+class Finetune(Tuner):
+    """CLIP's loss of each task's own rows, all weights trained; of all tasks at once it is the joint one."""
+
+    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
+        """Return CLIP's loss alone."""
+        return {"clip": contrast(self.model, self.batch(row_B), self.group(row_B))[0]}
