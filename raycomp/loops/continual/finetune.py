@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor
 
-from raycomp.loops.continual.tuner import Tuner, contrast
+from raycomp.loops.continual.tuner import Tuner, contrast, encode
 
 
 class Finetune(Tuner):
@@ -11,4 +11,5 @@ class Finetune(Tuner):
 
     def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
         """Return CLIP's loss alone."""
-        return {"clip": contrast(self.model, self.batch(row_B), self.group(row_B))[0]}
+        image_BD, text_BD = encode(self.model, self.batch(row_B))
+        return {"clip": contrast(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}

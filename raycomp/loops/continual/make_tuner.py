@@ -4,12 +4,27 @@ from raycomp.config.check import check_choice
 from raycomp.config.continual import ContinualConfig
 from raycomp.loops.continual.finetune import Finetune
 from raycomp.loops.continual.learner import Learner
+from raycomp.loops.continual.zscl import Reference, Zscl
 from raycomp.models.clip import Clip, ScorerSpec
 
-TUNERS = {"finetune": Finetune}
+ZSCL = "zscl"
+PLAIN = {"finetune": Finetune}
+TUNERS = (*PLAIN, ZSCL)
 
 
-def make_tuner(learner: str, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int) -> Learner:
-    """Return a learner of a copy of the model, new. Raises UserError where the model does not fit it."""
-    check_choice("learner", learner, tuple(TUNERS))
-    return TUNERS[learner](clip, spec, config, seed)
+def make_tuner(
+    learner: str,
+    clip: Clip,
+    spec: ScorerSpec,
+    config: ContinualConfig,
+    seed: int,
+    reference: Reference | None = None,
+) -> Learner:
+    """Return a learner of a copy of the model, new; zscl needs a reference.
+
+    Raises UserError where the model does not fit the method.
+    """
+    check_choice("learner", learner, TUNERS)
+    if learner == ZSCL:
+        return Zscl(clip, spec, config, seed, reference)
+    return PLAIN[learner](clip, spec, config, seed)

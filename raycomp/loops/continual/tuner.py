@@ -19,12 +19,13 @@ from raycomp.core.realign import Views, contrast_views
 from raycomp.loops.continual.data import Keys, Split
 from raycomp.loops.train.fit import MAX_LOGIT_SCALE
 from raycomp.loops.train.schedule import make_optimizer
-from raycomp.loops.train.towers import Batch, Towers, to_batch, to_image
+from raycomp.loops.train.towers import Batch, to_batch, to_image
 from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.short_text import encode_text
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1
-_TEXTS_PER_PASS = 64
+TEXTS_PER_PASS = 64
 
 
 class Tuner:
@@ -98,12 +99,8 @@ class Tuner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return weights and, within a task, what the optimiser and the method carry along; on the CPU."""
-        state: dict[str, Any] = {
-            "weights": {name: module.state_dict() for name, module in self.kept().items()},
-            "notes": self.notes(),
-            "number": self.number,
-        }
+        """Return what was learned and, within a task, what the optimiser carries along; on the CPU."""
+        state: dict[str, Any] = {"number": self.number, "learned": self.learned()}
         if self.optimizer is not None:
             state["optimizer"] = self.optimizer.state_dict()
         return _to_cpu(state)
@@ -111,16 +108,13 @@ class Tuner:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from there: in the middle of a task, or between tasks."""
         state = copy.deepcopy(state)
-        self.take_notes(state["notes"])
-        for name, module in self.kept().items():
-            if name in state["weights"]:
-                module.load_state_dict(state["weights"][name])
-        if self.optimizer is None:
+        self.relearn(state["learned"])
+        if self.train is None:
             self.number = state["number"]
         elif "optimizer" in state:
+            self.optimizer = make_optimizer(self.trained(), self._fit())
             self.optimizer.load_state_dict(state["optimizer"])
         else:  # of the end of the task before: this one begins with what was learned there
-            assert self.train is not None
             self.begin(self.number, self.train)
 
     def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
@@ -148,16 +142,13 @@ class Tuner:
         """Return the model that a look embeds with."""
         return self.model
 
-    def kept(self) -> Mapping[str, nn.Module]:
-        """Return the modules whose weights make the state."""
-        return {"model": self.model}
+    def learned(self) -> dict[str, Any]:
+        """Return what a method has learned, and carries along within a task."""
+        return {"model": self.model.state_dict()}
 
-    def notes(self) -> dict[str, Any]:
-        """Return what a method carries along beside weights."""
-        return {}
-
-    def take_notes(self, notes: dict[str, Any]) -> None:
-        """Take them back, before weights are loaded."""
+    def relearn(self, learned: dict[str, Any]) -> None:
+        """Take it back."""
+        self.model.load_state_dict(learned["model"])
 
     def batch(self, row_B: np.ndarray) -> Batch:
         """Return rows of the task, ready for the model."""
@@ -175,25 +166,29 @@ class Tuner:
         return torch.from_numpy(self.train.own_N[row_B]).to(self.device)
 
     def embed_images(self, model: Any, pixel_NHWC: np.ndarray) -> np.ndarray:
-        """Return (N, D) of length 1, in passes of one size."""
+        """Return (N, D) of length 1."""
 
         def encode(pixel_RHWC: Tensor) -> Tensor:
             return model.encode_image(to_image(pixel_RHWC, self.spec.image))
 
-        return self._embed(encode, pixel_NHWC, self.images_per_pass)
+        return self.embed(encode, self.images_per_pass, pixel_NHWC)
 
     def embed_texts(self, model: Any, token_TL: np.ndarray) -> np.ndarray:
-        """Return (T, D) of length 1, in passes of one size."""
-        return self._embed(lambda token_RL: model.encode_text(token_RL.long()), token_TL, _TEXTS_PER_PASS)
+        """Return (T, D) of length 1."""
+        return self.embed(lambda token_RL: model.encode_text(token_RL.long()), TEXTS_PER_PASS, token_TL)
 
     @torch.inference_mode()
-    def _embed(self, encode: Callable[[Tensor], Tensor], rows: np.ndarray, size: int) -> np.ndarray:
+    def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray) -> np.ndarray:
+        """Return what ``encode`` makes of rows of these arrays, in passes of one size, of length 1."""
         found = [np.zeros((0, self.spec.embedding_dim), np.float32)]
-        for start in range(0, len(rows), size):
-            part = np.array(rows[start : start + size])
-            padding = np.zeros((size - len(part), *part.shape[1:]), part.dtype)
-            pass_R = torch.from_numpy(np.concatenate([part, padding])).to(self.device)
-            found.append(F.normalize(encode(pass_R).float(), dim=-1)[: len(part)].cpu().numpy())
+        for start in range(0, len(arrays[0]), size):
+            parts = [np.array(array[start : start + size]) for array in arrays]
+            num = len(parts[0])
+            padded = [
+                np.concatenate([part, np.zeros((size - num, *part.shape[1:]), part.dtype)]) for part in parts
+            ]
+            made = encode(*(torch.from_numpy(part).to(self.device) for part in padded))
+            found.append(F.normalize(made.float(), dim=-1)[:num].cpu().numpy())
         return np.concatenate(found)
 
     def _fit(self) -> FitConfig:
@@ -205,16 +200,20 @@ class Tuner:
         return self.config.learning_rate * self.times * min(1.0, (step + 1) / warmup)
 
 
-def contrast(model: Any, batch: Batch, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the CLIP loss of a batch, and its images and texts, (B, D) of length 1.
+def encode(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return images and texts of a batch in fp32, as long as the towers make them."""
+    return model.encode_image(batch.image_RCHW).float(), encode_text(model, batch.token_RN).float()
+
+
+def contrast(image_BD: Tensor, text_BD: Tensor, group_B: Tensor, logit_scale: Tensor) -> Tensor:
+    """Return the CLIP loss of a batch, whatever the embeddings' lengths.
 
     Radford et al. 2021 (arXiv:2103.00020). Rows with the same caption are neither positive nor negative for
     each other.
     """
-    image_BD, text_BD, scale, _ = Towers(model)(batch.image_RCHW, batch.token_RN)
     own_B = torch.arange(len(image_BD), device=image_BD.device)
-    found = contrast_views(image_BD, Views(text_BD, own_B), group_B, scale)
-    return found.total, image_BD, text_BD
+    views = Views(F.normalize(text_BD, dim=-1), own_B)
+    return contrast_views(F.normalize(image_BD, dim=-1), views, group_B, logit_scale.exp()).total
 
 
 def _to_cpu(value: Any) -> Any:

@@ -11,6 +11,7 @@ import torch
 from raycomp.config.continual import ContinualConfig, TuneConfig
 from raycomp.loops.continual.data import Keys, Split
 from raycomp.loops.continual.make_tuner import make_tuner
+from raycomp.loops.continual.zscl import Reference
 from raycomp.models.clip import Clip, ScorerSpec
 from raycomp.models.images import ImageSpec
 from tests.loops.fitting import CONTEXT, draw_texts, write_model
@@ -54,7 +55,11 @@ class Few:
 
     def make(self, learner: str, seed: int = 0, **dials: Any) -> Any:
         tune = dataclasses.replace(CONFIG.tune, **dials)
-        return make_tuner(learner, self.clip, self.spec, dataclasses.replace(CONFIG, tune=tune), seed)
+        config = dataclasses.replace(CONFIG, tune=tune)
+        other = self.tasks[1]
+        assert other.pixel_NHWC is not None and other.token_TL is not None
+        reference = Reference(other.pixel_NHWC, other.token_TL)
+        return make_tuner(learner, self.clip, self.spec, config, seed, reference)
 
     def frozen(self, number: int) -> Keys:
         """Return a task as a method sees it that has learned nothing."""

@@ -1,0 +1,36 @@
+"""What holds a model to an earlier one while it learns something else.
+
+B samples, M keys, D dims.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raycomp.core.losses import clip_loss
+
+TEMPERATURE = 2.0
+"""ZSCL's, of both softmaxes."""
+TAU = 0.07
+"""C-CLIP's, of new features against old ones."""
+
+
+def distil(student_BM: Tensor, teacher_BM: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """Return T^2 KL(softmax(teacher / T) || softmax(student / T)), the mean over rows of logits.
+
+    Zheng et al. 2023 (arXiv:2303.06628), whose cross-entropy has the same gradients; 0 where both agree.
+    """
+    teacher = F.log_softmax(teacher_BM / temperature, dim=1)
+    student = F.log_softmax(student_BM / temperature, dim=1)
+    return temperature**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+
+
+def consolidate(new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor], tau: float = TAU) -> Tensor:
+    """Return the symmetric InfoNCE of pairs as a model sees them and as it once did.
+
+    C-CLIP (Liu et al., ICLR 2025), equation 5. Each model's images and texts, (B, D) as long as its towers
+    (the new one's: its projector) make them, are joined to (B, 2 D) and only then made of length 1: the
+    longer of the two weighs more. Other pairs of the batch are the negatives.
+    """
+    new_BX, old_BX = (F.normalize(torch.cat(pair, dim=1), dim=-1) for pair in (new, old))
+    return clip_loss(new_BX, old_BX, 1 / tau)
