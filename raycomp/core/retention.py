@@ -34,3 +34,19 @@ def consolidate(new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor], tau: flo
     """
     new_BX, old_BX = (F.normalize(torch.cat(pair, dim=1), dim=-1) for pair in (new, old))
     return clip_loss(new_BX, old_BX, 1 / tau)
+
+
+def expert_momentum(share_GE: Tensor, top: int = 2, keep: float = 0.7) -> Tensor:
+    """Return lambda of each of E experts, by which the last of G tasks leaves lambda old + (1 - lambda) new.
+
+    CL-MoE (arXiv:2503.00413): ``keep`` of an expert whose knowledge is shared, 1 - ``keep`` of one that is
+    this task's own: among its ``top`` ones by how often they were chosen, ``share_GE``, and among those of no
+    task before. Nothing of what was before the first task is kept.
+    """
+    num_tasks, num_experts = share_GE.shape
+    if num_tasks == 1:
+        return torch.zeros(num_experts)
+    order_GE = share_GE.argsort(dim=1, descending=True, stable=True)[:, :top]
+    is_top_GE = torch.zeros(num_tasks, num_experts, dtype=torch.bool).scatter(1, order_GE.cpu(), True)
+    is_own_E = is_top_GE[-1] & ~is_top_GE[:-1].any(0)
+    return torch.where(is_own_E, 1 - keep, keep)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raycomp.core.retention import consolidate, distil
+from raycomp.core.retention import consolidate, distil, expert_momentum
 
 
 def draw(seed: int, *shape: int) -> torch.Tensor:
@@ -62,3 +62,13 @@ def test_consolidate_knows_no_length_of_the_pair_but_that_of_its_parts():
     whole = consolidate((image, text), old).item()
     assert consolidate((7 * image, 7 * text), old).item() == pytest.approx(whole)
     assert consolidate((7 * image, text), old).item() != pytest.approx(whole, abs=1e-2)
+
+
+def test_experts_of_the_last_task_alone_take_most_of_what_is_new():
+    share = torch.tensor([[0.5, 0.3, 0.1, 0.1], [0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.4, 0.3]])
+    # The first two tasks have experts 0 and 1, and 0 and 3 on top, the last one 2 and 3.
+    assert expert_momentum(share).tolist() == pytest.approx([0.7, 0.7, 0.3, 0.7])
+    assert expert_momentum(share[:2]).tolist() == pytest.approx([0.7, 0.7, 0.7, 0.3])
+    assert expert_momentum(share[:2], top=1).tolist() == pytest.approx([0.7] * 4)
+    assert expert_momentum(share[:1]).tolist() == [0] * 4
+    assert expert_momentum(share[:, :1]).tolist() == pytest.approx([0.7])

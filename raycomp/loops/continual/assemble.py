@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raycomp.config import ContinualConfig
-from raycomp.loops.continual.data import Split, Task
+from raycomp.config.continual import DOMAINS, WORLD
+from raycomp.loops.continual.data import Edits, Split, Task
 from raycomp.loops.continual.pixels import load_pixels, make_tokens
 from raycomp.loops.continual.samples import Samples, check_samples, find_samples, parse_all
 from raycomp.loops.continual.sources import TEST, TRAIN, Source, StreamSource, TaskSource
@@ -18,9 +19,12 @@ from raycomp.loops.evaluate.exam import Pictures, Texts
 from raycomp.models.clip import ScorerSpec
 from raycomp.models.parser import Parser
 from raycomp.shards.folder import Folder
+from raycomp.worlds.captions import phrases
+from raycomp.worlds.training import draw_lessons, take_apart
 
 # Texts of names drawn at random, each of two or three.
 _NUM_DRAWN, _DRAWN_SEED = 1024, 31
+_EDIT_SEED = 32
 Halves = Mapping[str, Samples]
 """The samples of a task, by train and test."""
 
@@ -72,7 +76,44 @@ def _name_parts(task: TaskSource) -> tuple[str, ...]:
 
 def list_needed(found: Found, config: ContinualConfig) -> list[str]:
     """Return all texts that are to be embedded, each once."""
-    return list(dict.fromkeys([*list_texts(found.halves), *draw_texts(found.list_names(), config.seed)]))
+    edited = [one for halves in found.tasks for one in draw_edits(found, halves[TEST])]
+    texts = [text for one in edited for text in (one.text, *one.primitives)]
+    drawn = draw_texts(found.list_names(), config.seed)
+    return list(dict.fromkeys([*list_texts(found.halves), *drawn, *texts]))
+
+
+class Edited(NamedTuple):
+    """What is said of a sample after an edit."""
+
+    row: int
+    """The sample, among the good ones."""
+    text: str
+    primitives: tuple[str, ...]
+    category: str
+
+
+def draw_edits(found: Found, samples: Samples) -> list[Edited]:
+    """Return one edit of each category of every caption of the little world; none of questions, or yours."""
+    if found.source.name not in (WORLD, DOMAINS):
+        return []
+    edited = []
+    for row, one in enumerate(samples.good):
+        rng = np.random.default_rng([_EDIT_SEED, row])
+        for lesson in draw_lessons(str(one.caption), 1, 0, rng)[0]:
+            names = phrases(take_apart(lesson.text).claim)
+            edited.append(Edited(row, lesson.text, names, " ".join(lesson.edits[0])))
+    return edited
+
+
+def _make_edits(edited: Sequence[Edited], texts: Texts) -> Edits | None:
+    if not edited:
+        return None
+    place = {text: i for i, text in enumerate(dict.fromkeys(one.text for one in edited))}
+    primitives = {one.text: one.primitives for one in edited}
+    text_TD = texts.take(list(place))
+    split = Split(text_TD[:0], np.zeros(0, np.int64), tuple(place), text_TD, tuple(primitives.values()))
+    row_M, text_M = np.array([(one.row, place[one.text]) for one in edited], np.int64).T
+    return Edits(split, row_M, text_M, np.array([one.category for one in edited]))
 
 
 def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
@@ -121,7 +162,8 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
                 half = source.test if part == TEST else source.train
                 splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
             test = splits[TEST]
-            made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test))
+            edits = _make_edits(draw_edits(found, halves[TEST]) if kind == "tasks" else [], texts)
+            made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test, edits))
     drawn = _make_drawn(draw_texts(found.list_names(), maker.config.seed), texts)
     stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
     write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)

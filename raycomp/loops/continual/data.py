@@ -39,12 +39,28 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Edits:
+    """Texts that are false of a test's samples, each one edit away from what is right."""
+
+    split: Split
+    """Without samples."""
+    row_M: np.ndarray
+    """Of which sample, int64."""
+    text_M: np.ndarray
+    """Which text, a place in ``split.texts``."""
+    category_M: np.ndarray
+    """Operation and kind of the edit."""
+
+
+@dataclass(frozen=True)
 class Task:
     """What is learned at a time."""
 
     name: str
     train: Split
     test: Split
+    edits: Edits | None = None
+    """Of the little world's scenes."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Figure(NamedTuple):
 def judge(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
     """Yield what is right of every task, each as a share, 0 to 1."""
     for score in SCORES:
-        own_weight = {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
+        own_weight = weigh(score, weight)
         if asked.split.candidate_NK is not None:
             right_N = answer(asked.split, keys, own_weight)
             for task, sample_N in enumerate(asked.sample_IN):
@@ -72,6 +72,11 @@ def judge(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
             right_T = merged.right_T[text_T[has_T]]
             yield from _tell(task, f"{score} {MERGED}", merged.right_N[sample_N], right_T)
             yield from _tell_binding(task, score, asked.split, sample_N, merged.first_N[sample_N])
+
+
+def weigh(score: str, weight: float) -> float:
+    """Return how much of a score is the composition's."""
+    return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
 
 
 def _tell(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Iterator[Figure]:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import ContinualConfig, UserError
-from raycomp.config.continual import JOINT, METHODS, RANDOM
+from raycomp.config.continual import JOINT, METHODS, RANDOM, TUNE
 from raycomp.loops.continual.cells import Cell, count_steps
+from raycomp.loops.continual.controls import judge_blind, judge_margins
 from raycomp.loops.continual.data import Stream, join_splits
 from raycomp.loops.continual.head import HeadLearner
 from raycomp.loops.continual.judge import Figure, Questions, gather_questions, judge
@@ -60,9 +61,12 @@ class Walk:
         trainings = [task.train for task in tasks]
         steps, self.batch_size = count_steps(config, METHODS[cell.method])
         self.is_joint = cell.method in JOINT
+        self.needs_pixels = METHODS[cell.method].trains == TUNE
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
         self.asked = gather_questions([task.test for task in tasks])
+        self.tests = [task.test for task in tasks]
+        self.edits = [task.edits for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
         self.number, self.step = 0, 0
         self.rows: list[dict[str, Any]] = []
@@ -114,6 +118,9 @@ class Walk:
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
+        if afters[-1] == len(self.order) - 1:
+            found += [(TASK, one) for one in self._judge_blind()]
+            found += [(METHOD, one) for one in self._judge_margins()]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
             for after in afters
@@ -122,6 +129,18 @@ class Walk:
 
     def _judge(self, asked: Questions) -> list[Figure]:
         return list(judge(asked, self.learner.look(asked.split), self.config.weight))
+
+    def _judge_blind(self) -> list[Figure]:
+        keys = self.learner.look(self.asked.split)
+        return list(judge_blind(self.asked, keys, self.config.weight, self.trainings))
+
+    def _judge_margins(self) -> list[Figure]:
+        """Return the margins of a learner that needs no pixels, which edits do not have."""
+        if not self.edits or self.needs_pixels:
+            return []
+        look = self.learner.look
+        keys = [(look(test), look(one.split)) for test, one in zip(self.tests, self.edits, strict=True)]
+        return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
 
     def _save(self, work: Folder) -> None:
         state = {

@@ -3,6 +3,7 @@
 from raycomp.config.check import check_choice
 from raycomp.config.continual import ContinualConfig
 from raycomp.loops.continual.c_clip import CClip
+from raycomp.loops.continual.cl_moe import ClMoe
 from raycomp.loops.continual.diki import Diki
 from raycomp.loops.continual.finetune import Finetune
 from raycomp.loops.continual.learner import Learner
@@ -11,7 +12,7 @@ from raycomp.loops.continual.zscl import Reference, Zscl
 from raycomp.models.clip import Clip, ScorerSpec
 
 ZSCL = "zscl"
-PLAIN: dict[str, type[Tuner]] = {"finetune": Finetune, "c-clip": CClip, "diki": Diki}
+PLAIN: dict[str, type[Tuner]] = {"finetune": Finetune, "c-clip": CClip, "diki": Diki, "cl-moe": ClMoe}
 TUNERS = (*PLAIN, ZSCL)
 
 

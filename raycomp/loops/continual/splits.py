@@ -71,9 +71,12 @@ def make_split(samples: Samples, texts: Texts, kinds: Mapping[str, int]) -> Spli
 def make_stream(
     name: str, tasks: Sequence[Task], zero_shot: Sequence[Task], drawn: Split, texts: Texts
 ) -> Stream:
-    """Return the stream of tasks, with all names of their primitives, and of ``drawn``'s."""
+    """Return the stream of tasks, with all names of their primitives, of their edits' and of ``drawn``'s."""
     splits = [split for task in (*tasks, *zero_shot) for split in (task.train, task.test)]
-    names = sorted({name for split in (*splits, drawn) for some in split.primitives for name in some})
+    edited = [task.edits.split for task in tasks if task.edits is not None]
+    names = sorted(
+        {name for split in (*splits, *edited, drawn) for some in split.primitives for name in some}
+    )
     return Stream(name, tuple(tasks), tuple(zero_shot), drawn, tuple(names), texts.take(names))
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.loops.continual.data import Split, Stream, Task
+from raycomp.loops.continual.data import Edits, Split, Stream, Task
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import resolve
 
 _STREAM, _NAMES, _DRAWN, REFERENCE = "stream.json", "names.npy", "drawn", "reference"
 _ARRAYS = ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "token_TL")
 _PARTS = ("train", "test")
+_EDITS, _OF_EDITS = "edits", ("row_M", "text_M", "category_M")
 
 
 def has_stream(folder: Folder) -> bool:
@@ -29,6 +30,8 @@ def write_stream(stream: Stream, folder: Folder) -> None:
         for number, task in enumerate(some):
             for part in _PARTS:
                 _write_split(getattr(task, part), folder, name_split(kind, number, part))
+            if task.edits is not None:
+                _write_edits(task.edits, folder, name_split(kind, number, _EDITS))
     _write_split(stream.drawn, folder, _DRAWN)
     if stream.reference is not None:
         _write_split(stream.reference, folder, REFERENCE)
@@ -49,7 +52,11 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
     facts = folder.read_json(_STREAM)
     tasks, zero_shot = (
         tuple(
-            Task(name, *(_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS))
+            Task(
+                name,
+                *(_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS),
+                _read_edits(folder, name_split(kind, number, _EDITS)),
+            )
             for number, name in enumerate(facts[kind])
         )
         for kind in ("tasks", "zero_shot")
@@ -78,6 +85,20 @@ def _write_split(split: Split, folder: Folder, name: str) -> None:
     folder.write_bytes(buffer.getvalue(), f"{name}.npz")
     words = {"texts": list(split.texts), "primitives": [list(names) for names in split.primitives]}
     folder.write_bytes(json.dumps(words).encode(), f"{name}.json")
+
+
+def _write_edits(edits: Edits, folder: Folder, name: str) -> None:
+    _write_split(edits.split, folder, name)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{key: getattr(edits, key) for key in _OF_EDITS})
+    folder.write_bytes(buffer.getvalue(), f"{name}-rows.npz")
+
+
+def _read_edits(folder: Folder, name: str) -> Edits | None:
+    if not folder.exists(f"{name}-rows.npz"):
+        return None
+    with np.load(io.BytesIO(folder.read_bytes(f"{name}-rows.npz")), allow_pickle=False) as found:
+        return Edits(_read_split(folder, name, with_pixels=False), *(found[key] for key in _OF_EDITS))
 
 
 def _read_split(folder: Folder, name: str, with_pixels: bool) -> Split:

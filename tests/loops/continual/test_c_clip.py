@@ -76,7 +76,7 @@ def test_its_loss_is_of_the_model_of_before_the_task(few):
 
 
 def test_adapters_of_each_task_begin_anew(few):
-    """A restored one draws the same: its second task is that of the one that went through both."""
+    """B at 0, and A drawn anew."""
     learner = few.make("c-clip")
     learner.begin(0, few.tasks[0])
     first = on_disk(learner.state())["learned"]["task"]

@@ -19,7 +19,7 @@ def few(tmp_path_factory):
 
 
 def test_every_method_that_trains_the_model_has_its_learner():
-    assert {method.learner for method in METHODS.values() if method.trains == TUNE} >= set(TUNERS)
+    assert {method.learner for method in METHODS.values() if method.trains == TUNE} == set(TUNERS)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -117,6 +117,35 @@ def test_a_loss_that_is_not_finite_is_the_users(few, name):
     learner.begin(0, few.tasks[0])
     with pytest.raises(ValueError, match=r"of task 0: must be finite; tune\.learning_rate=1e\+30 may be"):
         learn(learner, few, 0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_text_tower_of_its_own_will_do(tmp_path, name):
+    few = Few(tmp_path, custom_text=True)
+    learner = few.make(name)
+    learner.begin(0, few.tasks[0])
+    assert same(learner.look(few.tasks[0]), few.frozen(0))
+    told = learn(learner, few, 0)
+    learner.end()
+    assert told[-1]["clip"] < told[0]["clip"]
+    assert not same(learner.look(few.tasks[0]), few.frozen(0))
+
+
+@pytest.mark.parametrize("name", sorted({*ALL} - {"finetune", "zscl"}))
+def test_a_tower_without_plain_blocks_is_refused(tmp_path, name):
+    vision = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16}
+    few = Few(tmp_path, vision_cfg=vision)
+    with pytest.raises(ValueError, match=f"^method={name}: the image tower of the model is not made of"):
+        few.make(name)
+
+
+def test_a_task_of_no_steps_leaves_the_model_as_it_was(few):
+    for name in ALL:
+        learner = few.make(name)
+        for number, task in enumerate(few.tasks):
+            learner.begin(number, task)
+            learner.end()
+        assert same(learner.look(few.tasks[0]), few.frozen(0)), name
 
 
 def test_a_model_of_half_precision_is_refused(few):

@@ -1,0 +1,86 @@
+"""What stands beside the main figures: how well one answers blind, and margins to what is one edit away.
+
+N samples, M edits, T texts, D dims.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from raycomp.core.continual import score_by_prior
+from raycomp.core.contrasts import wilcoxon
+from raycomp.loops.continual.data import Edits, Keys, Split, join_splits
+from raycomp.loops.continual.judge import ANSWERS, SCORES, Figure, Questions, answer, score_pairs, weigh
+
+PRIOR, SHUFFLED = "prior", "shuffled"
+_SHUFFLE_SEED = 41
+
+
+def judge_blind(asked: Questions, keys: Keys, weight: float, trainings: Sequence[Split]) -> Iterator[Figure]:
+    """Yield of every task the shares of questions that are answered without the right picture.
+
+    By how often an answer was right to a question of the same kind in all that is learned; and by the fused
+    score with another question's picture. A tie is wrong.
+    """
+    split = asked.split
+    if split.candidate_NK is None or split.kind_N is None:
+        return
+    order_N = np.random.default_rng(_SHUFFLE_SEED).permutation(len(split))
+    expert_N = None if keys.expert_N is None else keys.expert_N[order_N]
+    others = keys._replace(image_ND=keys.image_ND[order_N], expert_N=expert_N)
+    found = {PRIOR: answer_by_prior(split, trainings), SHUFFLED: answer(split, others, weight)}
+    for name, right_N in found.items():
+        for task, sample_N in enumerate(asked.sample_IN):
+            yield Figure(task, f"{name} {ANSWERS}", float(right_N[sample_N].mean()))
+
+
+def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
+    """Return whether the right answer was right more often than all other candidates, bool (N,)."""
+    assert split.candidate_NK is not None and split.kind_N is not None
+    seen = join_splits(trainings)
+    place = {text: i for i, text in enumerate(dict.fromkeys([*seen.texts, *split.texts]))}
+    seen_T, asked_T = (np.array([place[text] for text in texts]) for texts in (seen.texts, split.texts))
+    candidate_NK = np.where(split.candidate_NK >= 0, asked_T[split.candidate_NK], -1)
+    assert seen.kind_N is not None
+    score_NK = score_by_prior(seen_T[seen.own_N], seen.kind_N, split.kind_N, candidate_NK)
+    is_own_NK = split.candidate_NK == split.own_N[:, None]
+    own_N = np.where(is_own_NK, score_NK, -np.inf).max(1)
+    return own_N > np.where(is_own_NK, -np.inf, score_NK).max(1)
+
+
+def judge_margins(
+    tests: Sequence[Split], edits: Sequence[Edits], keys: Sequence[tuple[Keys, Keys]], weight: float
+) -> Iterator[Figure]:
+    """Yield by score and category the margins s(image, caption) - s(image, edit), of all tasks together.
+
+    Mean, share above 0, share that is exactly 0, and Wilcoxon's p. ``keys``: of each test, and its edits.
+    """
+    category_M = np.concatenate([one.category_M for one in edits])
+    for score in SCORES:
+        own = weigh(score, weight)
+        margin_M = np.concatenate(
+            [_find_margins(test, one, pair, own) for test, one, pair in zip(tests, edits, keys, strict=True)]
+        )
+        for category in np.unique(category_M).tolist():
+            some = margin_M[category_M == category].astype(np.float64)
+            name = f"{score} margin {category}"
+            yield Figure(0, name, float(some.mean()))
+            yield Figure(0, f"{name} above", float((some > 0).mean()))
+            yield Figure(0, f"{name} zero", float((some == 0).mean()))
+            yield Figure(0, f"{name} p", wilcoxon(some).p)
+
+
+def _find_margins(test: Split, edits: Edits, keys: tuple[Keys, Keys], weight: float) -> np.ndarray:
+    """Return the margin of every edit, fp32 (M,)."""
+    of_test, of_edits = keys
+    rights, wrongs = [], []
+    for row, text in zip(edits.row_M.tolist(), edits.text_M.tolist(), strict=True):
+        row_1 = np.array([row])
+        rights.append(score_pairs(of_test, weight, row_1, test.own_N[row_1])[0, 0])
+        seen = of_edits._replace(image_ND=of_test.image_ND[row_1], expert_N=_take(of_test.expert_N, row_1))
+        wrongs.append(score_pairs(seen, weight, np.zeros(1, np.int64), np.array([text]))[0, 0])
+    return np.array(rights) - np.array(wrongs)
+
+
+def _take(expert_N: np.ndarray | None, row_1: np.ndarray) -> np.ndarray | None:
+    return None if expert_N is None else expert_N[row_1]

@@ -1,0 +1,87 @@
+"""Low-rank experts beside the linear layers of frozen blocks.
+
+E experts of K dims each, R rows of N positions, I and O values into and out of a layer, G tasks so far.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# alpha / r of LoRA, as raycomp.models.adapters has it.
+_SCALE = 2.0
+_BETA = 0.5
+_TOP = 2
+
+
+@dataclass
+class Routes:
+    """Which task each row of a pass is taken to be of, one for all layers of a tower."""
+
+    task_R: Tensor | None = None
+    """None: positions alone choose."""
+
+
+class ExpertLinear(nn.Module):
+    """What stands in a block for a linear layer: that layer, and what its experts add.
+
+    Every position weighs the experts by a softmax of its own, G^I. Where rows have a task the weights are
+    beta G^I + (1 - beta) G^T, the latter being how often the task's positions had each expert among their
+    best two; beta is one half. At first nothing is added. In training mode it counts those two.
+    """
+
+    count_E: Tensor
+
+    def __init__(self, linear: nn.Linear, num: int, rank: int, routes: Routes, generator: torch.Generator):
+        super().__init__()
+        self.linear, self.routes = linear, routes
+        width = linear.in_features
+
+        def draw(*shape: int) -> nn.Parameter:
+            return nn.Parameter((2 * torch.rand(*shape, generator=generator) - 1) / width**0.5)
+
+        self.down = draw(num, rank, width)
+        self.router = draw(num, width)
+        self.up = nn.Parameter(torch.zeros(num, linear.out_features, rank))
+        self.register_buffer("count_E", torch.zeros(num, dtype=torch.int64))
+        self.task_GE: Tensor | None = None
+        """G^T of every task."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The layer's own, of which open_clip asks the type."""
+        return self.linear.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take (R, N, I), or positions without rows where these have no task; return O for I."""
+        weight = torch.softmax(x @ self.router.T, dim=-1)
+        if self.training:
+            best = weight.detach().topk(min(_TOP, len(self.count_E)), dim=-1).indices
+            self.count_E += best.flatten().bincount(minlength=len(self.count_E))
+        if self.routes.task_R is not None:
+            assert self.task_GE is not None
+            weight = _BETA * weight + (1 - _BETA) * self.task_GE[self.routes.task_R][:, None]
+        low = torch.einsum("...i,eki->...ek", x, self.down) * weight[..., None]
+        return self.linear(x) + _SCALE * torch.einsum("...ek,eok->...o", low, self.up)
+
+    def share(self) -> Tensor:
+        """Return how often each expert was counted, (E,), of sum 1; all alike where none was."""
+        total = self.count_E.sum()
+        return (
+            self.count_E / total
+            if total
+            else torch.full_like(self.router[:, 0], 1 / len(self.count_E)).detach()
+        )
+
+
+def add_experts(
+    blocks: list[Any], num: int, rank: int, routes: Routes, generator: torch.Generator
+) -> Iterator[ExpertLinear]:
+    """Put experts beside both layers of the blocks' MLPs, in place; yield these, from the first."""
+    for block in blocks:
+        for name in ("c_fc", "c_proj"):
+            made = ExpertLinear(getattr(block.mlp, name), num, rank, routes, generator)
+            setattr(block.mlp, name, made)
+            yield made
