@@ -36,14 +36,15 @@ class Result:
         return len(self.facts["order"])
 
     def matrix(self, figure: str) -> np.ndarray:
-        """Return R[t, i] of a figure, in percent, float64 (T, T)."""
+        """Return R[t, i] of a figure, in percent, float64 (T, T); NaN where it was not asked for."""
         found, num = self.values[TASK, figure], self.num_tasks
-        return np.array([[100 * found[after, i] for i in range(num)] for after in range(num)])
+        nan = float("nan")
+        return np.array([[100 * found.get((after, i), nan) for i in range(num)] for after in range(num)])
 
     def before(self, figure: str) -> np.ndarray:
         """Return the figure of every task before any was learned, in percent, float64 (T,)."""
         found = self.values[TASK, figure]
-        return np.array([100 * found[BEFORE, i] for i in range(self.num_tasks)])
+        return np.array([100 * found.get((BEFORE, i), float("nan")) for i in range(self.num_tasks)])
 
     def of_method(self, figure: str) -> np.ndarray:
         """Return a figure of the method after each task, float64 (T,); NaN where there is none."""

@@ -3,15 +3,17 @@ figures as CSV."""
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from raycomp.core.contrasts import Contrast
-from raycomp.core.regression import correlate_within
 from raycomp.loops.continual.cells import FULL, name_stream
+from raycomp.loops.continual.columns import as_estimate, tell_metrics
+from raycomp.loops.continual.controls import PRIOR, SHUFFLED
+from raycomp.loops.continual.head_tables import tell_heads
 from raycomp.loops.continual.judge import ANSWERS
-from raycomp.loops.continual.results import Measured, Result, Results, compare, estimate, list_groups
+from raycomp.loops.continual.results import Measured, Results, compare, estimate, list_groups
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
 
 FROZEN = "frozen"
@@ -48,39 +50,17 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
             tell_against(results, measured, stream, methods, FULL),
             tell_scores(results, measured, stream, methods),
             tell_binding(results, measured, stream, methods),
-            tell_head(results, measured, stream, methods),
             tell_published(results, measured, stream, methods),
-            tell_correlations(results, stream),
+            *tell_heads(results, measured, stream, methods),
             *tell_matrices(results, stream, methods),
         ]
     return [table for table in made if table is not None and table.rows]
 
 
-def _as_estimate(found: Contrast | None) -> Estimate | None:
-    return None if found is None else Estimate(found.value, found.low, found.high)
-
-
-def _tell(
-    results: Results, measured: Measured, stream: str, methods: Sequence[str], metrics: Mapping[str, str]
-) -> tuple[Columns, list[tuple[Cell, ...]]]:
-    """Return a row of each method that has any of the metrics, which are named by the heads of columns."""
-    rows: list[tuple[Cell, ...]] = []
-    for method in methods:
-        found = [estimate(results, measured, stream, method, metric) for metric in metrics.values()]
-        if any(found):
-            runs = max(one.num for one in found if one is not None)
-            rows.append((method, runs, *map(_as_estimate, found)))
-    return ("Method", "runs", *(Column(head, digits=_digits(head)) for head in metrics)), rows
-
-
-def _digits(head: str) -> int:
-    return 3 if head in ("CRR", "sigma", "alpha", "gamma") or head.startswith(("CCE", "PR", "ROC")) else 1
-
-
 def tell_main(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
     """Return the figures of each method by the main score."""
     heads = {name.replace("_", " "): name for name in MAIN}
-    columns, rows = _tell(results, measured, stream, methods, {**heads, "ZSTD": "fused zstd"})
+    columns, rows = tell_metrics(results, measured, stream, methods, {**heads, "ZSTD": "fused zstd"})
     asks = next(result for result in results.values() if result.cell.stream == stream).main
     what = (
         "Share of questions whose right answer scores above the other candidates"
@@ -107,7 +87,7 @@ def tell_against(
     for method in methods:
         found = [compare(results, measured, stream, (method, other), metric) for metric in metrics]
         if method != other and found[0] is not None:
-            rows.append((method, found[0].num, *map(_as_estimate, found), found[0].detectable))
+            rows.append((method, found[0].num, *map(as_estimate, found), found[0].detectable))
     columns: Columns = (
         "Method",
         "runs",
@@ -133,11 +113,14 @@ def tell_scores(results: Results, measured: Measured, stream: str, methods: Sequ
         names += ["fused merged image_to_text", "fused merged text_to_image"]
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
     metrics |= {"composed, forgetting": f"{names[2] if len(names) > 3 else names[1]} forgetting_best"}
-    columns, rows = _tell(results, measured, stream, methods, metrics)
+    if main.endswith(ANSWERS):
+        metrics |= {"by prior": f"{PRIOR} {ANSWERS} last", "another's picture": f"{SHUFFLED} {ANSWERS} last"}
+    columns, rows = tell_metrics(results, measured, stream, methods, metrics)
     note = (
         "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, half of both. "
         "By e_c every head is frozen: only methods that train the model differ. A method without a head has "
-        f"e_c for all three. Own: among what the task itself asks. {_SAID}"
+        f"e_c for all three. Own: among what the task itself asks. By prior: as often as an answer was "
+        f"right to such questions before; another's picture: fused, the pictures shuffled. {_SAID}"
     )
     return Table(f"{name_stream(stream)}: by score and gallery", columns, rows, note)
 
@@ -146,7 +129,7 @@ def tell_binding(results: Results, measured: Measured, stream: str, methods: Seq
     """Return CRR beside what it is made of."""
     heads = {"CRR": "crr", "pair": "a_pair", "attributes": "a_attribute", "objects": "a_object"}
     metrics = {head: f"fused {name}" for head, name in heads.items()}
-    columns, rows = _tell(results, measured, stream, methods, metrics)
+    columns, rows = tell_metrics(results, measured, stream, methods, metrics)
     note = (
         "After the last task, of what images find in the merged gallery by the fused score, as shares: all "
         "primitives right, all attributes, all objects. CRR = pair / (attributes x objects) is 1 for what is "
@@ -159,31 +142,6 @@ def _in_shares(column: str | Column) -> str | Column:
     return column._replace(digits=3) if isinstance(column, Column) else column
 
 
-def tell_head(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
-    """Return what compositions give back, and how steps went."""
-    metrics = {
-        "CCE": "cce_transpose",
-        "CCE by solve": "cce_solve",
-        "PR-AUC": "pr_auc_transpose",
-        "ROC-AUC": "roc_auc_transpose",
-        "ROC-AUC by solve": "roc_auc_solve",
-        "sigma": "sigma_max",
-        "alpha": "alpha_realised",
-        "s(image, composition)": "similarity_mean",
-        "gradient": "gradient_mean",
-        "buffer, entries": "buffer_entries",
-        "buffer, bytes": "buffer_bytes",
-    }
-    columns, rows = _tell(results, measured, stream, methods, metrics)
-    note = (
-        "CCE: how far the direction that is read back from a composition lies from each of its primitives, "
-        "as the head has them, 0 to 2. AUC: its primitives against all names of the stream. Sigma: the "
-        "largest of a step; alpha: the mean share of a step that was taken; the similarity and the "
-        "gradient's length are means of the last task's steps."
-    )
-    return Table(f"{name_stream(stream)}: heads", columns, rows, note)
-
-
 def tell_published(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table | None:
     """Return how each method differs from the whole one here, and as published; none without that."""
     rows: list[tuple[Cell, ...]] = []
@@ -191,7 +149,7 @@ def tell_published(results: Results, measured: Measured, stream: str, methods: S
         if method in PUBLISHED and method != FULL:
             found = [compare(results, measured, stream, (method, FULL), metric) for metric in _BESIDE]
             gaps = [a - b for a, b in zip(PUBLISHED[method], PUBLISHED[FULL], strict=True)]
-            pairs = zip(map(_as_estimate, found), gaps, strict=True)
+            pairs = zip(map(as_estimate, found), gaps, strict=True)
             rows.append((method, *(cell for pair in pairs for cell in pair)))
     if not rows:
         return None
@@ -202,43 +160,6 @@ def tell_published(results: Results, measured: Measured, stream: str, methods: S
         "2026) on other data and larger models: the signs are to be compared, not the sizes."
     )
     return Table(f"{name_stream(stream)}: beside the paper", ("Method", *columns), rows, note)
-
-
-def tell_correlations(results: Results, stream: str) -> Table | None:
-    """Return how sigma goes with recall and CRR over the tasks of a run, runs of all heads pooled."""
-    own = [result for result in results.values() if result.cell.stream == stream]
-    own = [one for one in own if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
-    rows: list[tuple[Cell, ...]] = []
-    for name, values in (("recall, or answers, so far", _list_recall), ("CRR so far", _list_retention)):
-        found = [(one.of_method("sigma_max"), values(one)) for one in own]
-        found = [pair for pair in found if np.isfinite(pair[1]).all()]
-        if not found:
-            continue
-        sigma, value = (np.concatenate(part) for part in zip(*found, strict=True))
-        run = np.repeat(np.arange(len(found)), [len(pair[0]) for pair in found])
-        step = np.concatenate([np.arange(len(pair[0]), dtype=np.float64) for pair in found])
-        for head, controls in (("runs", []), ("runs and tasks seen", [step])):
-            one = correlate_within(sigma, value, controls, run)
-            rows.append((name, head, Estimate(one.r, one.low, one.high), one.freedom))
-    columns: Columns = ("The largest sigma of a task with", "beside", Column("r", digits=2), "freedom")
-    note = (
-        "Partial correlations over the tasks of all runs together; of one run of four tasks r says nothing. "
-        "Sigma and recall share s(image, composition), so that they must go together. Published: "
-        "-.82 and -.81."
-    )
-    return Table(f"{name_stream(stream)}: sigma and what is left", columns, rows, note) if rows else None
-
-
-def _list_recall(result: Result) -> np.ndarray:
-    matrix = result.matrix(result.main)
-    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
-
-
-def _list_retention(result: Result) -> np.ndarray:
-    if ("task", "fused crr") not in result.values:
-        return np.full(result.num_tasks, np.nan)
-    matrix = result.matrix("fused crr") / 100
-    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
 
 
 def tell_matrices(results: Results, stream: str, methods: Sequence[str]) -> Iterator[Table]:
