@@ -163,7 +163,10 @@ WRONG = [
     (task(""), r"tasks\[0\]: name='': must be a str that is not empty"),
     (task("a", train=3), r"tasks\[0\]: train=3: must be a str"),
     ({"name": "a", "train": "train"}, r"tasks\[0\]: has no field 'test'"),
-    (task("a", tset="x"), r"tasks\[0\]: field='tset': must be one of name, train, test, layout; the closest"),
+    (
+        task("a", tset="x"),
+        r"tasks\[0\]: field='tset': must be one of name, train, test, layout.*closest is test",
+    ),
     (task("a", layout="pair"), r"tasks\[0\]: layout='pair': must be one of pairs.*; the closest is pairs"),
     (task("a", test="gone"), r"tasks\[0\]: test='.*gone': no such file or folder"),
     (task("a", train="empty"), r"tasks\[0\]: train=.*names no file that ends in one of .tar, .parquet"),
@@ -191,7 +194,7 @@ def test_a_stream_needs_names_apart_and_a_file(tmp_path):
         read_stream(str(tmp_path / "mine.json"))
     asked["zero_shot"] = [task("b")]
     (tmp_path / "mine.json").write_text(json.dumps(asked))
-    with pytest.raises(ValueError, match=r"zero_shot\[0\]: field='train': must be one of name, test, layout"):
+    with pytest.raises(ValueError, match=r"zero_shot\[0\]: field='train': must be one of name, test, "):
         read_stream(str(tmp_path / "mine.json"))
     with pytest.raises(ValueError, match=r"stream='.*gone.json': cannot be read"):
         read_stream(str(tmp_path / "gone.json"))
