@@ -254,6 +254,12 @@ def test_one_primitive_and_a_thousand_and_captions_that_come_again():
     assert tell_repeats(split, "it") == []
 
 
+def test_a_half_without_samples_is_a_split_of_none():
+    nobody = Samples("it", (), (), np.zeros((0, DIM), np.float32))
+    split = make_split(nobody, invent_texts([arrange(Sample(None, "a", ("a",)))]), {})
+    assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
+
+
 def test_one_set_of_primitives_twice_is_told_whatever_its_order():
     samples = arrange(
         *(Sample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)), Sample(None, "d", ("a",))
