@@ -1,13 +1,17 @@
-"""How the pictures of a domain look: the same scene at another hour, through haze, on other paper."""
+"""How the pictures of a domain look: the same scene at another hour, through haze, on other paper.
+
+Of a gallery of 150 a tiny CLIP that knows plain pictures finds the caption of about half of those in a look,
+of four in five without: a domain is another one, and not beyond it.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 
 PLAIN, DUSK, HAZE, STRIPES, SEPIA = "plain", "dusk", "haze", "stripes", "sepia"
-_DIM = np.array([0.48, 0.52, 0.72])
-_FOG, _FOG_SHARE = 228.0, 0.5
-_BAND, _BAND_SHADE = 8, 0.62
+_DIM = np.array([0.72, 0.76, 0.90])
+_FOG, _FOG_SHARE = 228.0, 0.32
+_BAND, _BAND_SHADE = 8, 0.67
 _WARM, _WARM_SHARE = np.array([1.05, 0.9, 0.68]), 0.45
 _GREY = np.array([0.299, 0.587, 0.114])
 

@@ -7,7 +7,7 @@ import braceexpand
 import pytest
 from pyarrow import fs
 
-from raycomp.shards.inputs import absolute_input, check_output, expand_braces, expand_input
+from raycomp.shards.inputs import absolute_input, check_output, expand_braces, expand_input, place_input
 from raycomp.shards.paths import fingerprint_shards, resolve
 from raycomp.shards.rows import sample_uid
 
@@ -222,6 +222,12 @@ def test_an_output_that_would_be_input_is_refused(corpus, tmp_path, monkeypatch)
     ]
     for spec, out in apart:
         check_output(str(spec), str(out))
+
+
+@pytest.mark.parametrize("folder", ["/far", "s3://bucket/far"])
+def test_an_input_of_a_file_begins_where_the_file_lies(folder):
+    spec = "web=sub::*.tar::s3://other/a::/b/c.tar"
+    assert place_input(spec, folder) == f"web={folder}/sub::{folder}/*.tar::s3://other/a::/b/c.tar"
 
 
 def test_an_absolute_input_means_the_same_elsewhere(corpus, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ N samples, T texts, H x W pixels, L tokens of context.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -58,21 +58,28 @@ def _read_pixels(
     for one in wanted:
         if isinstance(one, Place):
             places[one.uri][one.position] = one
-    items: list[tuple[Files | ShardPath, dict[int, Place | Picture]]] = [
-        (shard, places[shard.uri]) for shard in source.shards if shard.uri in places
-    ]
-    items += [(Files(0, files), dict(enumerate(files)))] if files else []
-    for item, by_position in items:
-        for table in read_pictures(item, _ROWS):
-            chosen = [position in by_position for position in table[POSITION].to_pylist()]
-            if any(chosen):
-                table = prepare_pixels(table.filter(pa.array(chosen)), spec, max_pixels)
-                statuses, positions = table[STATUS].to_pylist(), table[POSITION].to_pylist()
-                for status, position, pixel_V in zip(
-                    statuses, positions, to_matrix(table[PIXELS]), strict=True
-                ):
-                    if status == OK:
-                        yield by_position[position], pixel_V
+    if files:
+        yield from _prepare(Files(0, files), dict(enumerate(files)), spec, max_pixels)
+    for shard in source.shards:
+        if shard.uri in places:
+            yield from _prepare(shard, places.pop(shard.uri), spec, max_pixels)
+
+
+def _prepare(
+    item: Files | ShardPath, wanted: Mapping[int, Place | Picture], spec: ScorerSpec, max_pixels: int
+) -> Iterator[tuple[Place | Picture, np.ndarray]]:
+    """Yield those of the positions wanted of one item."""
+    for table in read_pictures(item, _ROWS):
+        chosen = [position in wanted for position in table[POSITION].to_pylist()]
+        if not any(chosen):
+            continue
+        table = prepare_pixels(table.filter(pa.array(chosen)), spec, max_pixels)
+        pixel_MV = to_matrix(table[PIXELS])
+        for row, (position, status) in enumerate(
+            zip(table[POSITION].to_pylist(), table[STATUS].to_pylist(), strict=True)
+        ):
+            if status == OK:
+                yield wanted[position], pixel_MV[row]
 
 
 def make_tokens(texts: Sequence[str], config: ModelConfig) -> np.ndarray:

@@ -11,19 +11,17 @@ from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.continual import WORLD_STREAMS, ContinualConfig
 from raycomp.config.exams import RetrievalConfig
+from raycomp.loops.continual.layouts import LAYOUTS, OPTIONS, PAIRS, read_layout
 from raycomp.loops.continual.little_world import TaskInputs, make_tasks
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.evaluate.retrieval import open_retrieval
 from raycomp.loops.evaluate.samples import read_text
 from raycomp.shards.inputs import place_input
 from raycomp.shards.paths import ShardPath, absolute_uri
+from raycomp.words import TEST, TRAIN
 
-TRAIN, TEST = "train", "test"
-PAIRS = "pairs"
-LAYOUTS = (PAIRS,)
-"""How an input of a json file is read."""
 _FIELDS = ("tasks", "zero_shot")
-_TASK_FIELDS = ("name", TRAIN, TEST, "layout")
+_TASK_FIELDS = ("name", TRAIN, TEST, *OPTIONS)
 
 
 class Place(NamedTuple):
@@ -129,9 +127,9 @@ def _open_made(stream: str, made: TaskInputs) -> TaskSource:
 def read_stream(file: str) -> StreamSource:
     """Return the stream that a json file lists.
 
-    {"tasks": [{"name", "train", "test", "layout"}], "zero_shot": [{"name", "test", "layout"}]}, where train
-    and test are images with captions as ``retrieval.input`` has them, or files of a ``layout``; relative
-    paths begin at the file's own folder. Raises ValueError, one line, saying where.
+    {"tasks": [{"name", "train", "test"}], "zero_shot": [{"name", "test"}]}, where train and test are images
+    with captions as ``retrieval.input`` has them, or what a ``layout`` reads, with further fields of its own:
+    see ``layouts``. Relative paths begin at the file's own folder. Raises ValueError, one line, saying where.
     """
     said = f"stream={file!r}"
     content = _parse(read_text(absolute_uri(file), said), said)
@@ -184,9 +182,28 @@ def _read_task(record: Any, field: str, folder: str, where: str) -> TaskSource:
 
 def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Source:
     spec = place_input(take(record, half, str, where), folder)
-    layout = take(record, "layout", str, where) if "layout" in record else PAIRS
-    check_choice(f"{where}: layout", layout, LAYOUTS)
-    return _open_pairs(spec, f"{where}: {half}", half == TEST)
+    options = {name: take(record, name, str, where) for name in OPTIONS if name in record}
+    layout = options.pop("layout", PAIRS)
+    check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS))
+    for name in options:
+        if name not in LAYOUTS.get(layout, ()):
+            raise UserError(f"{where}: {name}: is nothing that layout={layout} has")
+    if layout == PAIRS:
+        return _open_pairs(spec, f"{where}: {half}", half == TEST)
+    if "images" in options:
+        options["images"] = place_input(options["images"], folder)
+    said = f"{where}: {half}={spec!r}"
+    try:
+        rows = read_layout(layout, spec, half, **options)
+    except ValueError as error:
+        raise UserError(f"{said}: {error}") from error
+    samples = tuple(
+        Sample(
+            Picture(uri, row.box) if uri else None, row.caption, row.primitives, row.candidates, kind=row.kind
+        )
+        for row, uri in rows
+    )
+    return Source(said, samples=samples, is_test=half == TEST)
 
 
 def _open_pairs(spec: str, dial: str, is_test: bool) -> Source:

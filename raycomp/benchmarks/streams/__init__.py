@@ -1,0 +1,1 @@
+"""Data sets that are learned one after another: files -> rows, one short file per layout."""
