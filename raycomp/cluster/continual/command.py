@@ -12,10 +12,10 @@ from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig, changed_dials
 from raycomp.config.continual import WORLD_STREAMS
 from raycomp.loops.continual.cells import CLIPPED, FULL, Cell, list_cells
-from raycomp.loops.continual.place import Place
 from raycomp.loops.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.loops.continual.run import run_cell
-from raycomp.loops.continual.sources import open_stream
+from raycomp.loops.continual.streams.place import Place
+from raycomp.loops.continual.streams.sources import open_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.little_world import TINY_CLIP

@@ -10,11 +10,11 @@ from raycomp.cluster.session import Session
 from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig
 from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
-from raycomp.loops.continual.assemble import Maker, find_all_samples, list_needed, make_arrays
-from raycomp.loops.continual.backbone import find_reference, find_tiny, is_made, make_backbone
 from raycomp.loops.continual.cells import Cell
-from raycomp.loops.continual.place import Place, find_place, place_backbone
-from raycomp.loops.continual.sources import open_reference, open_stream
+from raycomp.loops.continual.streams.assemble import Maker, find_all_samples, list_needed, make_arrays
+from raycomp.loops.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
+from raycomp.loops.continual.streams.place import Place, find_place, place_backbone
+from raycomp.loops.continual.streams.sources import open_reference, open_stream
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.model import fetch_model
 from raycomp.models.clip import describe_scorer, fingerprint_scorer

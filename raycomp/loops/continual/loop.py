@@ -16,9 +16,9 @@ from raycomp.config.continual import JOINT, METHODS, RANDOM, TUNE
 from raycomp.loops.continual.cells import Cell, count_steps
 from raycomp.loops.continual.controls import judge_blind, judge_margins
 from raycomp.loops.continual.data import Stream, join_splits
-from raycomp.loops.continual.head import HeadLearner
 from raycomp.loops.continual.judge import Figure, Questions, gather_questions, judge
-from raycomp.loops.continual.learner import Learner
+from raycomp.loops.continual.methods.head import HeadLearner
+from raycomp.loops.continual.methods.learner import Learner
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.shards.folder import Folder
 

@@ -9,16 +9,16 @@ from raycomp.config import ContinualConfig, ModelConfig, override
 from raycomp.config.continual import METHODS, TUNE, Method
 from raycomp.loops.continual.cells import Cell, make_config
 from raycomp.loops.continual.data import Stream
-from raycomp.loops.continual.experts import Experts
-from raycomp.loops.continual.frozen import Frozen
-from raycomp.loops.continual.head import HeadLearner
-from raycomp.loops.continual.learner import Learner
 from raycomp.loops.continual.loop import Walk
-from raycomp.loops.continual.make_tuner import make_tuner
-from raycomp.loops.continual.place import Place
+from raycomp.loops.continual.methods.experts import Experts
+from raycomp.loops.continual.methods.frozen import Frozen
+from raycomp.loops.continual.methods.head import HeadLearner
+from raycomp.loops.continual.methods.learner import Learner
+from raycomp.loops.continual.methods.make_tuner import make_tuner
+from raycomp.loops.continual.methods.zscl import Reference
 from raycomp.loops.continual.results import CELLS
-from raycomp.loops.continual.store import read_stream
-from raycomp.loops.continual.zscl import Reference
+from raycomp.loops.continual.streams.place import Place
+from raycomp.loops.continual.streams.store import read_stream
 from raycomp.loops.model import fetch_model
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.schema import CONTINUAL_SCHEMA

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from raycomp.core.retention import consolidate
-from raycomp.loops.continual.c_clip import mix
+from raycomp.loops.continual.methods.c_clip import mix
 from raycomp.models.adapters import merge_adapters
 from tests.loops.continual.tuning import Few, learn, on_disk, rows, same
 

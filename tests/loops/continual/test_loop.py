@@ -12,11 +12,11 @@ from raycomp.config import ContinualConfig, UserError, override_all
 from raycomp.config.continual import METHODS
 from raycomp.loops.continual.cells import Cell, list_cells, make_config
 from raycomp.loops.continual.data import Stream
-from raycomp.loops.continual.experts import Experts
-from raycomp.loops.continual.frozen import Frozen
-from raycomp.loops.continual.head import HeadLearner
 from raycomp.loops.continual.judge import MERGED, TEXT, gather_questions
 from raycomp.loops.continual.loop import Walk, draw_rows, order_tasks
+from raycomp.loops.continual.methods.experts import Experts
+from raycomp.loops.continual.methods.frozen import Frozen
+from raycomp.loops.continual.methods.head import HeadLearner
 from raycomp.loops.continual.results import Result, measure
 from raycomp.shards.folder import Folder
 from tests.loops.continual.streams import NAMES, make_split, make_stream

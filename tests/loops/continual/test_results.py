@@ -11,7 +11,7 @@ from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.data import Stream
 from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summarise_steps
 from raycomp.loops.continual.results import Result, compare, estimate, measure
-from raycomp.loops.continual.store import read_stream, write_stream
+from raycomp.loops.continual.streams.store import read_stream, write_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
 from raycomp.shards.folder import Folder
 from tests.loops.continual.streams import make_stream

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.config import ModelConfig
 from raycomp.config.continual import METHODS, TUNE
-from raycomp.loops.continual.make_tuner import TUNERS, make_tuner
+from raycomp.loops.continual.methods.make_tuner import TUNERS, make_tuner
 from tests.loops.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through
 
 ALL = sorted(TUNERS)

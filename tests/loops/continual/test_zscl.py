@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from raycomp.core.retention import distil
-from raycomp.loops.continual.make_tuner import make_tuner
+from raycomp.loops.continual.methods.make_tuner import make_tuner
 from tests.loops.continual.tuning import CONFIG, STEPS, Few, learn, rows, same
 
 

@@ -10,8 +10,8 @@ import torch
 
 from raycomp.config.continual import ContinualConfig, TuneConfig
 from raycomp.loops.continual.data import Keys, Split
-from raycomp.loops.continual.make_tuner import make_tuner
-from raycomp.loops.continual.zscl import Reference
+from raycomp.loops.continual.methods.make_tuner import make_tuner
+from raycomp.loops.continual.methods.zscl import Reference
 from raycomp.models.clip import Clip, ScorerSpec
 from raycomp.models.images import ImageSpec
 from tests.loops.fitting import CONTEXT, draw_texts, write_model

@@ -2,13 +2,13 @@
 
 from raycomp.config.check import check_choice
 from raycomp.config.continual import ContinualConfig
-from raycomp.loops.continual.c_clip import CClip
-from raycomp.loops.continual.cl_moe import ClMoe
-from raycomp.loops.continual.diki import Diki
-from raycomp.loops.continual.finetune import Finetune
-from raycomp.loops.continual.learner import Learner
-from raycomp.loops.continual.tuner import Tuner
-from raycomp.loops.continual.zscl import Reference, Zscl
+from raycomp.loops.continual.methods.c_clip import CClip
+from raycomp.loops.continual.methods.cl_moe import ClMoe
+from raycomp.loops.continual.methods.diki import Diki
+from raycomp.loops.continual.methods.finetune import Finetune
+from raycomp.loops.continual.methods.learner import Learner
+from raycomp.loops.continual.methods.tuner import Tuner
+from raycomp.loops.continual.methods.zscl import Reference, Zscl
 from raycomp.models.clip import Clip, ScorerSpec
 
 ZSCL = "zscl"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from raycomp.config.continual import ContinualConfig
 from raycomp.core.gaussian import Gaussian, fit_gaussian, log_density
 from raycomp.loops.continual.data import Keys, Split
-from raycomp.loops.continual.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
+from raycomp.loops.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
 from raycomp.loops.train.towers import to_image
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip, ScorerSpec

@@ -11,8 +11,8 @@ from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.continual import WORLD_STREAMS, ContinualConfig
 from raycomp.config.exams import RetrievalConfig
-from raycomp.loops.continual.layouts import LAYOUTS, OPTIONS, PAIRS, read_layout
-from raycomp.loops.continual.little_world import TaskInputs, make_tasks
+from raycomp.loops.continual.streams.layouts import LAYOUTS, OPTIONS, PAIRS, read_layout
+from raycomp.loops.continual.streams.little_world import TaskInputs, make_tasks
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.evaluate.retrieval import open_retrieval
 from raycomp.loops.evaluate.samples import read_text

@@ -8,15 +8,15 @@ import pytest
 from PIL import Image
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.loops.continual.pixels import load_pixels, make_tokens
-from raycomp.loops.continual.samples import find_samples, name_primitives
-from raycomp.loops.continual.sources import read_stream
-from raycomp.loops.continual.splits import make_split, number_kinds
+from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
+from raycomp.loops.continual.streams.samples import find_samples, name_primitives
+from raycomp.loops.continual.streams.sources import read_stream
+from raycomp.loops.continual.streams.splits import make_split, number_kinds
 from raycomp.models.clip import describe_scorer
 from raycomp.models.images import prepare_image
 from raycomp.models.tokens import load_tokens
 from raycomp.shards.tar import write_tar
-from tests.loops.streaming import invent_texts, see
+from tests.loops.continual.streaming import invent_texts, see
 
 
 def draw_jpeg(seed):

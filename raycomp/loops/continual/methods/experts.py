@@ -9,7 +9,7 @@ import numpy as np
 
 from raycomp.config import ContinualConfig
 from raycomp.loops.continual.data import Keys, Split, Stream
-from raycomp.loops.continual.head import HeadLearner
+from raycomp.loops.continual.methods.head import HeadLearner
 
 
 class Experts:

@@ -12,8 +12,8 @@ import pytest
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
 from raycomp.loops.continual.data import Task, join_splits
-from raycomp.loops.continual.little_world import make_backbone_world
-from raycomp.loops.continual.samples import (
+from raycomp.loops.continual.streams.little_world import make_backbone_world
+from raycomp.loops.continual.streams.samples import (
     Samples,
     check_samples,
     find_samples,
@@ -22,14 +22,14 @@ from raycomp.loops.continual.samples import (
     parse_all,
     parse_primitives,
 )
-from raycomp.loops.continual.sources import Sample, Source, open_stream, read_stream
-from raycomp.loops.continual.splits import make_split, make_stream, number_kinds, tell_repeats
+from raycomp.loops.continual.streams.sources import Sample, Source, open_stream, read_stream
+from raycomp.loops.continual.streams.splits import make_split, make_stream, number_kinds, tell_repeats
 from raycomp.loops.evaluate.exam import Picture, Texts
 from raycomp.models.parser import load_parser
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.tasks import backbone_pairs
+from tests.loops.continual.streaming import DIM, invent_texts, see
 from tests.loops.sitting import draw
-from tests.loops.streaming import DIM, invent_texts, see
 
 LITTLE = ContinualConfig(little=LittleConfig(train=6, test=10))
 SHARED_PARSER = cache(load_parser)

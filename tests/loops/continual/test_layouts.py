@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from raycomp.loops.continual.samples import find_samples, name_primitives
-from raycomp.loops.continual.sources import read_stream
-from raycomp.loops.continual.splits import make_split, number_kinds, tell_repeats
+from raycomp.loops.continual.streams.samples import find_samples, name_primitives
+from raycomp.loops.continual.streams.sources import read_stream
+from raycomp.loops.continual.streams.splits import make_split, number_kinds, tell_repeats
 from raycomp.loops.evaluate.exam import Picture
-from tests.loops.streaming import invent_texts, see
+from tests.loops.continual.streaming import invent_texts, see
 
 
 def open_tasks(folder, *tasks):

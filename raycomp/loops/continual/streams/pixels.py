@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.loops.continual.samples import Samples
-from raycomp.loops.continual.sources import Place, Source
+from raycomp.loops.continual.streams.samples import Samples
+from raycomp.loops.continual.streams.sources import Place, Source
 from raycomp.loops.evaluate.embed import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.tables import TOKENS, to_matrix

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raycomp.config.continual import ContinualConfig
 from raycomp.core.retention import distil
-from raycomp.loops.continual.finetune import Finetune
+from raycomp.loops.continual.methods.finetune import Finetune
 from raycomp.loops.train.towers import to_image
 from raycomp.models.clip import Clip, ScorerSpec
 

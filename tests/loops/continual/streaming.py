@@ -5,9 +5,9 @@ from collections.abc import Collection
 import numpy as np
 import pyarrow as pa
 
-from raycomp.loops.continual.samples import Samples
-from raycomp.loops.continual.sources import StreamSource
-from raycomp.loops.continual.splits import list_texts
+from raycomp.loops.continual.streams.samples import Samples
+from raycomp.loops.continual.streams.sources import StreamSource
+from raycomp.loops.continual.streams.splits import list_texts
 from raycomp.loops.evaluate.embed import Files, read_pictures
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
 from raycomp.loops.tables import to_fixed_lists

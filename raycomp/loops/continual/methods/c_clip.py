@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from raycomp.config.continual import ContinualConfig
 from raycomp.core.retention import consolidate
-from raycomp.loops.continual.tuner import Tuner, contrast, encode
+from raycomp.loops.continual.methods.tuner import Tuner, contrast, encode
 from raycomp.models.adapters import add_adapters, merge_adapters
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip, ScorerSpec

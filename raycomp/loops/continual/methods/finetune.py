@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor
 
-from raycomp.loops.continual.tuner import Tuner, contrast, encode
+from raycomp.loops.continual.methods.tuner import Tuner, contrast, encode
 
 
 class Finetune(Tuner):

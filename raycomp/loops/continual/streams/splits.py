@@ -10,7 +10,7 @@ import numpy as np
 
 from raycomp.config import UserError
 from raycomp.loops.continual.data import Split, Stream, Task
-from raycomp.loops.continual.samples import Samples
+from raycomp.loops.continual.streams.samples import Samples
 from raycomp.loops.evaluate.exam import Texts
 
 

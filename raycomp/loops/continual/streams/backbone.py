@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from raycomp.config import ContinualConfig, ModelConfig
-from raycomp.loops.continual.little_world import find_seed, make_backbone_world
+from raycomp.loops.continual.streams.little_world import find_seed, make_backbone_world
 from raycomp.loops.train.little_world import FIT, train_scorer
 from raycomp.shards.folder import Folder
 

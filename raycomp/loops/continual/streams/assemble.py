@@ -10,11 +10,17 @@ import numpy as np
 from raycomp.config import ContinualConfig
 from raycomp.config.continual import DOMAINS, WORLD
 from raycomp.loops.continual.data import Edits, Split, Task
-from raycomp.loops.continual.pixels import load_pixels, make_tokens
-from raycomp.loops.continual.samples import Samples, check_samples, find_samples, parse_all
-from raycomp.loops.continual.sources import TEST, TRAIN, Source, StreamSource, TaskSource
-from raycomp.loops.continual.splits import list_texts, make_split, make_stream, number_kinds, tell_repeats
-from raycomp.loops.continual.store import REFERENCE, name_split, pixels_of, write_stream
+from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
+from raycomp.loops.continual.streams.samples import Samples, check_samples, find_samples, parse_all
+from raycomp.loops.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
+from raycomp.loops.continual.streams.splits import (
+    list_texts,
+    make_split,
+    make_stream,
+    number_kinds,
+    tell_repeats,
+)
+from raycomp.loops.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.loops.evaluate.exam import Pictures, Texts
 from raycomp.models.clip import ScorerSpec
 from raycomp.models.parser import Parser

@@ -14,7 +14,7 @@ from raycomp.benchmarks.choice import is_text
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.primitives import find_primitives
-from raycomp.loops.continual.sources import Place, Sample, Source
+from raycomp.loops.continual.streams.sources import Place, Sample, Source
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.evaluate.retrieval import find_captions
 from raycomp.loops.tables import to_matrix
