@@ -29,7 +29,7 @@ TEXTS_PER_PASS = 64
 
 
 class Tuner:
-    """A Learner (raycomp.loops.continual.methods.learner) of a copy of the model; the one given stays as it is.
+    """A ``Learner`` of a copy of the model; the one given stays as it is.
 
     AdamW begins anew with every task. Its learning rate rises over the first tenth of ``tune.steps`` and then
     stays, the same for all methods: so no step need know how many there are, and a mean of weights over

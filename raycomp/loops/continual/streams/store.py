@@ -54,7 +54,8 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
         tuple(
             Task(
                 name,
-                *(_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS),
+                _read_split(folder, name_split(kind, number, "train"), with_pixels),
+                _read_split(folder, name_split(kind, number, "test"), with_pixels),
                 _read_edits(folder, name_split(kind, number, _EDITS)),
             )
             for number, name in enumerate(facts[kind])
