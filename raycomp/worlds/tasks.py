@@ -130,17 +130,22 @@ def count_sets(pairs: Pairs) -> int:
     return sum(math.comb(len(pairs), num) * len(SIZES) ** num for num in (2, 3))
 
 
+def check_gallery(task: WorldTask, num: int) -> None:
+    """Raise ValueError where a task has fewer sets of primitives than scenes are asked for."""
+    most = count_sets(task.pairs)
+    fits = task.asked or num <= most
+    check(bool(fits), "little.test", num, f"at most {most:,}, the sets of things that {task.name} has")
+
+
 def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = False) -> Iterator[TaskScene]:
     """Yield scenes of a task, the first of a longer draw with the same seed first.
 
     In a gallery no two have the same set of primitives, which no composition of them could tell apart;
-    questions have answers of their own and need none. Raises ValueError where there are fewer sets than
-    scenes are asked for.
+    questions have answers of their own and need none. Raises ValueError as ``check_gallery``.
     """
     is_gallery &= not task.asked
     if is_gallery:
-        most = count_sets(task.pairs)
-        check(num <= most, "little.test", num, f"at most {most:,}, the sets of things that {task.name} has")
+        check_gallery(task, num)
     seen: set[frozenset[str]] = set()
     for position in range(num):
         rng = np.random.default_rng([*seed, position])

@@ -14,6 +14,7 @@ from raycomp.config.continual import WORLD_STREAMS
 from raycomp.loops.continual.cells import CLIPPED, FULL, Cell, list_cells
 from raycomp.loops.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.loops.continual.run import run_cell
+from raycomp.loops.continual.streams.little_world import check_tasks
 from raycomp.loops.continual.streams.place import Place
 from raycomp.loops.continual.streams.sources import open_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
@@ -43,6 +44,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
     cells = list_cells(config)
+    fingerprint_streams(config)  # what cannot be read is told before anything is written
     check_writable(out)
     rerun = command_line("raycomp continual", changed_dials(asked), out)
     rooms = (CELLS, _FIGURES, TABLE)
@@ -72,10 +74,12 @@ def _has_own(config: ContinualConfig) -> bool:
 
 
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
+    """Return what results depend on beside the dials. Raises ValueError where a stream cannot be made."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
     for stream in config.stream:
-        if stream not in WORLD_STREAMS:
+        if stream in WORLD_STREAMS:
+            check_tasks(stream, config)
+        else:
             source = open_stream(stream, config, "")
             found[stream] = digest([repr(source), fingerprint_shards(source.shards)])
     if _has_own(config):

@@ -8,7 +8,7 @@ from raycomp.loops.train.little_world import HELD_OUT_SEED, TRAIN_SEED, World
 from raycomp.shards.folder import Folder
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.samples import Sample, world_shards
-from raycomp.worlds.tasks import WorldTask, backbone_pairs, draw_scenes, list_tasks, to_sample
+from raycomp.worlds.tasks import WorldTask, backbone_pairs, check_gallery, draw_scenes, list_tasks, to_sample
 
 # Added to a backbone's seed, as those of loops/train/little_world are.
 _TASK_SEED = 6_000_000
@@ -45,6 +45,13 @@ def make_backbone_world(config: ContinualConfig, folder: str, backbone: int) -> 
         for name, samples in world_shards(num, 0, part_seed, pairs=pairs):
             _write(Folder(part), name, samples)
     return world
+
+
+def check_tasks(stream: str, config: ContinualConfig) -> None:
+    """Raise ValueError where ``little.test`` is more than a task has to show."""
+    tasks, zero_shot = list_tasks(stream)
+    for task in (*tasks, *zero_shot):
+        check_gallery(task, config.little.test)
 
 
 def make_tasks(

@@ -1,0 +1,159 @@
+"""Continual learning in small, through its command: one that is broken off ends as one that is not."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raycomp.cli import main
+from raycomp.cluster.continual.command import continual
+from raycomp.config import ContinualConfig, override_all
+from raycomp.config.continual import LittleConfig
+
+LITTLE = LittleConfig(backbones=2, backbone_pairs=64, backbone_steps=2, train=16, test=12)
+CONFIG = override_all(
+    ContinualConfig(
+        stream=("world", "questions-function"),
+        method=("frozen", "compo-realign", "fixed-clip", "finetune"),
+        seeds=2,
+        tune_seeds=1,
+        little=LITTLE,
+        checkpoint_steps=2,
+        side_by_side=2,
+    ),
+    {"head.steps": 3, "head.batch_size": 8, "tune.steps": 1, "tune.batch_size": 4, "trust.first": 2},
+)
+
+
+class Cut(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
+    """A run that was broken off after two methods; its streams stay beside it."""
+    folder = tmp_path_factory.mktemp("continual")
+    config = replace(CONFIG, prepared=str(folder / "prepared"))
+    heard: list[str] = []
+
+    def listen(line: str) -> None:
+        heard.append(line)
+        if sum(": last " in line for line in heard) == 2:
+            raise Cut
+
+    with pytest.raises(Cut):
+        continual(config, str(folder / "out"), listen)
+    again: list[str] = []
+    run = continual(config, str(folder / "out"), again.append)
+    assert run["status"] == "finished" and run["funnel"]["kept"] == 14
+    assert not any("embedded" in line or "trained" in line for line in again), "made a stream again"
+    return folder
+
+
+@pytest.mark.ray
+def test_a_run_leaves_cells_a_table_figures_and_a_page(finished):
+    out = finished / "out"
+    rows = list(csv.DictReader((out / "continual.csv").open()))
+    assert {row["track"] for row in rows} == {"world", "questions-function"}
+    assert {row["method"] for row in rows} == set(CONFIG.method)
+    last = {(row["track"], row["method"]): row for row in rows if row["metric"] == "last"}
+    assert last["world", "compo-realign"]["seeds"] == "2" and last["world", "finetune"]["seeds"] == "1"
+    lost = {row["method"]: float(row["mean"]) for row in rows if row["metric"] == "forgetting_best"}
+    assert lost["frozen"] == 0
+    zeros = {
+        row["method"]: float(row["mean"])
+        for row in rows
+        if row["metric"] == "composed margin REPLACE relation zero"
+    }
+    assert zeros["compo-realign"] == 1 and zeros["frozen"] < 1
+    facts = json.loads((out / "cells/world-fixed-clip-01.json").read_text())
+    whole = json.loads((out / "cells/world-compo-realign-01.json").read_text())
+    assert facts["order"] == whole["order"] and facts["backbone"] == whole["backbone"] == 1
+    assert 0 < facts["alpha"] <= 1
+    page = (out / "report.html").read_text()
+    for title in ("world: what is left", "world: margins", "questions-function: minus frozen"):
+        assert title in page
+    assert (out / "figures/world.svg").read_text().startswith("<svg xmlns=")
+    samples = json.loads((out / "run.json").read_text())["streams"]
+    assert all(
+        count == {"ok": 16} or count == {"ok": 12}
+        for one in samples.values()
+        for count in one["samples"].values()
+    )
+
+
+@pytest.mark.ray
+def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished):
+    config = replace(
+        CONFIG, prepared=str(finished / "prepared"), method=("frozen", "compo-realign", "finetune")
+    )
+    heard: list[str] = []
+    continual(replace(config, stream=("world",), side_by_side=1), str(finished / "again"), heard.append)
+    assert not any("embedded" in line or "trained" in line for line in heard)
+    first, second = (
+        {
+            (row["method"], row["metric"]): row["mean"]
+            for row in csv.DictReader((finished / name / "continual.csv").open())
+            if row["track"] == "world" and row["metric"] != "seconds"
+        }
+        for name in ("out", "again")
+    )
+    assert second and all(first[key] == value for key, value in second.items())
+
+
+@pytest.mark.ray
+def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
+    from raycomp.shards.tar import write_tar
+    from raycomp.worlds.samples import world_shards
+
+    for number, part in enumerate(("a-train", "a-test", "b-train", "b-test", "c-test")):
+        for name, samples in world_shards(20, 0, number, per_shard=20):
+            write_tar(str(tmp_path / part / name), samples)
+    tasks = [{"name": name, "train": f"{name}-train", "test": f"{name}-test"} for name in "ab"]
+    stream = {"tasks": tasks, "zero_shot": [{"name": "c", "test": "c-test"}]}
+    (tmp_path / "stream.json").write_text(json.dumps(stream))
+    settings: dict[str, Any] = {
+        "stream": str(tmp_path / "stream.json"),
+        "method": "frozen,compo-realign,zscl",
+        "model.name": str(next((finished / "prepared").glob("backbone-*/scorer/model.json"))),
+        "model.weights": "random:0",
+        "order": "given",
+        "head.steps": 2,
+        "tune.steps": 1,
+        "tune.batch_size": 4,
+    }
+    run = continual(override_all(ContinualConfig(), settings), str(tmp_path / "out"), lambda line: None)
+    found = next(iter(run["streams"].values()))["samples"]
+    assert {said.rpartition("stream, ")[2] for said in found} >= {"a, train", "a, test", "c, test"}
+    rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
+    assert any(row["metric"] == "fused zstd" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["stream=nowhere"], "stream='nowhere': must be one of world, domains"),
+        (["stream=missing.json"], "missing.json"),
+        (["method=compo"], "method='compo': must be one of all, frozen"),
+        (["method=fixed-clip"], "trust.alpha=None: must be set"),
+        (["trust.gamma=0"], "trust.gamma=0.0: must be above 0"),
+        (["buffer.size=-1"], "buffer.size=-1: must be at least 0"),
+        (["little.test=100000"], "little.test=100000: must be at most"),
+        (["weight=2"], "weight=2.0: must be between 0 and 1"),
+        (["head.mix=caley"], "head.mix='caley': must be one of cayley"),
+    ],
+)
+def test_what_the_user_can_mend_is_told_in_a_line(settings, said, tmp_path, capsys):
+    sets = [part for one in settings for part in ("--set", one)]
+    assert main(["continual", *sets, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_store_is_refused(tmp_path, capsys):
+    assert main(["continual", "--out", "s3://bucket/out"]) == 2
+    assert "needs a folder on a disk that all nodes share" in capsys.readouterr().err
