@@ -56,6 +56,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     if config.has_worlds and "://" in out:
         raise ValueError(f"out={out!r}: little worlds need a local folder")
+    if config.command == "continual" and "://" in out:
+        raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)

@@ -6,12 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cli import main
 from raycomp.cluster.continual.command import continual
-from raycomp.config import ContinualConfig, override_all
+from raycomp.cluster.sweep.command import sweep
+from raycomp.config import ContinualConfig, SweepConfig, override_all
 from raycomp.config.continual import LittleConfig
+from raycomp.shards.tar import write_tar
+from raycomp.worlds.samples import world_shards
 
 LITTLE = LittleConfig(backbones=2, backbone_pairs=64, backbone_steps=2, train=16, test=12)
 CONFIG = override_all(
@@ -106,8 +110,6 @@ def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished)
 
 @pytest.mark.ray
 def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
-    from raycomp.shards.tar import write_tar
-    from raycomp.worlds.samples import world_shards
 
     for number, part in enumerate(("a-train", "a-test", "b-train", "b-test", "c-test")):
         for name, samples in world_shards(20, 0, number, per_shard=20):
@@ -130,6 +132,30 @@ def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
     assert {said.rpartition("stream, ")[2] for said in found} >= {"a, train", "a, test", "c, test"}
     rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
     assert any(row["metric"] == "fused zstd" for row in rows)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(ray_cluster, tmp_path):
+    own = replace(CONFIG, stream=("world",), method=("compo-realign",), seeds=1)
+    config = SweepConfig(
+        command="continual",
+        space="buffer.size=grid(0,4) trust.quantile=grid(0.5,0.9)",
+        metric="world.last_minus_frozen",
+        seeds=1,
+        report_seeds=1,
+        continual=own,
+    )
+    heard: list[str] = []
+    run = sweep(config, str(tmp_path / "out"), heard.append)
+    assert sum("streams: embedded" in line for line in heard) == 1
+    table = pq.read_table(tmp_path / "out/trials.parquet").to_pylist()
+    assert len({row["trial"] for row in table}) == 4 and {row["status"] for row in table} == {"finished"}
+    assert run["metric"] == "world.last_minus_frozen.all"
+    assert not (tmp_path / "out/work").exists()
+    best = (tmp_path / "out/best.py").read_text()
+    assert "def continual() -> ContinualConfig" in best
+    assert "last minus frozen" in (tmp_path / "out/report.html").read_text().replace("_", " ")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from raycomp.cluster.sweep import room
 from raycomp.cluster.sweep.room import count_trials, cpus_of, plan_alone
 from raycomp.config import EvaluateConfig, FitConfig, SweepConfig, TrainConfig
 
+CONTINUAL, GAMMA = ("--set", "command=continual"), "--space=trust.gamma=grid(1,2)"
 KEEP = "--space=attribute.keep=grid(0.7,0.5)"
 
 
@@ -37,6 +38,17 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         (
             [KEEP, "--set", "train.input=/no/such", "--set", "evaluate.benchmarks=sugarcrepe"],
             "attribute.keep needs scores to choose from",
+        ),
+        (
+            [*CONTINUAL, "--space=trust.gama=grid(1)"],
+            "trust.gama': continual has no such dial, the closest is",
+        ),
+        ([*CONTINUAL, "--space=trust.gamma=grid(1,0)"], "trust.gamma=0.0: must be above 0"),
+        ([*CONTINUAL, "--space=seeds=grid(1,2)"], "space: seeds cannot be swept here"),
+        ([*CONTINUAL, GAMMA], "metric='world.accuracy': must be one of world.last"),
+        (
+            [*CONTINUAL, GAMMA, "--set", "continual.method=all"],
+            "continual.method='all': must be one",
         ),
         (
             [KEEP, "--set", "train.model.name=ViT-L-14"],
