@@ -16,11 +16,13 @@ from raycomp.loops.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.loops.continual.run import run_cell
 from raycomp.loops.continual.streams.little_world import check_tasks
 from raycomp.loops.continual.streams.place import Place
+from raycomp.loops.continual.streams.samples import PARSED
 from raycomp.loops.continual.streams.sources import open_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.little_world import TINY_CLIP
 from raycomp.models.clip import fingerprint_scorer
+from raycomp.models.parser import load_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.pages.continual import render_continual
 from raycomp.shards.files import check_writable
@@ -84,6 +86,8 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
             found[stream] = digest([repr(source), fingerprint_shards(source.shards)])
     if _has_own(config):
         found["model"] = fingerprint_scorer(fetch_model(config.model))
+    if _has_own(config) or config.primitives == PARSED:
+        found["parser"] = load_parser(config.parser.name).fingerprint
     return found
 
 

@@ -23,7 +23,7 @@ from raycomp.loops.continual.streams.splits import (
 from raycomp.loops.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.loops.evaluate.exam import Pictures, Texts
 from raycomp.models.clip import ScorerSpec
-from raycomp.models.parser import Parser
+from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
 from raycomp.worlds.captions import phrases
 from raycomp.worlds.training import draw_lessons, take_apart
@@ -64,7 +64,7 @@ def find_all_samples(
     Raises ValueError, or TooMuchBadData, where too few of a half can be used.
     """
     halves = [find_samples(half, pictures) for half in source.halves]
-    named = iter(parse_all(halves, config.primitives, lambda: Parser(config.parser)))
+    named = iter(parse_all(halves, config.primitives, lambda: load_parser(config.parser.name)))
     found = {
         kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
         for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
