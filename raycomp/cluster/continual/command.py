@@ -132,4 +132,4 @@ def _close(run: Run, cells: Sequence[Cell], streams: Mapping[str, Any]) -> None:
     run.record["warnings"] = [line for facts in streams.values() for line in facts["warnings"]]
     told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
     tables = make_tables(results, measured)
-    run.tell(told, render_continual(run.record, lines, tables, list(charts.values())))
+    run.tell(told, render_continual(run.record, tables, list(charts.values())))

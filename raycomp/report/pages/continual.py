@@ -9,15 +9,12 @@ from raycomp.report.page import draw_table, draw_warnings, frame, section
 from raycomp.table import Table
 
 
-def render_continual(
-    run: Mapping[str, Any], lines: Sequence[str], tables: Sequence[Table], charts: Sequence[Html]
-) -> str:
+def render_continual(run: Mapping[str, Any], tables: Sequence[Table], charts: Sequence[Html]) -> str:
     """Return the page as text to be written as UTF-8; ``run`` is the content of run.json."""
     pairs = [tag("div", *charts[i : i + 2], class_="pair") for i in range(0, len(charts), 2)]
     body = [
         _draw_header(run),
         draw_warnings(run["warnings"]),
-        section("What came of it", tag("ul", *(tag("li", line) for line in lines))),
         section("Figures", *pairs) if charts else None,
         *map(draw_table, tables),
         *record.draw_run(run),
