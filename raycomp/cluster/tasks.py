@@ -101,12 +101,14 @@ def map_some(
     check: Callable[[], None],
     label: str,
     unit: str,
+    with_gpu: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
     """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order.
 
-    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer.
+    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer. ``with_gpu``: each
+    has a GPU of its own; others see none.
     """
-    resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
+    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(with_gpu), **TASK_RETRIES}
     task = ray.remote(**resources)(function)
     waiting: dict[Any, tuple[Any, ...]] = {}
     queue = iter(jobs)

@@ -7,10 +7,10 @@ from typing import Any
 
 from raycomp.cluster.continual.prepare import describe_places, find_backbone_of, prepare_streams
 from raycomp.cluster.run import Run, Say, begin, command_line
-from raycomp.cluster.session import connect
+from raycomp.cluster.session import Session, connect
 from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig, changed_dials
-from raycomp.config.continual import WORLD_STREAMS
+from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
 from raycomp.loops.continual.cells import CLIPPED, FULL, Cell, list_cells
 from raycomp.loops.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.loops.continual.run import run_cell
@@ -60,11 +60,9 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             left = [cell for cell in cells if not is_done(run.folder, cell)]
             prepared = Folder(config.prepared or run.work.at(STREAMS))
             places = prepare_streams(config, cells, prepared, run, session, say)
-            num_tasks = config.side_by_side or session.count_cores()
             models = {place: find_backbone_of(place, config, prepared) for place in places}
-            first = [cell for cell in left if cell.method != CLIPPED]
-            _run_cells(first, models, config, num_tasks, run, say)
-            _run_cells([cell for cell in left if cell not in first], models, config, num_tasks, run, say)
+            for cells_of in _part(left):
+                _run_cells(cells_of, models, config, session, run, say)
             streams = describe_places(places)
         _close(run, cells, streams)
     return run.record
@@ -91,22 +89,30 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     return found
 
 
+def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
+    """Return what is run together: heads, methods that train the model, those that take a dial from a head."""
+    tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
+    last = [cell for cell in cells if cell.method == CLIPPED]
+    return [cell for cell in cells if cell not in tuned and cell not in last], tuned, last
+
+
 def _run_cells(
     cells: Sequence[Cell],
     models: Mapping[Place, ModelConfig],
     config: ContinualConfig,
-    num_tasks: int,
+    session: Session,
     run: Run,
     say: Say,
 ) -> None:
-    """Run cells, so many at a time, begun in their order."""
-    work = Folder(run.work.at(CELLS))
-    jobs = []
+    """Run cells, so many at a time, begun in their order; those that train a model have a GPU each."""
+    work, jobs = Folder(run.work.at(CELLS)), []
     for cell in cells:
         place = next(place for place in models if place.has(cell, config))
         alpha = _find_alpha(cell, config, run.folder)
         jobs.append((cell, place, models[place], config, work, run.folder, alpha))
-    for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "continual", "run"):
+    num_tasks = config.side_by_side or session.count_cores()
+    with_gpu = session.device == "gpu" and any(METHODS[cell.method].trains == TUNE for cell in cells)
+    for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "continual", "run", with_gpu):
         found = measure(read_cell(run.folder, cell))
         say(f"{cell.name}: last {found['last']:.1f}, forgetting {found.get('forgetting_best', 0):.1f}")
 
