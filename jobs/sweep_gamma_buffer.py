@@ -2,10 +2,12 @@
 
     raycomp sweep jobs/sweep_gamma_buffer.py --out out/gamma-buffer
     raycomp sweep jobs/sweep_gamma_buffer.py:gammas --out out/gammas
+    raycomp sweep jobs/sweep_gamma_buffer.py:rates --out out/rates
 
 The quantile of the first sigmas that gamma is taken at, and the texts kept of each task, on four tasks of new
 pairs of the little world; each seed has a backbone and an order of tasks of its own. ``gammas`` has gamma
-itself, as a number.
+itself, as a number. ``rates`` has five methods at three learning rates each: who forgets less may only have
+learned less, which one learning rate does not tell.
 Metric: Last by the fused score among what all tasks ask together, less the frozen model's. Streams are
 embedded once for all trials.
 
@@ -34,3 +36,10 @@ def config() -> SweepConfig:
 def gammas() -> SweepConfig:
     """Gamma as a number, at the paper's buffer."""
     return replace(config(), space="trust.gamma=grid(0.25,0.5,1,2) buffer.size=64")
+
+
+def rates() -> SweepConfig:
+    """Learned and forgotten over learning rates, method by method."""
+    methods = "sequential,no-buffer,no-trust,compo-realign,image-buffer"
+    space = f"method=grid({methods}) head.learning_rate=grid(2e-4,1e-3,5e-3)"
+    return replace(config(), space=space, per="method", report="all", report_seeds=0)
