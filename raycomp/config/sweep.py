@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice
-from raycomp.config.continual import ContinualConfig
+from raycomp.config.continual import WORLD_STREAMS, ContinualConfig
 from raycomp.config.curate import CurateConfig
 from raycomp.config.dials import FREE, PLACE, SELECT
 from raycomp.config.evaluate import EvaluateConfig
@@ -146,6 +146,10 @@ class SweepConfig:
             methods = self.continual.method
             check(len(methods) == 1 and methods != ("all",), "continual.method", ",".join(methods), "one")
             check(self.beside is None, "beside", self.beside, "none with command=continual")
+            little, num = self.continual.little.backbones, self.seeds + self.report_seeds
+            is_apart = little >= num or not set(WORLD_STREAMS) & set(self.continual.stream)
+            wanted = f"at least {num}, one for each of seeds and report_seeds"
+            check(is_apart, "continual.little.backbones", little, wanted)
         elif self.has_worlds:
             own = (("train.model", self.train.model, TrainConfig().model), ("evaluate", self.evaluate, None))
             for name, value, default in own:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
-from raycomp.config.check import check, check_choice
+from raycomp.config.check import UserError, check, check_choice
 
 SPECTRAL, FIXED, OFF = "spectral", "fixed", "off"
 MODES = (SPECTRAL, FIXED, OFF)
@@ -105,7 +105,7 @@ class TrustRegion:
             return self.alpha if self.mode == FIXED else 1.0
         sigma = float(sigma_B.max() if self.reduce == MAX else sigma_B.mean())
         if not sigma >= 0:
-            raise ValueError(f"sigma={sigma}: must be at least 0")
+            raise UserError(f"sigma={sigma}: must be at least 0; head.learning_rate may be too high")
         if self.gamma is None:
             self.first.append(sigma)
             if len(self.first) == self.num_first:

@@ -17,7 +17,7 @@ from raycomp.loops.continual.run import run_cell
 from raycomp.loops.continual.streams.little_world import check_tasks
 from raycomp.loops.continual.streams.place import Place
 from raycomp.loops.continual.streams.samples import PARSED
-from raycomp.loops.continual.streams.sources import open_stream
+from raycomp.loops.continual.streams.sources import Source, StreamSource, open_reference, open_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.little_world import TINY_CLIP
@@ -27,7 +27,7 @@ from raycomp.report.charts import cut_out, intervals
 from raycomp.report.pages.continual import render_continual
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import absolute_uri, fingerprint_shards
+from raycomp.shards.paths import absolute_uri, fingerprint_shards, stamp_files
 from raycomp.shards.runs import digest
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
@@ -80,17 +80,24 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
         if stream in WORLD_STREAMS:
             check_tasks(stream, config)
         else:
-            source = open_stream(stream, config, "")
-            found[stream] = digest([repr(source), fingerprint_shards(source.shards)])
+            found[stream] = _identify(open_stream(stream, config, ""))
     if _has_own(config):
         found["model"] = fingerprint_scorer(fetch_model(config.model))
+    if config.reference is not None:
+        found["reference"] = _identify(open_reference(config.reference))
     if _has_own(config) or config.primitives == PARSED:
         found["parser"] = load_parser(config.parser.name).fingerprint
     return found
 
 
+def _identify(source: StreamSource | Source) -> str:
+    """Return what tells inputs apart, and each from what it was before it changed."""
+    stamps = stamp_files([picture.uri for picture in source.pictures])
+    return digest([repr(source), fingerprint_shards(list(source.shards)), stamps])
+
+
 def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
-    """Return what is run together: heads, methods that train the model, those that take a dial from a head."""
+    """Return what is run together: heads, methods that train the model, those that heads give a dial."""
     tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
     last = [cell for cell in cells if cell.method == CLIPPED]
     return [cell for cell in cells if cell not in tuned and cell not in last], tuned, last
@@ -114,7 +121,8 @@ def _run_cells(
     with_gpu = session.device == "gpu" and any(METHODS[cell.method].trains == TUNE for cell in cells)
     for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "continual", "run", with_gpu):
         found = measure(read_cell(run.folder, cell))
-        say(f"{cell.name}: last {found['last']:.1f}, forgetting {found.get('forgetting_best', 0):.1f}")
+        lost = found.get("forgetting_best")
+        say(f"{cell.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}"))
 
 
 def _find_alpha(cell: Cell, config: ContinualConfig, folder: Folder) -> float | None:

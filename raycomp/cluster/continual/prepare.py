@@ -1,10 +1,11 @@
 """Streams to arrays: tiny backbones trained, pictures and texts embedded once, by evaluation's passes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from raycomp.cluster.evaluate.embed import Job, embed_pictures, embed_texts
+from raycomp.cluster.lease import await_lease, hold_lease
 from raycomp.cluster.run import Run, Say
 from raycomp.cluster.session import Session
 from raycomp.cluster.tasks import map_some
@@ -17,7 +18,7 @@ from raycomp.loops.continual.streams.place import Place, find_place, place_backb
 from raycomp.loops.continual.streams.sources import open_reference, open_stream
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.model import fetch_model
-from raycomp.models.clip import describe_scorer, fingerprint_scorer
+from raycomp.models.clip import describe_scorer
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
 
@@ -37,13 +38,24 @@ class Needed:
 def prepare_streams(
     config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[Place]:
-    """Return the places of all cells below ``folder``, and make what is missing of them."""
-    is_own = [cell.stream not in WORLD_STREAMS for cell in cells]
-    own_model = fingerprint_scorer(fetch_model(config.model)) if any(is_own) else ""
+    """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
     tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
-    found = (find_place(cell, config, folder, own_model, cell.stream in tuned) for cell in cells)
+    known = run.record["fingerprint"]
+    found = (find_place(cell, config, folder, known, cell.stream in tuned) for cell in cells)
     places = list(dict.fromkeys(found))
-    left = [place for place in places if not place.is_made]
+    if not all(place.is_made for place in places):
+        await_lease(folder)
+        with hold_lease(folder):
+            left = [place for place in places if not place.is_made]
+            _make_backbones(left, config, folder, run, session, say)
+            _make_places(left, tuned, config, folder, run, session, say)
+    return places
+
+
+def _make_backbones(
+    left: Sequence[Place], config: ContinualConfig, folder: Folder, run: Run, session: Session, say: Say
+) -> None:
+    """Train the tiny CLIPs that are missing of these places."""
     tiny = {place.backbone for place in left if place.stream in WORLD_STREAMS}
     unmade = {number: place_backbone(config, folder, number) for number in sorted(tiny)}
     jobs = [(config, own, number) for number, own in unmade.items() if not is_made(own)]
@@ -51,6 +63,18 @@ def prepare_streams(
         make_backbone, jobs, session.count_cores(), run.lease.check, "backbones", "backbone"
     ):
         say(f"backbone {number}: trained")
+
+
+def _make_places(
+    left: Sequence[Place],
+    tuned: Collection[str],
+    config: ContinualConfig,
+    folder: Folder,
+    run: Run,
+    session: Session,
+    say: Say,
+) -> None:
+    """Embed these places, and write their arrays."""
     for place in left:
         is_tiny = config.reference is None and place.stream in WORLD_STREAMS
         own = place_backbone(config, folder, place.backbone)
@@ -61,7 +85,6 @@ def prepare_streams(
         )
         _make_place(place, asked, run, session, place.stream in tuned)
         say(f"{place.files.uri.rpartition('/')[2]}: embedded")
-    return places
 
 
 def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:

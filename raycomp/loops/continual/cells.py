@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from raycomp.config import ContinualConfig, override_all
-from raycomp.config.continual import FUNCTION, METHODS, SCENE, TUNE, Method
+from raycomp.config.continual import FUNCTION, METHODS, SCENE, TUNE, WORLD_STREAMS, Method
 
 FULL, CLIPPED = "compo-realign", "fixed-clip"
 # A language model's method, here an adaptation to answers that are ranked.
@@ -45,6 +45,9 @@ def list_cells(config: ContinualConfig) -> list[Cell]:
     needs = CLIPPED in config.method and config.trust.alpha is None
     if needs and not {"all", FULL} & set(config.method):
         raise ValueError(f"trust.alpha=None: must be set, or {FULL} be a method beside {CLIPPED}")
+    own = [cell.stream for cell in cells if cell.method == "zscl" and cell.stream not in WORLD_STREAMS]
+    if own and config.reference is None:
+        raise ValueError(f"reference=None: must name pairs whose likenesses zscl keeps, for stream={own[0]}")
     return cells
 
 

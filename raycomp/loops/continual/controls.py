@@ -12,30 +12,38 @@ from raycomp.core.contrasts import wilcoxon
 from raycomp.loops.continual.data import Edits, Keys, Split, join_splits
 from raycomp.loops.continual.judge import ANSWERS, SCORES, Figure, Questions, answer, score_pairs, weigh
 
-PRIOR, SHUFFLED = "prior", "shuffled"
+PRIOR, SHUFFLED, CHANCE = "prior", "shuffled", "chance"
 _SHUFFLE_SEED = 41
 
 
 def judge_blind(asked: Questions, keys: Keys, weight: float, trainings: Sequence[Split]) -> Iterator[Figure]:
     """Yield of every task the shares of questions that are answered without the right picture.
 
-    By how often an answer was right to a question of the same kind in all that is learned; and by the fused
-    score with another question's picture. A tie is wrong.
+    By how often an answer was right to a question of the same kind in all that is learned, equals being
+    guessed among; and by the fused score with the picture of another question of the task, a tie being wrong.
     """
     split = asked.split
     if split.candidate_NK is None or split.kind_N is None:
         return
-    order_N = np.random.default_rng(_SHUFFLE_SEED).permutation(len(split))
+    rng, order_N = np.random.default_rng(_SHUFFLE_SEED), np.arange(len(split))
+    for sample_N in asked.sample_IN:
+        order_N[sample_N] = rng.permutation(sample_N)
     expert_N = None if keys.expert_N is None else keys.expert_N[order_N]
     others = keys._replace(image_ND=keys.image_ND[order_N], expert_N=expert_N)
-    found = {PRIOR: answer_by_prior(split, trainings), SHUFFLED: answer(split, others, weight)}
+    num_N = (split.candidate_NK >= 0).sum(1)
+    found = {
+        PRIOR: answer_by_prior(split, trainings),
+        SHUFFLED: answer(split, others, weight),
+        CHANCE: 1 / num_N,
+    }
     for name, right_N in found.items():
         for task, sample_N in enumerate(asked.sample_IN):
             yield Figure(task, f"{name} {ANSWERS}", float(right_N[sample_N].mean()))
 
 
 def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
-    """Return whether the right answer was right more often than all other candidates, bool (N,)."""
+    """Return how likely the right answer is to be chosen, float64 (N,): 1 where it was right more often than
+    all other candidates, a share where as often as the most frequent of them, 0 else."""
     assert split.candidate_NK is not None and split.kind_N is not None
     seen = join_splits(trainings)
     place = {text: i for i, text in enumerate(dict.fromkeys([*seen.texts, *split.texts]))}
@@ -44,8 +52,8 @@ def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
     assert seen.kind_N is not None
     score_NK = score_by_prior(seen_T[seen.own_N], seen.kind_N, split.kind_N, candidate_NK)
     is_own_NK = split.candidate_NK == split.own_N[:, None]
-    own_N = np.where(is_own_NK, score_NK, -np.inf).max(1)
-    return own_N > np.where(is_own_NK, -np.inf, score_NK).max(1)
+    own_N, best_N = np.where(is_own_NK, score_NK, -np.inf).max(1), score_NK.max(1)
+    return np.where(own_N == best_N, 1 / (score_NK == best_N[:, None]).sum(1), 0.0)
 
 
 def judge_margins(

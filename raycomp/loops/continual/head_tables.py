@@ -31,6 +31,7 @@ def tell_head(results: Results, measured: Measured, stream: str, methods: Sequen
         "ROC-AUC by solve": "roc_auc_solve",
         "sigma": "sigma_max",
         "alpha": "alpha_realised",
+        "gamma": "gamma",
         "s(image, composition)": "similarity_mean",
         "gradient": "gradient_mean",
         "buffer, entries": "buffer_entries",
@@ -95,7 +96,8 @@ def tell_correlations(results: Results, stream: str) -> Table | None:
     columns: Columns = ("The largest sigma of a task with", "beside", Column("r", digits=2), "freedom")
     note = (
         "Partial correlations over the tasks of all runs together; of one run of four tasks r says nothing. "
-        "Sigma and recall share s(image, composition), so that they must go together. Published: "
+        "Runs that share a backbone hang together, so that intervals are too narrow. Sigma and recall "
+        "share s(image, composition), so that they must go together. Published: "
         "-.82 and -.81."
     )
     return Table(f"{name_stream(stream)}: sigma and what is left", columns, rows, note) if rows else None

@@ -146,6 +146,8 @@ def _tell_binding(
     task: int, score: str, split: Split, sample_N: np.ndarray, first_N: np.ndarray
 ) -> Iterator[Figure]:
     """Yield the shares whose found text has their attributes, their objects, both bound as they are; CRR."""
+    if all(" " not in name.strip() for names in split.primitives for name in names):
+        return  # no name has an attribute
     own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
     rights = [
         np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])

@@ -81,7 +81,7 @@ class Walk:
         if work.exists(_STATE):
             self._restore(work)
         else:
-            self._ask([BEFORE])
+            self._ask(BEFORE)
             self._begin()
         while True:
             while self.step < self.steps:
@@ -90,7 +90,7 @@ class Walk:
                     check()
                     self._save(work)
             self.learner.end()
-            self._ask(range(len(self.order)) if self.is_joint else [self.number])
+            self._ask(len(self.order) - 1 if self.is_joint else self.number)
             self.number, self.step, self.told = self.number + 1, 0, []
             if self.number == len(self.trainings):
                 return pa.Table.from_pylist(self.rows, CONTINUAL_SCHEMA)
@@ -106,11 +106,8 @@ class Walk:
         self.told.append(self.learner.step(self.step, row_B))
         self.step += 1
 
-    def _ask(self, afters: Sequence[int]) -> None:
-        """Ask about all tasks, learned or not, and about what is never learned.
-
-        What holds after one of several tasks learned together holds after each of them.
-        """
+    def _ask(self, after: int) -> None:
+        """Ask about all tasks, learned or not, and about what is never learned."""
         found = [(TASK, one) for one in self._judge(self.asked)]
         for number, asked in enumerate(self.unlearned):
             found += [(ZERO_SHOT, one._replace(task=number)) for one in self._judge(asked)]
@@ -118,12 +115,11 @@ class Walk:
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
-        if afters[-1] == len(self.order) - 1:
+        if after == len(self.order) - 1:
             found += [(TASK, one) for one in self._judge_blind()]
             found += [(METHOD, one) for one in self._judge_margins()]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
-            for after in afters
             for of, one in found
         ]
 

@@ -12,7 +12,7 @@ import numpy as np
 from raycomp.core.continual import summarise, zero_shot_drift
 from raycomp.core.contrasts import Contrast, contrast, mean_by
 from raycomp.loops.continual.cells import Cell
-from raycomp.loops.continual.judge import ANSWERS, BOTH, FUSED, MERGED, OWN, SCORES
+from raycomp.loops.continual.judge import ANSWERS, BOTH, FUSED, MERGED, OWN, SCORES, TEXT
 from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
@@ -99,18 +99,24 @@ def measure(result: Result) -> dict[str, float]:
 
 
 def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
-    return iter(summarise(result.matrix(figure), result.before(figure))._asdict().items())
+    """Yield the figures of a matrix; before is what captions alone come to then, for all methods the frozen
+    model, and not what an untrained composer does."""
+    score, _, rest = figure.partition(" ")
+    begins = f"{TEXT} {rest}" if score in SCORES else figure
+    return iter(summarise(result.matrix(figure), result.before(begins))._asdict().items())
 
 
 def _find_drift(result: Result, score: str) -> float | None:
-    """Return ZSTD in points, by the score, of zero-shot sets' own galleries; none without a set."""
-    name = f"{score} {ANSWERS}" if result.main.endswith(ANSWERS) else f"{score} {OWN} {BOTH}"
-    found = result.values.get((ZERO_SHOT, name))
-    if not found:
+    """Return ZSTD in points, of zero-shot sets' own galleries: by the score after the last task, less the
+    frozen model's; none without a set."""
+    rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
+    before, found = (result.values.get((ZERO_SHOT, f"{one} {rest}")) for one in (TEXT, score))
+    if not before or not found:
         return None
     numbers = sorted({number for _, number in found})
-    ends = [[100 * found[after, number] for number in numbers] for after in (BEFORE, result.num_tasks - 1)]
-    return zero_shot_drift(*ends)
+    last = result.num_tasks - 1
+    begun = [100 * before[BEFORE, number] for number in numbers]
+    return zero_shot_drift(begun, [100 * found[last, number] for number in numbers])
 
 
 Results = Mapping[Cell, Result]

@@ -76,6 +76,8 @@ def _make_learner(
         kind = Experts if method.learner == "experts" else HeadLearner
         return kind(config, stream, own_seed)
     fetched, kept = fetch_model(model), stream.reference
-    assert kept is not None and kept.pixel_NHWC is not None and kept.token_TL is not None, "has pixels"
-    reference = Reference(kept.pixel_NHWC, kept.token_TL)
+    reference = None
+    if kept is not None:
+        assert kept.pixel_NHWC is not None and kept.token_TL is not None, "has pixels"
+        reference = Reference(kept.pixel_NHWC, kept.token_TL)
     return make_tuner(method.learner, Clip(fetched), describe_scorer(fetched), config, own_seed, reference)

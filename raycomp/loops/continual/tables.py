@@ -10,7 +10,7 @@ import numpy as np
 from raycomp.core.contrasts import Contrast
 from raycomp.loops.continual.cells import FULL, name_stream
 from raycomp.loops.continual.columns import as_estimate, tell_metrics
-from raycomp.loops.continual.controls import PRIOR, SHUFFLED
+from raycomp.loops.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.loops.continual.head_tables import tell_heads
 from raycomp.loops.continual.judge import ANSWERS
 from raycomp.loops.continual.results import Measured, Results, compare, estimate, list_groups
@@ -36,7 +36,7 @@ PUBLISHED = {
     "attention-pool": (58.5, 0.91, 3.3),
     "no-shaper": (57.6, 0.88, 3.9),
 }
-_BESIDE = ("last", "fused crr", "forgetting_best")
+_BESIDE = ("fused merged image_to_text last", "fused crr", "forgetting_best")
 
 
 def make_tables(results: Results, measured: Measured) -> list[Table]:
@@ -114,13 +114,14 @@ def tell_scores(results: Results, measured: Measured, stream: str, methods: Sequ
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
     metrics |= {"composed, forgetting": f"{names[2] if len(names) > 3 else names[1]} forgetting_best"}
     if main.endswith(ANSWERS):
-        metrics |= {"by prior": f"{PRIOR} {ANSWERS} last", "another's picture": f"{SHUFFLED} {ANSWERS} last"}
+        blind = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
+        metrics |= {head: f"{name} {ANSWERS} last" for head, name in blind.items()}
     columns, rows = tell_metrics(results, measured, stream, methods, metrics)
     note = (
         "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, half of both. "
         "By e_c every head is frozen: only methods that train the model differ. A method without a head has "
         f"e_c for all three. Own: among what the task itself asks. By prior: as often as an answer was "
-        f"right to such questions before; another's picture: fused, the pictures shuffled. {_SAID}"
+        f"right to such questions before; another's picture: fused, a task's pictures shuffled. {_SAID}"
     )
     return Table(f"{name_stream(stream)}: by score and gallery", columns, rows, note)
 
@@ -145,7 +146,9 @@ def _in_shares(column: str | Column) -> str | Column:
 def tell_published(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table | None:
     """Return how each method differs from the whole one here, and as published; none without that."""
     rows: list[tuple[Cell, ...]] = []
-    for method in methods if FULL in methods else ():
+    whole = [found for cell, found in measured.items() if (cell.stream, cell.method) == (stream, FULL)]
+    is_retrieval = any(_BESIDE[0] in found for found in whole)
+    for method in methods if is_retrieval else ():
         if method in PUBLISHED and method != FULL:
             found = [compare(results, measured, stream, (method, FULL), metric) for metric in _BESIDE]
             gaps = [a - b for a, b in zip(PUBLISHED[method], PUBLISHED[FULL], strict=True)]
@@ -203,9 +206,10 @@ def say_main(results: Results, measured: Measured) -> list[str]:
             estimate(results, measured, stream, method, name) for name in ("last", "forgetting_best")
         )
         against = compare(results, measured, stream, (method, FROZEN), "last")
-        if last is None or lost is None:
+        if last is None:
             continue
-        said = f"{name_stream(stream)}, {method}: last {_say(last)}, forgetting {_say(lost)}"
+        said = f"{name_stream(stream)}, {method}: last {_say(last)}"
+        said += f", forgetting {_say(lost)}" if lost is not None else ""
         if against is not None and method != FROZEN:
             said += f", last minus frozen {_say(against)}"
         lines.append(said)

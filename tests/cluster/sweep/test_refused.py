@@ -11,7 +11,8 @@ from raycomp.cluster.sweep import room
 from raycomp.cluster.sweep.room import count_trials, cpus_of, plan_alone
 from raycomp.config import EvaluateConfig, FitConfig, SweepConfig, TrainConfig
 
-CONTINUAL, GAMMA = ("--set", "command=continual"), "--space=trust.gamma=grid(1,2)"
+CONTINUAL = ("--set", "command=continual", "--set", "continual.little.backbones=4")
+GAMMA = "--space=trust.gamma=grid(1,2)"
 KEEP = "--space=attribute.keep=grid(0.7,0.5)"
 
 
@@ -45,6 +46,7 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         ),
         ([*CONTINUAL, "--space=trust.gamma=grid(1,0)"], "trust.gamma=0.0: must be above 0"),
         ([*CONTINUAL, "--space=seeds=grid(1,2)"], "space: seeds cannot be swept here"),
+        ([*CONTINUAL[:2], GAMMA], "continual.little.backbones=1: must be at least 4"),
         ([*CONTINUAL, GAMMA], "metric='world.accuracy': must be one of world.last"),
         (
             [*CONTINUAL, GAMMA, "--set", "continual.method=all"],

@@ -31,12 +31,13 @@ def ask(own: list[int], kinds: list[int], candidates: list[list[int]]) -> Split:
     )
 
 
-def test_the_prior_answers_what_was_right_most_often_to_such_questions_and_a_tie_is_wrong():
+def test_the_prior_answers_what_was_right_most_often_to_such_questions_and_guesses_among_equals():
     seen = ask([0, 0, 1, 3, 2, 1], [0, 0, 0, 1, 1, 1], [[0, 1, 2]] * 6)
     # Of kind 0: red twice, blue once. Of kind 1: circle, green and blue once each.
     asked = ask([0, 1, 2, 3, 0], [0, 0, 0, 1, 1], [[0, 1, 2], [0, 1, 2], [2, 3, -1], [3, 2, -1], [0, 3, -1]])
-    assert answer_by_prior(asked, [seen]).tolist() == [True, False, False, False, False]
-    assert answer_by_prior(ask([3], [1], [[3, 0, -1]]), [seen]).tolist() == [True]
+    assert answer_by_prior(asked, [seen]).tolist() == [1, 0, 0.5, 0.5, 0]
+    assert answer_by_prior(ask([3], [1], [[3, 0, -1]]), [seen]).tolist() == [1]
+    assert answer_by_prior(ask([3], [7], [[3, 0, 1]]), [seen]).tolist() == [1 / 3]
 
 
 def test_the_prior_knows_answers_by_their_text_in_whatever_order_they_stand():

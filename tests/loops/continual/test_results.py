@@ -29,7 +29,8 @@ def make_result(method: str, seed: int, matrix: list[list[float]], backbone: int
         for gallery in ("own", "merged")
         for way in ("both", "image_to_text", "text_to_image")
     }
-    values[ZERO_SHOT, "fused own both"] = {(BEFORE, 0): 0.5, (0, 0): 0.9, (1, 0): 0.4}
+    values[ZERO_SHOT, "text own both"] = {(BEFORE, 0): 0.5, (0, 0): 0.5, (1, 0): 0.5}
+    values[ZERO_SHOT, "fused own both"] = {(BEFORE, 0): 0.1, (0, 0): 0.9, (1, 0): 0.4}
     values |= {(METHOD, name): {(0, 0): value[0], (1, 0): value[1]} for name, value in more.items()}
     facts = {"order": [1, 0], "backbone": backbone, "seconds": 2.0}
     return Result(Cell("world", method, seed), facts, values)

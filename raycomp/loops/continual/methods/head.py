@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raycomp.config import ContinualConfig, UserError
 from raycomp.core.buffer import Entry, MicroBuffer
-from raycomp.core.composer import Composed, Composer, lay_out
+from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
 from raycomp.core.continual import cycle_errors, judge_read_out
 from raycomp.core.realign import Past, compo_realign
 from raycomp.core.trust_region import TrustRegion, find_sigma, list_parameters, shaped_sigma, take_step
@@ -23,6 +23,8 @@ from raycomp.loops.continual.data import Keys, Split, Stream
 # Added to a seed, so that a head's weights, its steps and its buffer are drawn apart.
 _WEIGHTS, _STEPS, _BUFFER = 11, 12, 13
 _TEXTS_AT_ONCE = 4096
+# Sigma is told of so many steps where nothing hangs on it.
+_TOLD_EVERY = 10
 
 
 class Rows(NamedTuple):
@@ -63,10 +65,13 @@ class HeadLearner:
         }
         """The frozen model would embed a past text as it did before."""
         self.number, self.optimizer = 0, _make_optimizer(self.composer, config)
+        self.met: set[str] = set()
+        """Names of this task's texts, and of those before."""
 
     def begin(self, number: int, train: Split) -> None:
         """Take the task; its optimiser is a new one."""
         self.number, self.train = number, train
+        self.met |= {name for names in train.primitives for name in names}
         self.rows = self._lay(train.text_TD, train.primitives)
         self.image_ND, self.own_N = torch.from_numpy(train.image_ND), torch.from_numpy(train.own_N)
         self.optimizer = _make_optimizer(self.composer, self.config)
@@ -76,7 +81,8 @@ class HeadLearner:
         head, trust = self.config.head, self.config.trust
         image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
         raw_BPD = self.name_VD[rows.index_BP]
-        raw_BPD.requires_grad_(trust.mode == "spectral" and trust.primitives == "raw")
+        is_bound, is_told = trust.mode == "spectral", step % _TOLD_EVERY == 0
+        raw_BPD.requires_grad_((is_bound or is_told) and trust.primitives == "raw")
         made = self.composer(raw_BPD, rows.valid_BP)
         loss = compo_realign(
             image_BD,
@@ -98,7 +104,7 @@ class HeadLearner:
         if not loss.requires_grad:  # captions are frozen, and nothing else is a positive
             return {**told, "gradient": 0.0}
         sigma_B = similarity_B.detach()
-        if trust.mode == "spectral":
+        if is_bound or is_told:
             sigma_B = self._find_sigma(similarity_B, raw_BPD, made, rows.valid_BP)
             told["sigma"] = float(sigma_B.max())
         told["alpha"] = alpha = self.trust.take_alpha(sigma_B)
@@ -179,6 +185,7 @@ class HeadLearner:
             "optimizer": self.optimizer.state_dict(),
             "buffer": self.buffer.to_dict(),
             "trust": self.trust.to_dict(),
+            "met": sorted(self.met),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -187,6 +194,7 @@ class HeadLearner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.buffer = MicroBuffer.from_dict(state["buffer"])
         self.trust.restore(state["trust"])
+        self.met |= set(state["met"])
 
     def _gather(self, step: int, row_B: Tensor) -> tuple[Tensor, Rows, Rows | None]:
         """Return the images and texts of a step, and past texts that stand beside them.
@@ -207,12 +215,13 @@ class HeadLearner:
         return torch.cat([image_BD, torch.from_numpy(image_KD)]), _join(rows, past), None
 
     def _draw(self, rng: np.random.Generator) -> list[Entry]:
-        """Draw entries of past tasks; without a memory, texts of names that the stream has."""
+        """Draw entries of past tasks; without a memory, texts of names that were met."""
         buffer, drawn = self.config.buffer, self.stream.drawn
         if not self.number or buffer.kind == "none":
             return []
         if buffer.kind == "random":
-            chosen = rng.choice(len(drawn.texts), min(buffer.draw, len(drawn.texts)), replace=False)
+            known = [place for place, names in enumerate(drawn.primitives) if self.met.issuperset(names)]
+            chosen = rng.choice(known, min(buffer.draw, len(known)), replace=False)
             return [Entry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
         return self.buffer.draw(buffer.draw, rng)
 
@@ -231,6 +240,8 @@ class HeadLearner:
     def _find_sigma(self, similarity_B: Tensor, raw_BPD: Tensor, made: Composed, valid_BP: Tensor) -> Tensor:
         if self.config.trust.primitives == "raw":
             return find_sigma(similarity_B, raw_BPD)
+        if self.config.head.mix == LINEAR or self.config.head.pool == ATTENTION:
+            return find_sigma(similarity_B, made.shaped_BPD)
         return shaped_sigma(similarity_B.detach(), made.mean_BD.detach(), valid_BP.sum(1))
 
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raycomp.config import ContinualConfig
-from raycomp.config.continual import DOMAINS, WORLD
+from raycomp.config import ContinualConfig, UserError
 from raycomp.loops.continual.data import Edits, Split, Task
 from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
 from raycomp.loops.continual.streams.samples import Samples, check_samples, find_samples, parse_all
@@ -71,6 +70,9 @@ def find_all_samples(
     }
     beside = None if reference is None else find_samples(reference, pictures)
     everything = Found(source, found["tasks"], found["zero_shot"], reference, beside)
+    has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
+    if len(has_candidates) > 1:
+        raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
     for samples in [*everything.halves, *([beside] if beside else [])]:
         check_samples(samples, config.max_bad_fraction)
     return everything
@@ -100,7 +102,7 @@ class Edited(NamedTuple):
 
 def draw_edits(found: Found, samples: Samples) -> list[Edited]:
     """Return one edit of each category of every caption of the little world; none of questions, or yours."""
-    if found.source.name not in (WORLD, DOMAINS):
+    if not found.source.is_little or any(one.candidates for one in samples.good):
         return []
     edited = []
     for row, one in enumerate(samples.good):
@@ -188,11 +190,9 @@ def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | N
 
 def _make_reference(maker: Maker) -> Split | None:
     """Return what zscl keeps: pictures and texts, which need not belong together."""
-    if not maker.with_pixels:
-        return None
     samples, source = maker.found.reference, maker.found.reference_source
-    if samples is None or source is None:
-        samples, source = maker.found.tasks[0][TRAIN], maker.found.source.tasks[0].train
+    if samples is None or not maker.with_pixels:
+        return None
     texts = tuple(dict.fromkeys(str(one.caption) for one in samples.good))
     none_TD = np.zeros((len(texts), maker.spec.embedding_dim), np.float32)
     own_N = np.zeros(len(samples.good), np.int64)

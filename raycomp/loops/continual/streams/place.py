@@ -1,16 +1,19 @@
 """Where a stream's arrays lie, and whose embeddings they are: by a name that says what they depend on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from raycomp.config import ContinualConfig, to_dict
 from raycomp.config.continual import WORLD_STREAMS
 from raycomp.loops.continual.cells import Cell, name_stream
+from raycomp.loops.continual.streams.samples import GOLD
 from raycomp.loops.train.little_world import TINY_CLIP
 from raycomp.shards.folder import Folder
 from raycomp.shards.runs import digest
 
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")
+_OF_STREAMS = ("seed", "primitives", "parser", "max_pixels", "reference", "little")
 _FACTS = "facts.json"
 
 
@@ -51,19 +54,24 @@ def find_backbone(cell: Cell, config: ContinualConfig) -> int:
     return cell.seed % config.little.backbones if cell.stream in WORLD_STREAMS else 0
 
 
-def find_place(cell: Cell, config: ContinualConfig, folder: Folder, model: str, with_pixels: bool) -> Place:
+def find_place(
+    cell: Cell, config: ContinualConfig, folder: Folder, fingerprint: Mapping[str, Any], with_pixels: bool
+) -> Place:
     """Return the place of a cell's stream below ``folder``.
 
-    ``model``: what tells the models of the user's streams apart; ``with_pixels``: whether methods need them.
+    ``fingerprint``: what tells inputs, models and parsers apart; ``with_pixels``: whether methods need them.
     """
     backbone = find_backbone(cell, config)
     values = to_dict(config)
     own = {
         name: values[name] for name in ("seed", "primitives", "parser", "max_pixels", "reference", "little")
     }
-    own = {**own, "little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
-    own = own if cell.stream in WORLD_STREAMS else {**own, "stream": cell.stream, "model": model}
-    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, with_pixels])[:12]}"
+    own |= {"little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
+    depends = ["reference"] if config.primitives == GOLD else ["reference", "parser"]
+    if cell.stream not in WORLD_STREAMS:
+        depends = [cell.stream, "model", "reference", "parser"]
+    content = {name: fingerprint.get(name) for name in depends}
+    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels])[:12]}"
     return Place(cell.stream, backbone, folder.at(name))
 
 

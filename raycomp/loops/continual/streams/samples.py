@@ -145,7 +145,7 @@ def _judge(sample: Sample, status: str) -> str:
     if not sample.caption.strip():
         return EMPTY_CAPTION
     offered = sample.candidates
-    fits = not offered or (sample.caption in offered and len(set(offered)) == len(offered))
+    fits = not offered or (sample.caption in offered and 1 < len(offered) == len(set(offered)))
     return OK if fits else BAD_FIELD
 
 

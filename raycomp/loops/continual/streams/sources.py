@@ -85,6 +85,8 @@ class StreamSource:
     name: str
     tasks: tuple[TaskSource, ...]
     zero_shot: tuple[TaskSource, ...] = ()
+    is_little: bool = False
+    """Whether it is the little world's, whose captions can be taken apart."""
 
     @property
     def halves(self) -> list[Source]:
@@ -115,6 +117,7 @@ def open_stream(stream: str, config: ContinualConfig, folder: str, backbone: int
         stream,
         tuple(_open_made(stream, one) for one in tasks),
         tuple(_open_made(stream, one) for one in zero_shot),
+        is_little=True,
     )
 
 
