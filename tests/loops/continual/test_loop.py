@@ -57,7 +57,7 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("method", [name for name in HEADS if name != "untrained"])
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, at, tmp_path):
     _, whole = run(method, tmp_path / "whole")
@@ -68,11 +68,8 @@ def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, 
         if len(calls) == at + 1:
             raise Killed
 
-    with_states = begin(method)
-    if with_states.steps < 12:
-        pytest.skip("takes no steps")
     with pytest.raises(Killed):
-        with_states.run(Folder(str(tmp_path / "cut")), kill)
+        begin(method).run(Folder(str(tmp_path / "cut")), kill)
     again = begin(method).run(Folder(str(tmp_path / "cut")))
     assert lay(again) == lay(whole)
 
