@@ -20,6 +20,7 @@ from raycomp.config import ContinualConfig, ModelConfig
 from raycomp.config.continual import BufferConfig, HeadConfig, TrustConfig
 from raycomp.loops.continual.data import Split, Stream, Task
 from raycomp.loops.continual.methods.head import HeadLearner
+from raycomp.loops.continual.streams.pixels import make_tokens
 from raycomp.loops.model import fetch_model
 from raycomp.models.clip import Clip, describe_scorer
 
@@ -97,7 +98,7 @@ def main() -> None:
     config = fetch_model(ModelConfig(args.model, "random:0"))
     clip, spec = Clip(config, num_threads=1), describe_scorer(config)
     pixels = np.zeros((args.batch, spec.image.height, spec.image.width, 3), np.uint8)
-    tokens = np.ones((args.batch, spec.context_length), np.int32)
+    tokens = make_tokens([f"a small red circle, {i} of them" for i in range(args.batch)], config)
 
     def embed(batch: int) -> None:
         clip.embed_pixels(pixels)
