@@ -84,7 +84,7 @@ def _make_places(
             reference=find_reference(own) if is_tiny else config.reference,
         )
         _make_place(place, asked, run, session, place.stream in tuned)
-        say(f"{place.files.uri.rpartition('/')[2]}: embedded")
+        say(f"{place.name}: embedded")
 
 
 def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:
@@ -111,4 +111,4 @@ def _make_place(place: Place, config: ContinualConfig, run: Run, session: Sessio
 
 def describe_places(places: Sequence[Place]) -> Mapping[str, Any]:
     """Return what was found in the making of streams, by their folders' names."""
-    return {place.files.uri.rpartition("/")[2]: place.facts for place in places}
+    return {place.name: place.facts for place in places}

@@ -17,7 +17,6 @@ TEXT, COMPOSED, FUSED = "text", "composed", "fused"
 SCORES = (TEXT, COMPOSED, FUSED)
 """By e_c, by e^_c, by both. A method without compositions has e_c for all of them."""
 OWN, MERGED = "own", "merged"
-GALLERIES = (OWN, MERGED)
 """Among what a task asks, or among what all of them ask together."""
 TO_TEXT, TO_IMAGE, BOTH = "image_to_text", "text_to_image", "both"
 ANSWERS = "answers"

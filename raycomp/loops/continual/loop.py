@@ -5,6 +5,7 @@ B samples of a step, N of a task.
 
 import io
 from collections.abc import Callable, Sequence
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from raycomp.config.continual import JOINT, METHODS, RANDOM, TUNE
 from raycomp.loops.continual.cells import Cell, count_steps
 from raycomp.loops.continual.controls import judge_blind, judge_margins
 from raycomp.loops.continual.data import Stream, join_splits
-from raycomp.loops.continual.judge import Figure, Questions, gather_questions, judge
+from raycomp.loops.continual.judge import Figure, gather_questions, judge
 from raycomp.loops.continual.methods.head import HeadLearner
 from raycomp.loops.continual.methods.learner import Learner
 from raycomp.schema import CONTINUAL_SCHEMA
@@ -108,27 +109,23 @@ class Walk:
 
     def _ask(self, after: int) -> None:
         """Ask about all tasks, learned or not, and about what is never learned."""
-        found = [(TASK, one) for one in self._judge(self.asked)]
+        keys = self.learner.look(self.asked.split)
+        found = [(TASK, one) for one in judge(self.asked, keys, self.config.weight)]
         for number, asked in enumerate(self.unlearned):
-            found += [(ZERO_SHOT, one._replace(task=number)) for one in self._judge(asked)]
+            seen = judge(asked, self.learner.look(asked.split), self.config.weight)
+            found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
         if after == len(self.order) - 1:
-            found += [(TASK, one) for one in self._judge_blind()]
+            blind = judge_blind(self.asked, keys, self.config.weight, self.trainings)
+            found += [(TASK, one) for one in blind]
             found += [(METHOD, one) for one in self._judge_margins()]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
             for of, one in found
         ]
-
-    def _judge(self, asked: Questions) -> list[Figure]:
-        return list(judge(asked, self.learner.look(asked.split), self.config.weight))
-
-    def _judge_blind(self) -> list[Figure]:
-        keys = self.learner.look(self.asked.split)
-        return list(judge_blind(self.asked, keys, self.config.weight, self.trainings))
 
     def _judge_margins(self) -> list[Figure]:
         """Return the margins of a learner that needs no pixels, which edits do not have."""
@@ -151,9 +148,10 @@ class Walk:
         work.write_bytes(stream.getvalue(), _STATE)
 
     def _restore(self, work: Folder) -> None:
+        data = work.read_bytes(_STATE)  # what the storage fails in is no damage
         try:
-            state = torch.load(io.BytesIO(work.read_bytes(_STATE)), weights_only=True)
-        except Exception as error:
+            state = torch.load(io.BytesIO(data), weights_only=True)
+        except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{work.at(_STATE)}: no state of this run ({line}); remove it") from error
         self.number, self.step, self.rows, self.told = (

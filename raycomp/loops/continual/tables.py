@@ -12,7 +12,7 @@ from raycomp.loops.continual.cells import FULL, name_stream
 from raycomp.loops.continual.columns import as_estimate, tell_metrics
 from raycomp.loops.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.loops.continual.head_tables import tell_heads
-from raycomp.loops.continual.judge import ANSWERS
+from raycomp.loops.continual.judge import ANSWERS, SCORES
 from raycomp.loops.continual.results import Measured, Results, compare, estimate, list_groups
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
 
@@ -20,9 +20,7 @@ FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
-_COMPOSED = ("text", "composed")
-# What the paper of COMPO-REALIGN reports, on other streams and models: R@1 image to text, CRR, AF; and by how
-# much each changes where a part is taken away.
+# What the paper of COMPO-REALIGN reports, on other streams and models: R@1 image to text, CRR, AF.
 PUBLISHED = {
     "replay-text": (51.8, 0.84, 7.5),
     "zscl": (54.2, 0.86, 6.1),
@@ -105,11 +103,9 @@ def tell_scores(results: Results, measured: Measured, stream: str, methods: Sequ
     """Return Last and forgetting by each score and gallery."""
     main = next(result for result in results.values() if result.cell.stream == stream).main
     if main.endswith(ANSWERS):
-        names = [f"{score} {ANSWERS}" for score in (*_COMPOSED, "fused")]
+        names = [f"{score} {ANSWERS}" for score in SCORES]
     else:
-        names = [
-            f"{score} {gallery} both" for score in (*_COMPOSED, "fused") for gallery in ("own", "merged")
-        ]
+        names = [f"{score} {gallery} both" for score in SCORES for gallery in ("own", "merged")]
         names += ["fused merged image_to_text", "fused merged text_to_image"]
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
     metrics |= {"composed, forgetting": f"{names[2] if len(names) > 3 else names[1]} forgetting_best"}

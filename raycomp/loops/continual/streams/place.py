@@ -35,6 +35,10 @@ class Place:
         return Folder(self.folder)
 
     @property
+    def name(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+    @property
     def is_made(self) -> bool:
         """Whether all of it is there."""
         return self.files.exists(_FACTS)

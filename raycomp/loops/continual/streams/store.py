@@ -1,6 +1,6 @@
 """A stream's arrays in a folder: written once, read by every method, seed and sweep.
 
-``stream.json`` comes last; without it there is no stream. Pixels are mapped, not read.
+Pixels are mapped, not read.
 """
 
 import io
@@ -17,11 +17,6 @@ _STREAM, _NAMES, _DRAWN, REFERENCE = "stream.json", "names.npy", "drawn", "refer
 _ARRAYS = ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "token_TL")
 _PARTS = ("train", "test")
 _EDITS, _OF_EDITS = "edits", ("row_M", "text_M", "category_M")
-
-
-def has_stream(folder: Folder) -> bool:
-    """Whether a stream was written whole."""
-    return folder.exists(_STREAM)
 
 
 def write_stream(stream: Stream, folder: Folder) -> None:
