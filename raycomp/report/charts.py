@@ -24,7 +24,7 @@ _ALONE = (
     ".interval{stroke:#1f66b0;stroke-width:2}.estimate{fill:#1f66b0}"
     ".line{fill:none;stroke-width:2}.dots{fill:none;stroke-width:7;stroke-linecap:round}"
     ".line.kept,.dots.kept{stroke:#1f66b0}.line.dropped,.dots.dropped{stroke:#a39d92}"
-    ".kind-relation{stroke:#c77d1e}.kind-predicate{stroke:#2f8f6b}"
+    ".kind-relation{stroke:#c77d1e}.kind-predicate{stroke:#2f8f6b}.further{stroke:#8250b4}"
 )
 """Colours of a chart without a page around it."""
 

@@ -25,7 +25,7 @@ from raycomp.report.markup import Html, join, tag
 from raycomp.table import Estimate, write_cell
 
 Points = Sequence[tuple[float, Estimate]]
-STYLES = ("kept", "kind-relation", "kind-predicate", "dropped")
+STYLES = ("kept", "kind-relation", "kind-predicate", "further", "dropped")
 """Classes that colour series, in their order; a series more has the colour of the last."""
 # Series at one value stand so many pixels beside one another.
 _BESIDE = 5.0

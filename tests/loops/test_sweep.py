@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raycomp.config import Domain, SweepConfig, TrainConfig, load_job
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.loops.sweep.choose import choose_best, list_sites
-from raycomp.loops.sweep.curves import list_curves, list_plots
+from raycomp.loops.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
 from raycomp.loops.sweep.job_file import fix, write_job
 from raycomp.loops.sweep.journal import (
     DEVELOPMENT,
@@ -249,3 +249,46 @@ def test_a_curve_has_a_point_for_every_value():
     assert [(x, round(one.value, 6)) for x, one in points] == [(0.7, 0.35), (0.5, 0.65)]
     (plot,) = list_plots(plan, trials, METRIC)
     assert [(name, round(one.value, 6)) for name, one in plot.rows] == [("mean", 0.45), ("min", 0.45)]
+
+
+def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
+    plan = plan_of("attribute.keep=grid(0.7,0.5,0.6) train.learning_rate=grid(1e-3,1e-4)", seeds=2)
+    keeps, rates = ("0.7", "0.5", "0.6"), ("1e-3", "1e-4")
+    trials = [
+        trial_of({"attribute.keep": keep, "train.learning_rate": rate}, [i + j / 10, i + j / 10 + 0.2])
+        for i, keep in enumerate(keeps)
+        for j, rate in enumerate(rates)
+    ]
+    (curve,) = list_grids(plan, trials[:-1], METRIC)
+    assert (curve.dial, curve.name) == ("attribute.keep", "attribute.keep-by-train.learning_rate")
+    assert [name for name, _ in curve.series] == [f"train.learning_rate {rate}" for rate in ("1e-4", "1e-3")]
+    found = [[(x, round(one.value, 6)) for x, one in points] for _, points in curve.series]
+    assert found == [[(0.7, 0.2), (0.5, 1.2)], [(0.7, 0.1), (0.5, 1.1), (0.6, 2.1)]]
+    assert list_grids(plan_of("attribute.keep=grid(0.7,0.5)", seeds=2), [], METRIC) == []
+    assert list_trade_offs(plan, trials, METRIC) == []
+
+
+def test_what_is_learned_stands_over_what_is_forgotten():
+    learned, lost = "world.learned.all", "world.forgetting_best.all"
+    plan = plan_of(
+        "train.loss=grid(clip,negclip) train.learning_rate=grid(1e-3,1e-4)", per="train.loss", seeds=2
+    )
+    trials = []
+    for i, (loss, rate) in enumerate((a, b) for a in ("clip", "negclip") for b in ("1e-3", "1e-4")):
+        trial = trial_of({"train.loss": loss, "train.learning_rate": rate}, [0.5, 0.6])
+        outcomes = {
+            site: replace(
+                outcome,
+                metrics={
+                    **outcome.metrics,
+                    learned: Estimate(10.0 + i + site.number, 0, 0),
+                    lost: Estimate(i + site.number / 2, 0, 0),
+                },
+            )
+            for site, outcome in trial.outcomes.items()
+        }
+        trials.append(replace(trial, outcomes=outcomes))
+    (curve,) = list_trade_offs(plan, trials, METRIC)
+    assert curve.name == "world-forgotten"
+    found = {name: [(x, one.value) for x, one in points] for name, points in curve.series}
+    assert found == {"clip": [(0.2, 10.5), (1.2, 11.5)], "negclip": [(2.2, 12.5), (3.2, 13.5)]}

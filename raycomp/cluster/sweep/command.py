@@ -20,7 +20,14 @@ from raycomp.config.train import WITH_NEGATIVES
 from raycomp.loops.evaluate.open import open_exams
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.sweep.choose import Winner, choose_best, is_whole, list_sites
-from raycomp.loops.sweep.curves import list_curves, list_plots, published_curve, published_table
+from raycomp.loops.sweep.curves import (
+    list_curves,
+    list_grids,
+    list_plots,
+    list_trade_offs,
+    published_curve,
+    published_table,
+)
 from raycomp.loops.sweep.job_file import BEST, write_job
 from raycomp.loops.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.loops.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
@@ -205,11 +212,9 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
     """Yield the figures by the name of what they are over."""
-    curves = list_curves(plan, trials, metric)
+    makers = (list_curves, list_grids, list_trade_offs)
+    curves = [curve for make in makers for curve in make(plan, trials, metric)]
     for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
-        yield (
-            curve.dial.replace(" ", "-"),
-            response(curve.title, curve.dial, curve.unit, curve.series, curve.is_log),
-        )
+        yield curve.name, response(curve.title, curve.dial, curve.unit, curve.series, curve.is_log)
     for plot in list_plots(plan, trials, metric):
         yield plot.title.rpartition(" ")[2], intervals(plot)

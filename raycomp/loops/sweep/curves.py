@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raycomp.benchmarks.retention import SOURCE, TABLE_1
-from raycomp.config.space import LOGUNIFORM
+from raycomp.config.space import GRID, LOGUNIFORM
 from raycomp.loops.sweep.choose import estimate, is_whole, of_group
 from raycomp.loops.sweep.journal import DEVELOPMENT, REPORT, Trial
 from raycomp.loops.sweep.plan import Plan, list_groups
@@ -13,14 +13,19 @@ from raycomp.loops.sweep.tables import list_varied, name_metric
 from raycomp.table import Column, Estimate, Plot, Table
 
 _NAN = float("nan")
+# Metrics of continual learning, between the name of a stream and its split.
+_LEARNED, _LOST = ".learned.", ".forgetting_best."
 
 
 @dataclass(frozen=True)
 class Curve:
     """A figure's content: series of (value of the dial, estimate)."""
 
+    name: str
+    """What it is over, for a file."""
     title: str
     dial: str
+    """What lies along: a dial, or another metric."""
     unit: str
     series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
     is_log: bool = False
@@ -37,6 +42,7 @@ def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]
     numbers = [dial for dial in list_varied(plan) if is_number(plan, dial)]
     return [
         Curve(
+            dial,
             f"{name_metric(metric)} over {dial}",
             dial,
             name_metric(metric),
@@ -45,6 +51,55 @@ def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]
         )
         for dial in numbers
     ]
+
+
+def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return the whole of a grid of two dials of numbers: over the one, a series for each value of the other.
+
+    A point is one trial, the mean over its development trainings. Nothing of other spaces.
+    """
+    dials = list_varied(plan)
+    if len(dials) != 2 or plan.config.per is not None:
+        return []
+    if not all(is_number(plan, dial) and plan.space[dial].kind == GRID for dial in dials):
+        return []
+    by, over = sorted(dials, key=lambda dial: len(plan.space[dial].values))
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    series = [
+        (f"{by} {value}", _list_points(of_group(whole, {by: value}), over, metric, DEVELOPMENT))
+        for value in sorted(plan.space[by].values, key=float)
+    ]
+    title = f"{name_metric(metric)} over {over}, by {by}"
+    return [Curve(f"{over}-by-{by}", title, over, name_metric(metric), series)]
+
+
+def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return what is learned over what is forgotten, a point for each trial of continual learning.
+
+    Who forgets less may have learned less: of two series the better one lies above at the same forgetting.
+    """
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = []
+    for learned in sorted({name for trial in whole for name in trial.list_metrics() if _LEARNED in name}):
+        stream, _, split = learned.partition(_LEARNED)
+        lost = f"{stream}{_LOST}{split}"
+        series = [
+            (
+                ", ".join(group.values()) or "trials",
+                [
+                    (
+                        round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1),
+                        estimate(trial.list_values(learned, DEVELOPMENT)),
+                    )
+                    for trial in of_group(whole, group)
+                    if lost in trial.list_metrics()
+                ],
+            )
+            for group in list_groups(plan)
+        ]
+        title = f"{stream}: learned over forgotten, a point for each trial"
+        found.append(Curve(f"{stream}-forgotten", title, "forgotten, points", "learned, %", series))
+    return found
 
 
 def _list_series(
@@ -87,7 +142,7 @@ def published_curve() -> Curve:
     series = [
         ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100, _NAN, _NAN)) for row in TABLE_1]),
     ]
-    return Curve(f"As published: {SOURCE}", "share kept", "SugarCrepe, overall", series)
+    return Curve("share-kept", f"As published: {SOURCE}", "share kept", "SugarCrepe, overall", series)
 
 
 def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:

@@ -83,6 +83,11 @@ class Trial:
         ended = [one for site, one in found if site.split == split and one.status == FINISHED]
         return [one.metrics[metric].value for one in ended]
 
+    def list_metrics(self) -> list[str]:
+        """Return the metrics that all finished trainings have."""
+        ended = [set(one.metrics) for one in self.outcomes.values() if one.status == FINISHED]
+        return sorted(set.intersection(*ended)) if ended else []
+
 
 def name_trial(dials: Mapping[str, str]) -> str:
     """Return what a trial of these dials is called, whenever it is tried."""
