@@ -3,11 +3,13 @@
     raycomp sweep jobs/sweep_gamma_buffer.py --out out/gamma-buffer
     raycomp sweep jobs/sweep_gamma_buffer.py:gammas --out out/gammas
     raycomp sweep jobs/sweep_gamma_buffer.py:rates --out out/rates
+    raycomp sweep jobs/sweep_gamma_buffer.py:primitives --out out/primitives
 
 The quantile of the first sigmas that gamma is taken at, and the texts kept of each task, on four tasks of new
 pairs of the little world; each seed has a backbone and an order of tasks of its own. ``gammas`` has gamma
 itself, as a number. ``rates`` has five methods at three learning rates each: who forgets less may only have
-learned less, which one learning rate does not tell.
+learned less, which one learning rate does not tell; its page draws what is learned over what is forgotten.
+``primitives`` has three methods on the primitives that the world names, and on those the parser finds.
 Metric: Last by the fused score among what all tasks ask together, less the frozen model's. Streams are
 embedded once for all trials.
 
@@ -42,4 +44,11 @@ def rates() -> SweepConfig:
     """Learned and forgotten over learning rates, method by method."""
     methods = "sequential,no-buffer,no-trust,compo-realign,image-buffer"
     space = f"method=grid({methods}) head.learning_rate=grid(2e-4,1e-3,5e-3)"
+    return replace(config(), space=space, per="method", report="all", report_seeds=0)
+
+
+def primitives() -> SweepConfig:
+    """Primitives as they are named, and as they are parsed."""
+    methods = "no-buffer,compo-realign,image-buffer"
+    space = f"method=grid({methods}) primitives=grid(gold,parsed)"
     return replace(config(), space=space, per="method", report="all", report_seeds=0)

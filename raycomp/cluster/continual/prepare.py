@@ -15,6 +15,7 @@ from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.streams.assemble import Maker, find_all_samples, list_needed, make_arrays
 from raycomp.loops.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
 from raycomp.loops.continual.streams.place import Place, find_place, place_backbone
+from raycomp.loops.continual.streams.samples import check_counts
 from raycomp.loops.continual.streams.sources import open_reference, open_stream
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.model import fetch_model
@@ -49,6 +50,9 @@ def prepare_streams(
             left = [place for place in places if not place.is_made]
             _make_backbones(left, config, folder, run, session, say)
             _make_places(left, tuned, config, folder, run, session, say)
+    for place in places:  # one that was there already may have been made with another limit
+        for said, counts in place.facts["samples"].items():
+            check_counts(f"stream={said}", counts, config.max_bad_fraction)
     return places
 
 

@@ -4,12 +4,13 @@ N samples, M edits, T texts, D dims.
 """
 
 from collections.abc import Iterator, Sequence
+from posixpath import commonprefix
 
 import numpy as np
 
 from raycomp.core.continual import score_by_prior
 from raycomp.core.contrasts import wilcoxon
-from raycomp.loops.continual.data import Edits, Keys, Split, join_splits
+from raycomp.loops.continual.data import Edits, Keys, Split
 from raycomp.loops.continual.judge import ANSWERS, SCORES, Figure, Questions, answer, score_pairs, weigh
 
 PRIOR, SHUFFLED, CHANCE = "prior", "shuffled", "chance"
@@ -45,15 +46,36 @@ def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
     """Return how likely the right answer is to be chosen, float64 (N,): 1 where it was right more often than
     all other candidates, a share where as often as the most frequent of them, 0 else."""
     assert split.candidate_NK is not None and split.kind_N is not None
-    seen = join_splits(trainings)
-    place = {text: i for i, text in enumerate(dict.fromkeys([*seen.texts, *split.texts]))}
-    seen_T, asked_T = (np.array([place[text] for text in texts]) for texts in (seen.texts, split.texts))
-    candidate_NK = np.where(split.candidate_NK >= 0, asked_T[split.candidate_NK], -1)
-    assert seen.kind_N is not None
-    score_NK = score_by_prior(seen_T[seen.own_N], seen.kind_N, split.kind_N, candidate_NK)
-    is_own_NK = split.candidate_NK == split.own_N[:, None]
+    places: dict[str, int] = {}
+    seen = [number_answers(one, places)[_is_own(one)] for one in trainings]
+    kinds = [one.kind_N for one in trainings if one.kind_N is not None]
+    asked_NK = number_answers(split, places)
+    score_NK = score_by_prior(np.concatenate(seen), np.concatenate(kinds), split.kind_N, asked_NK)
+    is_own_NK = _is_own(split)
     own_N, best_N = np.where(is_own_NK, score_NK, -np.inf).max(1), score_NK.max(1)
     return np.where(own_N == best_N, 1 / (score_NK == best_N[:, None]).sum(1), 0.0)
+
+
+def number_answers(split: Split, places: dict[str, int]) -> np.ndarray:
+    """Return a number for every candidate's answer, int64 (N, K), -1 = padding; new ones join ``places``.
+
+    An answer is what follows the words that all candidates of its question begin with: of "what is it? a dog"
+    and "what is it? a cat", dog and cat.
+    """
+    assert split.candidate_NK is not None
+    number_NK = np.full(split.candidate_NK.shape, -1, np.int64)
+    for row, candidate_K in enumerate(split.candidate_NK):
+        said = [split.texts[text].split() for text in candidate_K[candidate_K >= 0]]
+        num_shared = len(commonprefix(said))
+        answers = [" ".join(words[num_shared:]) for words in said]
+        number_NK[row, candidate_K >= 0] = [places.setdefault(answer, len(places)) for answer in answers]
+    return number_NK
+
+
+def _is_own(split: Split) -> np.ndarray:
+    """Return which candidate is right, bool (N, K)."""
+    assert split.candidate_NK is not None
+    return split.candidate_NK == split.own_N[:, None]
 
 
 def judge_margins(

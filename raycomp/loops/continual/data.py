@@ -11,6 +11,41 @@ import numpy as np
 
 
 @dataclass(frozen=True)
+class Pixels:
+    """The pictures of samples, mapped and not read; one that several samples share lies there once.
+
+    Rows are taken as of an array: by a slice, or by an array of places.
+    """
+
+    files: tuple[np.ndarray, ...]
+    """uint8 (P, H, W, 3) each, as the model's preparation leaves them."""
+    file_N: np.ndarray
+    """In which of them a sample's picture is."""
+    row_N: np.ndarray
+    """And where in it."""
+
+    def __len__(self) -> int:
+        return len(self.row_N)
+
+    def __getitem__(self, which: slice | np.ndarray) -> np.ndarray:
+        file_B, row_B = self.file_N[which], self.row_N[which]
+        found = np.empty((len(row_B), *self.files[0].shape[1:]), np.uint8)
+        for number in np.unique(file_B):
+            found[file_B == number] = self.files[number][row_B[file_B == number]]
+        return found
+
+
+def join_pixels(parts: Sequence[Pixels]) -> Pixels:
+    """Return the pictures of all parts after one another, as mapped as they were."""
+    starts = np.cumsum([0, *(len(one.files) for one in parts)])
+    return Pixels(
+        tuple(file for one in parts for file in one.files),
+        np.concatenate([one.file_N + start for one, start in zip(parts, starts, strict=False)]),
+        np.concatenate([one.row_N for one in parts]),
+    )
+
+
+@dataclass(frozen=True)
 class Split:
     """Samples of a task, to learn from or to be asked about; embeddings are the frozen model's."""
 
@@ -29,8 +64,8 @@ class Split:
     none where all texts are asked for."""
     kind_N: np.ndarray | None = None
     """Questions: a whole number for those that are asked alike."""
-    pixel_NHWC: np.ndarray | None = None
-    """uint8, as the model's preparation leaves them; for methods that train it."""
+    pixels: Pixels | None = None
+    """For methods that train the model."""
     token_TL: np.ndarray | None = None
     """int32; for methods that train the model."""
 
@@ -115,6 +150,7 @@ def join_splits(splits: Sequence[Split]) -> Split:
         parts = [getattr(split, name) for split in splits]
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
+    pixels = [split.pixels for split in splits if split.pixels is not None]
     primitives = tuple(splits[number].primitives[place] for number, place in first)
     text_TD = of_texts("text_TD")
     assert text_TD is not None
@@ -126,7 +162,7 @@ def join_splits(splits: Sequence[Split]) -> Split:
         primitives=primitives,
         candidate_NK=_join_candidates(splits, moved),
         kind_N=of_samples("kind_N"),
-        pixel_NHWC=of_samples("pixel_NHWC"),
+        pixels=join_pixels(pixels) if len(pixels) == len(splits) else None,
         token_TL=of_texts("token_TL"),
     )
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import ContinualConfig, UserError
-from raycomp.config.continual import JOINT, METHODS, RANDOM, TUNE
+from raycomp.config.continual import JOINT, METHODS, RANDOM
 from raycomp.loops.continual.cells import Cell, count_steps
 from raycomp.loops.continual.controls import judge_blind, judge_margins
 from raycomp.loops.continual.data import Stream, join_splits
@@ -62,7 +62,6 @@ class Walk:
         trainings = [task.train for task in tasks]
         steps, self.batch_size = count_steps(config, METHODS[cell.method])
         self.is_joint = cell.method in JOINT
-        self.needs_pixels = METHODS[cell.method].trains == TUNE
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
         self.asked = gather_questions([task.test for task in tasks])
@@ -128,8 +127,7 @@ class Walk:
         ]
 
     def _judge_margins(self) -> list[Figure]:
-        """Return the margins of a learner that needs no pixels, which edits do not have."""
-        if not self.edits or self.needs_pixels:
+        if not self.edits:
             return []
         look = self.learner.look
         keys = [(look(test), look(one.split)) for test, one in zip(self.tests, self.edits, strict=True)]

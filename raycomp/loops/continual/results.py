@@ -140,14 +140,19 @@ def compare(
     results: Results, measured: Measured, stream: str, pair: tuple[str, str], metric: str
 ) -> Contrast | None:
     """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
+    return _spread(results, list_gaps(measured, stream, pair, metric))
+
+
+def list_gaps(measured: Measured, stream: str, pair: tuple[str, str], metric: str) -> dict[Cell, float]:
+    """Return the first method's metric less the second's in runs of the same seed, by the first's cells."""
     first, second = pair
-    differences = {}
-    for cell in results:
+    gaps = {}
+    for cell in measured:
         other = Cell(stream, second, cell.seed)
         both = (cell.stream, cell.method) == (stream, first) and other in measured
         if both and metric in measured[cell] and metric in measured[other]:
-            differences[cell] = measured[cell][metric] - measured[other][metric]
-    return _spread(results, differences)
+            gaps[cell] = measured[cell][metric] - measured[other][metric]
+    return gaps
 
 
 def _spread(results: Results, value: Mapping[Cell, float]) -> Contrast | None:

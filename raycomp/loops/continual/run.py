@@ -78,6 +78,6 @@ def _make_learner(
     fetched, kept = fetch_model(model), stream.reference
     reference = None
     if kept is not None:
-        assert kept.pixel_NHWC is not None and kept.token_TL is not None, "has pixels"
-        reference = Reference(kept.pixel_NHWC, kept.token_TL)
+        assert kept.pixels is not None and kept.token_TL is not None, "has pixels"
+        reference = Reference(kept.pixels, kept.token_TL)
     return make_tuner(method.learner, Clip(fetched), describe_scorer(fetched), config, own_seed, reference)

@@ -108,7 +108,7 @@ def tell_scores(results: Results, measured: Measured, stream: str, methods: Sequ
         names = [f"{score} {gallery} both" for score in SCORES for gallery in ("own", "merged")]
         names += ["fused merged image_to_text", "fused merged text_to_image"]
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
-    metrics |= {"composed, forgetting": f"{names[2] if len(names) > 3 else names[1]} forgetting_best"}
+    metrics |= {"composed, forgetting": f"{names[3] if len(names) > 3 else names[1]} forgetting_best"}
     if main.endswith(ANSWERS):
         blind = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
         metrics |= {head: f"{name} {ANSWERS} last" for head, name in blind.items()}

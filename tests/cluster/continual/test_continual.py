@@ -12,10 +12,11 @@ import pytest
 from raycomp.cli import main
 from raycomp.cluster.continual.command import continual
 from raycomp.cluster.sweep.command import sweep
-from raycomp.config import ContinualConfig, SweepConfig, override_all
+from raycomp.config import ContinualConfig, SweepConfig, TooMuchBadData, override_all
 from raycomp.config.continual import LittleConfig
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.samples import world_shards
+from tests.loops.continual.photos import NAMES, lay_photos
 
 LITTLE = LittleConfig(backbones=2, backbone_pairs=64, backbone_steps=2, train=16, test=12)
 CONFIG = override_all(
@@ -73,6 +74,8 @@ def test_a_run_leaves_cells_a_table_figures_and_a_page(finished):
         if row["metric"] == "composed margin REPLACE relation zero"
     }
     assert zeros["compo-realign"] == 1 and zeros["frozen"] < 1
+    margins = {row["method"]: row["mean"] for row in rows if row["metric"] == "text margin SWAP attribute"}
+    assert margins["compo-realign"] == margins["frozen"] != margins["finetune"]
     facts = json.loads((out / "cells/world-fixed-clip-01.json").read_text())
     whole = json.loads((out / "cells/world-compo-realign-01.json").read_text())
     assert facts["order"] == whole["order"] and facts["backbone"] == whole["backbone"] == 1
@@ -133,6 +136,57 @@ def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
     assert {said.rpartition("stream, ")[2] for said in found} >= {"a, train", "a, test", "c, test"}
     rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
     assert any(row["metric"] == "fused zstd" for row in rows)
+
+
+@pytest.mark.ray
+def test_a_stream_that_is_there_is_held_to_this_runs_share_of_bad_samples(finished, tmp_path):
+    for number, part in enumerate(("train", "test")):
+        for name, samples in world_shards(20, 0, number, per_shard=20):
+            broken = [(key, {**one, "jpg": b"x"} if i < 4 else one) for i, (key, one) in enumerate(samples)]
+            write_tar(str(tmp_path / part / name), broken)
+    (tmp_path / "one.json").write_text(
+        json.dumps({"tasks": [{"name": "a", "train": "train", "test": "test"}]})
+    )
+    settings: dict[str, Any] = {
+        "stream": str(tmp_path / "one.json"),
+        "method": "frozen",
+        "model.name": str(next((finished / "prepared").glob("backbone-*/scorer/model.json"))),
+        "model.weights": "random:0",
+        "prepared": str(tmp_path / "prepared"),
+        "max_bad_fraction": 0.5,
+    }
+    continual(override_all(ContinualConfig(), settings), str(tmp_path / "a"), lambda line: None)
+    strict = override_all(ContinualConfig(), {**settings, "max_bad_fraction": 0.1})
+    with pytest.raises(TooMuchBadData, match=r"one, a, train: 20.0% of 20 samples .*max_bad_fraction=0.1"):
+        continual(strict, str(tmp_path / "b"), lambda line: None)
+
+
+@pytest.mark.ray
+def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
+    """flickr8k, then photos of the web, then coco, by a tiny model: heads learn, finetune moves the model."""
+    lay_photos(shared / "data", tmp_path, num=120)
+    settings = {
+        "stream": str(tmp_path / "photos.json"),
+        "method": "frozen,compo-realign,finetune",
+        "model.name": str(next((finished / "prepared").glob("backbone-*/scorer/model.json"))),
+        "model.weights": "random:0",
+        "order": "given",
+        "head.steps": 20,
+        "tune.steps": 2,
+    }
+    run = continual(override_all(ContinualConfig(), settings), str(tmp_path / "out"), lambda line: None)
+    counts = next(iter(run["streams"].values()))["samples"]
+    num_asked = {said.split(", ")[1]: one for said, one in counts.items() if said.endswith("test")}
+    assert list(num_asked) == list(NAMES)
+    assert [sum(one.values()) for one in num_asked.values()] == [60, 60, 20]
+    assert all(one["ok"] >= 0.9 * sum(one.values()) for one in num_asked.values())
+    rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
+    found = {(row["method"], row["metric"]): float(row["mean"]) for row in rows}
+    texts = [found[method, "text merged both last"] for method in ("frozen", "compo-realign", "finetune")]
+    assert texts[0] == texts[1], "by captions alone a head is the frozen model"
+    assert found["compo-realign", "gradient_mean"] > 0 and found["frozen", "forgetting_best"] == 0
+    cell = json.loads((tmp_path / "out/cells/photos-finetune-00.json").read_text())
+    assert cell["tasks"] == list(NAMES) and cell["order"] == [0, 1, 2]
 
 
 @pytest.mark.ray

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import ContinualConfig
-from raycomp.loops.continual.controls import answer_by_prior, judge_blind, judge_margins
+from raycomp.loops.continual.controls import answer_by_prior, judge_blind, judge_margins, number_answers
 from raycomp.loops.continual.data import Edits, Keys, Split
 from raycomp.loops.continual.judge import gather_questions
 from raycomp.loops.continual.streams.assemble import draw_edits, draw_texts, find_all_samples
@@ -45,6 +45,17 @@ def test_the_prior_knows_answers_by_their_text_in_whatever_order_they_stand():
     turned = replace(seen, texts=seen.texts[::-1], own_N=3 - seen.own_N, candidate_NK=3 - seen.candidate_NK)
     asked = ask([0, 1], [0, 0], [[0, 1, -1], [1, 2, -1]])
     assert (answer_by_prior(asked, [seen]) == answer_by_prior(asked, [turned])).all()
+
+
+def test_an_answer_is_the_same_behind_another_question():
+    texts = ("what is it? a dog", "what is it? a cat", "what is that? a dog", "what is that? a cat", "dog")
+    places: dict[str, int] = {}
+    asked = replace(ask([1, 2], [0, 0], [[1, 0, -1], [3, 2, 4]]), texts=texts)
+    assert number_answers(asked, places).tolist() == [[0, 1, -1], [2, 3, 1]]
+    assert list(places) == ["cat", "dog", "what is that? a cat", "what is that? a dog"]
+    seen = replace(ask([0, 0, 1], [5, 5, 5], [[0, 1, -1]] * 3), texts=texts)
+    new = replace(ask([2, 3], [5, 5], [[3, 2, -1]] * 2), texts=texts)
+    assert answer_by_prior(new, [seen]).tolist() == [1, 0]
 
 
 def test_shuffled_pictures_answer_by_chance():

@@ -34,9 +34,7 @@ def test_the_whole_share_is_the_model_with_its_adapters(few):
     merged = merge_adapters(learner.task["adapters"]).eval()
     learner.end()
     keys = learner.look(few.tasks[1])
-    np.testing.assert_allclose(
-        keys.image_ND, learner.embed_images(merged, few.tasks[1].pixel_NHWC), atol=1e-6
-    )
+    np.testing.assert_allclose(keys.image_ND, learner.embed_images(merged, few.tasks[1].pixels), atol=1e-6)
     np.testing.assert_allclose(keys.text_TD, learner.embed_texts(merged, few.tasks[1].token_TL), atol=1e-6)
 
 
@@ -65,7 +63,7 @@ def test_its_loss_is_of_the_model_of_before_the_task(few):
     learner.begin(1, few.tasks[1])
     told = learn(learner, few, 1, stop=1)
     model, task, row_B = learner.model, few.tasks[1], rows(1, 0)
-    pixel = torch.from_numpy(task.pixel_NHWC[row_B]) / 255
+    pixel = torch.from_numpy(task.pixels[row_B]) / 255
     image = ((pixel - few.clip.mean_3.flatten()) / few.clip.std_3.flatten()).permute(0, 3, 1, 2)
     token = torch.from_numpy(task.token_TL[task.own_N[row_B]]).long()
     with torch.no_grad():

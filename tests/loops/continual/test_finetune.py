@@ -40,7 +40,7 @@ def test_it_is_a_plain_loop(few, tmp_path):
     mean, std = (torch.tensor(values) for values in (few.spec.image.mean, few.spec.image.std))
     for step in range(STEPS):
         row_B = rows(0, step)
-        pixel = (torch.from_numpy(task.pixel_NHWC[row_B]) / 255 - mean) / std
+        pixel = (torch.from_numpy(task.pixels[row_B]) / 255 - mean) / std
         image_BD = F.normalize(model.encode_image(pixel.permute(0, 3, 1, 2)), dim=-1)
         text_BD = F.normalize(
             model.encode_text(torch.from_numpy(task.token_TL[task.own_N[row_B]]).long()), dim=-1

@@ -146,6 +146,38 @@ def test_a_buffer_of_nothing_is_no_buffer(tmp_path):
     assert lay(empty) == lay(without)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "apply", "is_shorter"),
+    [
+        ("adamw", "update", True),
+        ("adamw", "gradient", False),
+        ("sgd", "update", True),
+        ("sgd", "gradient", True),
+    ],
+)
+def test_every_tenth_step_is_told_in_whole_ones(optimizer, apply, is_shorter):
+    """Adam divides a gradient's scale out again: its step is as long as without the trust region."""
+    dials = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
+    walk = begin("compo-realign", **dials)
+    walk.learner.begin(0, walk.trainings[0])
+    first, second = (walk.learner.step(step, np.arange(8)) for step in (0, 1))
+    assert 0 < first["alpha"] < 0.9 and "realised" not in second
+    assert first["realised"] == pytest.approx(first["alpha"] if is_shorter else 1, rel=1e-3)
+    free = begin("no-trust", **dials)
+    free.learner.begin(0, free.trainings[0])
+    assert "realised" not in free.learner.step(0, np.arange(8))
+
+
+def test_current_texts_are_anchored_from_the_second_task_on(tmp_path):
+    one = make_stream(num_tasks=1)
+    _, alone = run("current-texts", tmp_path / "a", one)
+    _, plain = run("sequential", tmp_path / "b", one)
+    assert lay(alone) == lay(plain)
+    walk, _ = run("current-texts", tmp_path / "c")
+    other, _ = run("sequential", tmp_path / "d")
+    assert not torch.equal(walk.learner.composer.theta_DD, other.learner.composer.theta_DD)
+
+
 def test_past_texts_change_what_is_learned_from_the_second_task_on(tmp_path):
     off = {"trust.mode": "off"}
     names = ("no-buffer", "compo-realign", "random-texts")
@@ -164,7 +196,11 @@ def test_a_fixed_alpha_of_one_is_no_trust_region(tmp_path):
     _, without = run("no-trust", tmp_path / "a")
     walk = begin("fixed-clip")
     walk.learner.trust.alpha = 1.0
-    assert lay(walk.run(Folder(str(tmp_path / "b")))) == lay(without)
+    table = walk.run(Folder(str(tmp_path / "b")))
+    is_told = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
+    assert lay(table.filter([not told for told in is_told])) == lay(without)
+    means = [row["value"] for row in table.to_pylist() if row["figure"] == "realised_mean"]
+    assert means == [1.0] * 3
 
 
 def test_the_trust_region_shortens_steps_above_the_quantile(tmp_path):

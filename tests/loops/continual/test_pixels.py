@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from raycomp.config import ModelConfig, UserError
+from raycomp.loops.continual.data import join_pixels
 from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
 from raycomp.loops.continual.streams.samples import find_samples, name_primitives
 from raycomp.loops.continual.streams.sources import read_stream
@@ -54,19 +55,30 @@ def made(tmp_path, tiny_scorer):
 def test_pixels_are_those_that_were_embedded(made, tmp_path):
     stream, named, images, spec = made
     kept = [i for i in range(150) if i not in (3, 5)]
-    pixel_NHWC = load_pixels(named[1], stream.halves[1], spec, 10**6, str(tmp_path / "out" / "p.npy"))
+    pixels = load_pixels(named[1], stream.halves[1], spec, 10**6, str(tmp_path / "out" / "p.npy"))
     split = make_split(named[1], invent_texts(named), number_kinds(named))
-    assert pixel_NHWC.shape == (148, 32, 32, 3) and len(split) == 148 and isinstance(pixel_NHWC, np.memmap)
+    assert len(pixels) == len(split) == 148 and isinstance(pixels.files[0], np.memmap)
+    pixel_NHWC = pixels[:]
+    assert pixel_NHWC.shape == (148, 32, 32, 3)
     for row, i in enumerate(kept):
         assert (pixel_NHWC[row] == prepare_image(images[i], spec.image, 10**6)[0]).all()
         assert split.texts[split.own_N[row]] == f"text {i // 2}"
 
 
-def test_a_picture_with_two_captions_has_its_pixels_twice(made, tmp_path):
+def test_a_picture_with_two_captions_lies_there_once(made, tmp_path):
     stream, named, _, spec = made
-    pixel_NHWC = load_pixels(named[0], stream.halves[0], spec, 10**6, str(tmp_path / "p.npy"))
-    expected = [prepare_image(draw_jpeg(1000 + i // 2), spec.image, 10**6)[0] for i in range(20)]
-    assert (pixel_NHWC == np.stack(expected)).all()
+    pixels = load_pixels(named[0], stream.halves[0], spec, 10**6, str(tmp_path / "p.npy"))
+    expected = np.stack([prepare_image(draw_jpeg(1000 + i // 2), spec.image, 10**6)[0] for i in range(20)])
+    assert len(pixels.files[0]) == 10 and (pixels[:] == expected).all()
+    turned = np.array([19, 0, 3, 3])
+    assert (pixels[turned] == expected[turned]).all()
+    other = load_pixels(named[1], stream.halves[1], spec, 10**6, str(tmp_path / "q.npy"))
+    both = join_pixels([other, pixels, other])
+    assert len(both) == 148 + 20 + 148
+    rows = np.array([0, 150, 147, 168, 167])
+    whole = np.concatenate([other[:], expected, other[:]])
+    assert (both[rows] == whole[rows]).all() and (both[140:170] == whole[140:170]).all()
+    assert both[:0].shape == (0, 32, 32, 3) and len(join_pixels([both, pixels]).files) == 4
 
 
 def test_a_picture_that_is_gone_since_leaves_no_file(made, tmp_path):

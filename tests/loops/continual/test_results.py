@@ -9,6 +9,7 @@ import pytest
 from raycomp.core.contrasts import contrast
 from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.data import Stream
+from raycomp.loops.continual.head_tables import tell_margin_gaps
 from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summarise_steps
 from raycomp.loops.continual.results import Result, compare, estimate, measure
 from raycomp.loops.continual.streams.store import read_stream, write_stream
@@ -90,6 +91,23 @@ def test_the_csv_has_every_metric_and_the_tables_every_method():
     assert all(table.to_text() and table.to_csv() for table in tables)
 
 
+def test_margins_are_compared_run_by_run():
+    """All four runs one way: p is 2 / 2^4."""
+    made = []
+    for seed in range(4):
+        for method, margin in (("compo-realign", 0.2), ("no-trust", 0.1 + seed / 100)):
+            more = {f"{score} margin SWAP attribute": (0.0, margin) for score in ("composed", "fused")}
+            made.append(make_result(method, seed, [[0.5, 0.25]] * 3, seed, **more))
+    results = {one.cell: one for one in made}
+    measured = {cell: measure(one) for cell, one in results.items()}
+    table = tell_margin_gaps(results, measured, "world", ["compo-realign", "no-trust"])
+    ((than, edit, num, gap, p, *fused),) = table.rows
+    assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
+    assert gap.value == pytest.approx(0.085) and len(fused) == 2
+    one = {cell: result for cell, result in results.items() if cell.seed == 0}
+    assert tell_margin_gaps(one, measured, "world", ["no-trust"]) is None
+
+
 def test_steps_are_summarised():
     told = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
     found = summarise_steps(told)
@@ -106,7 +124,7 @@ def test_a_stream_comes_back_as_it_was_written(tmp_path, questions):
     assert (again.name_VD == stream.name_VD).all()
     for first, second in zip(list_splits(stream), list_splits(again), strict=True):
         assert (first.texts, first.primitives) == (second.texts, second.primitives)
-        for name in ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "pixel_NHWC"):
+        for name in ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N"):
             own, other = getattr(first, name), getattr(second, name)
             assert (own is None and other is None) or (own == other).all(), name
 

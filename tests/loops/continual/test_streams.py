@@ -28,6 +28,7 @@ from raycomp.loops.evaluate.exam import Picture, Texts
 from raycomp.models.parser import load_parser
 from raycomp.shards.tar import write_tar
 from raycomp.worlds.tasks import backbone_pairs
+from tests.loops.continual.photos import lay_photos
 from tests.loops.continual.streaming import DIM, invent_texts, see
 from tests.loops.sitting import draw
 
@@ -299,23 +300,13 @@ def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
 
 
 def test_real_photos_make_a_stream(shared, tmp_path):
-    names = ("flickr8k_800", "cc_web_400", "coco_val_40")
-    rows = {}
-    for name in names:
-        source = shared / "data" / name
-        rows[name] = [json.loads(line) for line in (source / "captions.jsonl").read_text().splitlines()]
-        for half, some in (("train", rows[name][::2]), ("test", rows[name][1::2])):
-            (tmp_path / name / half).mkdir(parents=True)
-            (tmp_path / name / half / "captions.jsonl").write_text("\n".join(map(json.dumps, some)))
-            (tmp_path / name / half / "images").symlink_to(source / "images")
-    tasks = [task(name, f"{name}/train", f"{name}/test") for name in names]
-    (tmp_path / "photos.json").write_text(json.dumps({"tasks": tasks}))
+    rows = lay_photos(shared / "data", tmp_path)
     stream = read_stream(str(tmp_path / "photos.json"))
     gone = rows["coco_val_40"][1]["image"]
     pictures = see(stream, bad=(gone,))
     some = [find_samples(half, pictures) for half in stream.halves]
     sizes = [len(one.samples) for one in some]
-    train = [sum(len(row["captions"]) for row in rows[name][::2]) for name in names]
+    train = [sum(len(row["captions"]) for row in some[::2]) for some in rows.values()]
     assert sizes == [train[0], 400, train[1], 200, train[2], 20], "all captions to learn of, one to find"
     named = parse_all(some[4:], "gold", SHARED_PARSER)
     counts = Counter(status for one in named for status in one.status_N)

@@ -8,7 +8,7 @@ import pytest
 from raycomp.config import ModelConfig
 from raycomp.config.continual import METHODS, TUNE
 from raycomp.loops.continual.methods.make_tuner import TUNERS, make_tuner
-from tests.loops.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through
+from tests.loops.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through, to_pixels
 
 ALL = sorted(TUNERS)
 
@@ -34,7 +34,7 @@ def test_before_the_first_step_the_model_is_the_one_given(few, name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_it_learns_and_leaves_the_model_given_as_it_was(few, name):
-    before = few.clip.embed_pixels(few.tasks[0].pixel_NHWC)
+    before = few.clip.embed_pixels(few.tasks[0].pixels[:])
     learner = few.make(name, steps=20)
     learner.begin(0, few.tasks[0])
     told = learn(learner, few, 0, stop=20)
@@ -42,7 +42,7 @@ def test_it_learns_and_leaves_the_model_given_as_it_was(few, name):
     assert told[-1]["clip"] < told[0]["clip"]
     assert told[0]["loss"] == pytest.approx(sum(told[0].values()) - told[0]["loss"], rel=1e-5)
     assert not same(learner.look(few.tasks[0]), few.frozen(0))
-    assert few.clip.embed_pixels(few.tasks[0].pixel_NHWC).equal(before)
+    assert few.clip.embed_pixels(few.tasks[0].pixels[:]).equal(before)
     keys = learner.look(few.tasks[1])
     for found in (keys.image_ND, keys.text_TD):
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
@@ -106,7 +106,7 @@ def test_a_state_is_a_copy(few, name):
 def test_what_is_seen_of_a_row_depends_on_that_row_alone(few, name):
     learner, task = through(few.make(name), few, 1), few.tasks[0]
     some = dataclasses.replace(
-        task, image_ND=task.image_ND[3:5], own_N=task.own_N[3:5], pixel_NHWC=task.pixel_NHWC[3:5]
+        task, image_ND=task.image_ND[3:5], own_N=task.own_N[3:5], pixels=to_pixels(task.pixels[3:5])
     )
     assert np.array_equal(learner.look(some).image_ND, learner.look(task).image_ND[3:5])
 

@@ -57,7 +57,7 @@ def test_its_parts_are_what_they_say(few):
     assert told[0]["texts"] == pytest.approx(0, abs=1e-5)
     assert told[0]["l2"] == 0
     far = sum((value - start[name]).square().sum() for name, value in weights(learner).items())
-    pixel = torch.from_numpy(learner.reference.pixel_NHWC) / 255
+    pixel = torch.from_numpy(learner.reference.pixels[:]) / 255
     image = ((pixel - few.clip.mean_3.flatten()) / few.clip.std_3.flatten()).permute(0, 3, 1, 2)
     token = torch.from_numpy(learner.reference.token_TL).long()
     with torch.no_grad():

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from raycomp.config.continual import ContinualConfig, TuneConfig
-from raycomp.loops.continual.data import Keys, Split
+from raycomp.loops.continual.data import Keys, Pixels, Split
 from raycomp.loops.continual.methods.make_tuner import make_tuner
 from raycomp.loops.continual.methods.zscl import Reference
 from raycomp.models.clip import Clip, ScorerSpec
@@ -49,7 +49,7 @@ class Few:
             texts=tuple(f"text {number} {place}" for place in range(TEXTS)),
             text_TD=self.clip.text.embed(token)[0].numpy(),
             primitives=(("thing",),) * TEXTS,
-            pixel_NHWC=pixel,
+            pixels=to_pixels(pixel),
             token_TL=token,
         )
 
@@ -57,13 +57,19 @@ class Few:
         tune = dataclasses.replace(CONFIG.tune, **dials)
         config = dataclasses.replace(CONFIG, tune=tune)
         other = self.tasks[1]
-        assert other.pixel_NHWC is not None and other.token_TL is not None
-        reference = Reference(other.pixel_NHWC, other.token_TL)
+        assert other.pixels is not None and other.token_TL is not None
+        reference = Reference(other.pixels, other.token_TL)
         return make_tuner(learner, self.clip, self.spec, config, seed, reference)
 
     def frozen(self, number: int) -> Keys:
         """Return a task as a method sees it that has learned nothing."""
         return self.make("finetune").look(self.tasks[number])
+
+
+def to_pixels(pixel_NHWC: np.ndarray) -> Pixels:
+    """Return pictures as those of samples, each its own."""
+    num = len(pixel_NHWC)
+    return Pixels((pixel_NHWC,), np.zeros(num, np.int64), np.arange(num))
 
 
 def rows(number: int, step: int) -> np.ndarray:

@@ -88,7 +88,7 @@ class ClMoe(Tuner):
         """Embed all pixels and tokens, each as of the task that it is nearest to."""
         if not self.centres["image"]:
             return super().look(split)
-        assert split.pixel_NHWC is not None and split.token_TL is not None
+        assert split.pixels is not None and split.token_TL is not None
         self.model.eval()
         of_open = [[layer.share() for layer in self.layers]] if self.train is not None else []
         for number, layer in enumerate(self.layers):
@@ -102,7 +102,7 @@ class ClMoe(Tuner):
             self.routes["text"].task_R = task_R
             return self.model.encode_text(token_RL.long())
 
-        images = (split.pixel_NHWC, self.choose("image", split.image_ND))
+        images = (split.pixels, self.choose("image", split.image_ND))
         texts = (split.token_TL, self.choose("text", split.text_TD))
         try:
             return Keys(

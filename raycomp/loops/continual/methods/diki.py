@@ -91,7 +91,7 @@ class Diki(Tuner):
         """Embed all pixels and tokens, each by the prompts of its choice; before the first task by none."""
         if not self.gaussians["image"]:
             return super().look(split)
-        assert split.pixel_NHWC is not None and split.token_TL is not None
+        assert split.pixels is not None and split.token_TL is not None
         self.model.eval()
 
         def encode_image(pixel_RHWC: Tensor, set_R: Tensor, share_R: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Diki(Tuner):
             self.choices["text"].set_R, self.choices["text"].share_R = set_R, share_R
             return self.model.encode_text(token_RL.long())
 
-        images = (split.pixel_NHWC, *self.choose("image", split.image_ND))
+        images = (split.pixels, *self.choose("image", split.image_ND))
         texts = (split.token_TL, *self.choose("text", split.text_TD))
         return Keys(
             self.embed(encode_image, self.images_per_pass, *images),

@@ -17,7 +17,14 @@ from raycomp.core.buffer import Entry, MicroBuffer
 from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
 from raycomp.core.continual import cycle_errors, judge_read_out
 from raycomp.core.realign import Past, compo_realign
-from raycomp.core.trust_region import TrustRegion, find_sigma, list_parameters, shaped_sigma, take_step
+from raycomp.core.trust_region import (
+    TrustRegion,
+    find_sigma,
+    list_parameters,
+    measure_step,
+    shaped_sigma,
+    take_step,
+)
 from raycomp.loops.continual.data import Keys, Split, Stream
 
 # Added to a seed, so that a head's weights, its steps and its buffer are drawn apart.
@@ -77,7 +84,10 @@ class HeadLearner:
         self.optimizer = _make_optimizer(self.composer, self.config)
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
-        """Take a step on these rows; tell loss, sigma, alpha, the gradient's length and s(z_v, e^_c)."""
+        """Take a step on these rows; tell loss, sigma, alpha, the gradient's length and s(z_v, e^_c).
+
+        Every tenth step is told in whole steps, too, where a trust region bounds it.
+        """
         head, trust = self.config.head, self.config.trust
         image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
         raw_BPD = self.name_VD[rows.index_BP]
@@ -108,16 +118,20 @@ class HeadLearner:
             sigma_B = self._find_sigma(similarity_B, raw_BPD, made, rows.valid_BP)
             told["sigma"] = float(sigma_B.max())
         told["alpha"] = alpha = self.trust.take_alpha(sigma_B)
-        return {**told, "gradient": self._descend(loss, alpha)}
+        return {**told, **self._descend(loss, alpha, is_told)}
 
-    def _descend(self, loss: Tensor, alpha: float) -> float:
-        """Take the step; return how long the gradient was."""
+    def _descend(self, loss: Tensor, alpha: float, is_told: bool) -> dict[str, float]:
+        """Take the step; return how long the gradient was, and where it is told how much of a whole step was
+        taken."""
         parameters = list_parameters(self.optimizer)
         self.optimizer.zero_grad()
         loss.backward(inputs=parameters)
         length = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
-        take_step(self.optimizer, alpha, self.config.trust.apply)
-        return length
+        trust = self.config.trust
+        if trust.mode == "off" or not is_told:
+            take_step(self.optimizer, alpha, trust.apply)
+            return {"gradient": length}
+        return {"gradient": length, "realised": measure_step(self.optimizer, alpha, trust.apply)}
 
     def end(self) -> None:
         """Show the buffer the task."""
@@ -202,8 +216,8 @@ class HeadLearner:
         Past images stand among the others, as samples.
         """
         buffer, rows, image_BD = self.config.buffer, self.rows.take(self.own_N[row_B]), self.image_ND[row_B]
-        if buffer.kind == "current":
-            return image_BD, rows, rows
+        if buffer.kind == "current":  # from the second task on, as all that anchor
+            return image_BD, rows, rows if self.number else None
         entries = self._draw(np.random.default_rng([self.seed, _STEPS, self.number, step]))
         if not entries:
             return image_BD, rows, None

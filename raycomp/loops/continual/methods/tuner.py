@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from raycomp.config import FitConfig, UserError
 from raycomp.config.continual import ContinualConfig
 from raycomp.core.realign import Views, contrast_views
-from raycomp.loops.continual.data import Keys, Split
+from raycomp.loops.continual.data import Keys, Pixels, Split
 from raycomp.loops.train.fit import MAX_LOGIT_SCALE
 from raycomp.loops.train.schedule import make_optimizer
 from raycomp.loops.train.towers import Batch, to_batch, to_image
@@ -56,7 +56,7 @@ class Tuner:
 
     def begin(self, number: int, train: Split) -> None:
         """Get ready for a task, with a new optimiser."""
-        assert train.pixel_NHWC is not None and train.token_TL is not None, "a tuner needs pixels and tokens"
+        assert train.pixels is not None and train.token_TL is not None, "a tuner needs pixels and tokens"
         self.number, self.train = number, train
         self.open()
         self.optimizer = make_optimizer(self.trained(), self._fit())
@@ -91,10 +91,10 @@ class Tuner:
 
     def look(self, split: Split) -> Keys:
         """Embed all pixels and tokens of a split by the model as it is now."""
-        assert split.pixel_NHWC is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
+        assert split.pixels is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
         model = self.seen_model().eval()
         return Keys(
-            self.embed_images(model, split.pixel_NHWC),
+            self.embed_images(model, split.pixels),
             self.embed_texts(model, split.token_TL),
         )
 
@@ -153,9 +153,9 @@ class Tuner:
     def batch(self, row_B: np.ndarray) -> Batch:
         """Return rows of the task, ready for the model."""
         train = self.train
-        assert train is not None and train.pixel_NHWC is not None and train.token_TL is not None
+        assert train is not None and train.pixels is not None and train.token_TL is not None
         arrays = {
-            "image": np.array(train.pixel_NHWC[row_B]),
+            "image": train.pixels[row_B],
             "token": np.asarray(train.token_TL)[train.own_N[row_B]],
         }
         return to_batch(arrays, self.device, self.spec.image)
@@ -165,20 +165,20 @@ class Tuner:
         assert self.train is not None
         return torch.from_numpy(self.train.own_N[row_B]).to(self.device)
 
-    def embed_images(self, model: Any, pixel_NHWC: np.ndarray) -> np.ndarray:
+    def embed_images(self, model: Any, pixels: Pixels) -> np.ndarray:
         """Return (N, D) of length 1."""
 
         def encode(pixel_RHWC: Tensor) -> Tensor:
             return model.encode_image(to_image(pixel_RHWC, self.spec.image))
 
-        return self.embed(encode, self.images_per_pass, pixel_NHWC)
+        return self.embed(encode, self.images_per_pass, pixels)
 
     def embed_texts(self, model: Any, token_TL: np.ndarray) -> np.ndarray:
         """Return (T, D) of length 1."""
         return self.embed(lambda token_RL: model.encode_text(token_RL.long()), TEXTS_PER_PASS, token_TL)
 
     @torch.inference_mode()
-    def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray) -> np.ndarray:
+    def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray | Pixels) -> np.ndarray:
         """Return what ``encode`` makes of rows of these arrays, in passes of one size, of length 1."""
         found = [np.zeros((0, self.spec.embedding_dim), np.float32)]
         for start in range(0, len(arrays[0]), size):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from raycomp.config.continual import ContinualConfig
 from raycomp.core.retention import distil
+from raycomp.loops.continual.data import Pixels
 from raycomp.loops.continual.methods.finetune import Finetune
 from raycomp.loops.train.towers import to_image
 from raycomp.models.clip import Clip, ScorerSpec
@@ -23,8 +24,7 @@ _MOST_TEXTS = 1024
 class Reference(NamedTuple):
     """Images and texts, not pairs, whose likenesses shall stay."""
 
-    pixel_NHWC: np.ndarray
-    """uint8, as the model's preparation leaves them."""
+    pixels: Pixels
     token_TL: np.ndarray
 
 
@@ -51,7 +51,7 @@ class Zscl(Finetune):
         self.reference = reference
         if reference is not None and self.config.distil:
             model = self.model.eval()
-            self.image_ND = torch.from_numpy(self.embed_images(model, reference.pixel_NHWC)).to(self.device)
+            self.image_ND = torch.from_numpy(self.embed_images(model, reference.pixels)).to(self.device)
             self.text_TD = torch.from_numpy(self.embed_texts(model, reference.token_TL)).to(self.device)
             self.scale = self.model.logit_scale.detach().exp()
         self.start: dict[str, Tensor] = {}
@@ -80,7 +80,7 @@ class Zscl(Finetune):
         rng = np.random.default_rng([self.seed, self.number, step])
         image_B = _draw(rng, len(self.image_ND), self.config.batch_size)
         text_TD = self.text_TD[_draw(rng, len(self.text_TD), _MOST_TEXTS)]
-        pixels = torch.from_numpy(np.array(self.reference.pixel_NHWC[image_B])).to(self.device)
+        pixels = torch.from_numpy(self.reference.pixels[image_B]).to(self.device)
         image_BD = F.normalize(self.model.encode_image(to_image(pixels, self.spec.image)).float(), dim=-1)
         student_BT = self.scale * image_BD @ text_TD.T
         teacher_BT = self.scale * self.image_ND[image_B] @ text_TD.T

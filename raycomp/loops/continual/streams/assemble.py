@@ -113,13 +113,24 @@ def draw_edits(found: Found, samples: Samples) -> list[Edited]:
     return edited
 
 
-def _make_edits(edited: Sequence[Edited], texts: Texts) -> Edits | None:
-    if not edited:
-        return None
+class Maker(NamedTuple):
+    """What splits are made with."""
+
+    found: Found
+    texts: Texts
+    config: ContinualConfig
+    spec: ScorerSpec
+    folder: Folder
+    with_pixels: bool
+
+
+def _make_edits(edited: Sequence[Edited], maker: Maker) -> Edits:
     place = {text: i for i, text in enumerate(dict.fromkeys(one.text for one in edited))}
     primitives = {one.text: one.primitives for one in edited}
-    text_TD = texts.take(list(place))
-    split = Split(text_TD[:0], np.zeros(0, np.int64), tuple(place), text_TD, tuple(primitives.values()))
+    text_TD, no_N = maker.texts.take(list(place)), np.zeros(0, np.int64)
+    split = Split(text_TD[:0], no_N, tuple(place), text_TD, tuple(primitives.values()))
+    if maker.with_pixels:
+        split = replace(split, token_TL=make_tokens(split.texts, maker.config.model))
     row_M, text_M = np.array([(one.row, place[one.text]) for one in edited], np.int64).T
     return Edits(split, row_M, text_M, np.array([one.category for one in edited]))
 
@@ -134,17 +145,6 @@ def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
         said = [f"{'an' if name[:1] in 'aeiou' else 'a'} {name}" for name in chosen]
         texts.setdefault(" and ".join(said), tuple(sorted(chosen)))
     return texts
-
-
-class Maker(NamedTuple):
-    """What splits are made with."""
-
-    found: Found
-    texts: Texts
-    config: ContinualConfig
-    spec: ScorerSpec
-    folder: Folder
-    with_pixels: bool
 
 
 def make_arrays(maker: Maker) -> dict[str, Any]:
@@ -170,7 +170,8 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
                 half = source.test if part == TEST else source.train
                 splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
             test = splits[TEST]
-            edits = _make_edits(draw_edits(found, halves[TEST]) if kind == "tasks" else [], texts)
+            edited = draw_edits(found, halves[TEST]) if kind == "tasks" else []
+            edits = _make_edits(edited, maker) if edited else None
             made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test, edits))
     drawn = _make_drawn(draw_texts(found.list_names(), maker.config.seed), texts)
     stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
@@ -179,13 +180,13 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
 
 
 def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | None, name: str) -> Split:
-    """Write the pixels of a split where methods need them, and return it with its tokens."""
+    """Write the pixels of a split where methods need them, and return it with them and its tokens."""
     if not maker.with_pixels:
         return split
     assert source is not None, "it has samples"
     path = maker.folder.at(pixels_of(name))
-    load_pixels(samples, source, maker.spec, maker.config.max_pixels, path)
-    return replace(split, token_TL=make_tokens(split.texts, maker.config.model))
+    pixels = load_pixels(samples, source, maker.spec, maker.config.max_pixels, path)
+    return replace(split, pixels=pixels, token_TL=make_tokens(split.texts, maker.config.model))
 
 
 def _make_reference(maker: Maker) -> Split | None:

@@ -1,6 +1,6 @@
-"""What methods need that train the model: the pixels of a split, in a file that is mapped, and its tokens.
+"""What methods need that train the model: the pictures of a split, in a file that is mapped, and its tokens.
 
-N samples, T texts, H x W pixels, L tokens of context.
+N samples, V values of a picture, T texts, L tokens of context.
 """
 
 from collections import defaultdict
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, UserError
+from raycomp.loops.continual.data import Pixels
 from raycomp.loops.continual.streams.samples import Samples
 from raycomp.loops.continual.streams.sources import Place, Source
 from raycomp.loops.evaluate.embed import TEXT, Files, prepare_pixels, read_pictures, tokenize
@@ -24,29 +25,37 @@ from raycomp.words import OK, PIXELS, POSITION, STATUS
 _ROWS = 64
 
 
-def load_pixels(samples: Samples, source: Source, spec: ScorerSpec, max_pixels: int, path: str) -> np.ndarray:
-    """Write the pixels of the good samples to a .npy file and return them, uint8 (N, H, W, 3), mapped.
+def load_pixels(samples: Samples, source: Source, spec: ScorerSpec, max_pixels: int, path: str) -> Pixels:
+    """Write the pictures of the good samples to a .npy file, each once, and return them, mapped, in the order
+    of ``make_split``.
 
-    They are as the model's preparation leaves them, in the order of ``make_split``; the file appears whole or
-    not at all. Raises UserError where a picture is no longer what was embedded.
+    They are as the model's preparation leaves them; the file appears whole or not at all. Raises UserError
+    where a picture is no longer what was embedded.
     """
-    rows: dict[Place | Picture, list[int]] = defaultdict(list)
-    for row, one in enumerate(samples.good):
+    places: dict[Place | Picture, int] = {}
+    for one in samples.good:
         assert one.picture is not None, "it has an embedding"
-        rows[one.picture].append(row)
-    shape = (len(samples.good), spec.image.height, spec.image.width, 3)
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        places.setdefault(one.picture, len(places))
+    header = {"descr": "|u1", "fortran_order": False}
+    header |= {"shape": (len(places), spec.image.height, spec.image.width, 3)}
+    missing = set(places)
     with new_file(path) as file:
         # Written, not mapped: a full disk is an error then, and no signal.
         np.lib.format.write_array_header_1_0(file, header)
         start = file.tell()
-        for picture, pixel_V in _read_pixels(list(rows), source, spec, max_pixels):
-            for row in rows.pop(picture):
-                file.seek(start + row * spec.image.num_values)
-                file.write(pixel_V.tobytes())
-        if rows:
-            raise UserError(f"{samples.said}: {next(iter(rows)).uri} has changed while it was in use")
-    return np.load(path, mmap_mode="r")
+        for picture, pixel_V in _read_pixels(list(places), source, spec, max_pixels):
+            missing.remove(picture)
+            file.seek(start + places[picture] * spec.image.num_values)
+            file.write(pixel_V.tobytes())
+        if missing:
+            first = min(missing, key=lambda one: places[one])
+            raise UserError(f"{samples.said}: {first.uri} has changed while it was in use")
+    return map_pixels(path, np.array([places[one.picture] for one in samples.good if one.picture], np.int64))
+
+
+def map_pixels(path: str, row_N: np.ndarray) -> Pixels:
+    """Return the pictures of a file that ``load_pixels`` wrote, by the row of each sample."""
+    return Pixels((np.load(path, mmap_mode="r", allow_pickle=False),), np.zeros_like(row_N), row_N)
 
 
 def _read_pixels(

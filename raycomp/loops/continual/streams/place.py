@@ -67,9 +67,7 @@ def find_place(
     """
     backbone = find_backbone(cell, config)
     values = to_dict(config)
-    own = {
-        name: values[name] for name in ("seed", "primitives", "parser", "max_pixels", "reference", "little")
-    }
+    own = {name: values[name] for name in _OF_STREAMS}
     own |= {"little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
     depends = ["reference"] if config.primitives == GOLD else ["reference", "parser"]
     if cell.stream not in WORLD_STREAMS:

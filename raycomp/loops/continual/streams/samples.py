@@ -204,16 +204,19 @@ def _list_known(samples: Samples, how: str) -> dict[str, tuple[str, ...]]:
 
 def check_samples(samples: Samples, most_bad: float) -> None:
     """Raise ValueError where no sample can be used, TooMuchBadData where more than a share cannot."""
-    bad = Counter(status for status in samples.status_N if status != OK)
-    num, num_bad = len(samples.status_N), bad.total()
-    reasons = ", ".join(f"{count:,} {status}" for status, count in sorted(bad.items()))
+    check_counts(samples.said, Counter(samples.status_N), most_bad)
+
+
+def check_counts(said: str, counts: Mapping[str, int], most_bad: float) -> None:
+    """Raise as ``check_samples``, of samples that are counted by status."""
+    bad = {status: count for status, count in sorted(counts.items()) if status != OK}
+    num, num_bad = sum(counts.values()), sum(bad.values())
+    reasons = ", ".join(f"{count:,} {status}" for status, count in bad.items())
     if num_bad == num:
-        raise UserError(
-            f"{samples.said}: none of {num:,} samples can be used ({reasons or 'there are none'})"
-        )
+        raise UserError(f"{said}: none of {num:,} samples can be used ({reasons or 'there are none'})")
     if num_bad > most_bad * num:
         told = f"{num_bad / num:.1%} of {num:,} samples cannot be used ({reasons})"
-        raise TooMuchBadData(f"{samples.said}: {told}, more than max_bad_fraction={most_bad}")
+        raise TooMuchBadData(f"{said}: {told}, more than max_bad_fraction={most_bad}")
 
 
 def parse_all(samples: Sequence[Samples], how: str, load: Callable[[], Parser]) -> list[Samples]:

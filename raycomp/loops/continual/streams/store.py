@@ -5,16 +5,20 @@ Pixels are mapped, not read.
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from raycomp.loops.continual.data import Edits, Split, Stream, Task
+from raycomp.loops.continual.streams.pixels import map_pixels
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import resolve
 
 _STREAM, _NAMES, _DRAWN, REFERENCE = "stream.json", "names.npy", "drawn", "reference"
 _ARRAYS = ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N", "token_TL")
+_PICTURE = "picture_N"
+"""The row of each sample in its split's file of pixels."""
 _PARTS = ("train", "test")
 _EDITS, _OF_EDITS = "edits", ("row_M", "text_M", "category_M")
 
@@ -46,15 +50,7 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
     """Return the stream in a folder."""
     facts = folder.read_json(_STREAM)
     tasks, zero_shot = (
-        tuple(
-            Task(
-                name,
-                _read_split(folder, name_split(kind, number, "train"), with_pixels),
-                _read_split(folder, name_split(kind, number, "test"), with_pixels),
-                _read_edits(folder, name_split(kind, number, _EDITS)),
-            )
-            for number, name in enumerate(facts[kind])
-        )
+        tuple(_read_task(folder, kind, number, name, with_pixels) for number, name in enumerate(facts[kind]))
         for kind in ("tasks", "zero_shot")
     )
     name_VD = np.load(io.BytesIO(folder.read_bytes(_NAMES)), allow_pickle=False)
@@ -76,6 +72,8 @@ def pixels_of(split: str) -> str:
 
 def _write_split(split: Split, folder: Folder, name: str) -> None:
     arrays = {key: getattr(split, key) for key in _ARRAYS if getattr(split, key) is not None}
+    if split.pixels is not None:
+        arrays[_PICTURE] = split.pixels.row_N
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     folder.write_bytes(buffer.getvalue(), f"{name}.npz")
@@ -90,19 +88,27 @@ def _write_edits(edits: Edits, folder: Folder, name: str) -> None:
     folder.write_bytes(buffer.getvalue(), f"{name}-rows.npz")
 
 
-def _read_edits(folder: Folder, name: str) -> Edits | None:
+def _read_task(folder: Folder, kind: str, number: int, name: str, with_pixels: bool) -> Task:
+    train, test = (_read_split(folder, name_split(kind, number, part), with_pixels) for part in _PARTS)
+    return Task(name, train, test, _read_edits(folder, name_split(kind, number, _EDITS), test))
+
+
+def _read_edits(folder: Folder, name: str, test: Split) -> Edits | None:
     if not folder.exists(f"{name}-rows.npz"):
         return None
+    split = _read_split(folder, name, with_pixels=False)
+    if test.pixels is not None:  # of no samples there are none
+        split = replace(split, pixels=replace(test.pixels, file_N=split.own_N, row_N=split.own_N))
     with np.load(io.BytesIO(folder.read_bytes(f"{name}-rows.npz")), allow_pickle=False) as found:
-        return Edits(_read_split(folder, name, with_pixels=False), *(found[key] for key in _OF_EDITS))
+        return Edits(split, *(found[key] for key in _OF_EDITS))
 
 
 def _read_split(folder: Folder, name: str, with_pixels: bool) -> Split:
     words = folder.read_json(f"{name}.json")
     with np.load(io.BytesIO(folder.read_bytes(f"{name}.npz")), allow_pickle=False) as found:
         arrays: dict[str, Any] = {key: found[key] for key in _ARRAYS if key in found}
-    if with_pixels and folder.exists(pixels_of(name)):
-        _, path = resolve(folder.at(pixels_of(name)))
-        arrays["pixel_NHWC"] = np.load(path, mmap_mode="r", allow_pickle=False)
+        picture_N = found.get(_PICTURE)
+    if with_pixels and picture_N is not None:
+        arrays["pixels"] = map_pixels(resolve(folder.at(pixels_of(name)))[1], picture_N)
     primitives = tuple(tuple(names) for names in words["primitives"])
     return Split(texts=tuple(words["texts"]), primitives=primitives, **arrays)
