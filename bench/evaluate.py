@@ -26,17 +26,16 @@ from PIL import Image
 from raycomp.benchmarks.choice import Choice
 from raycomp.config import ModelConfig
 from raycomp.loops.evaluate.choices import ChoiceExam
-from raycomp.loops.evaluate.embed import (
+from raycomp.loops.evaluate.embed import EmbedPictures, EmbedTexts
+from raycomp.loops.evaluate.exam import Pictures, Texts
+from raycomp.loops.evaluate.read import (
     TEXT_EMBEDDING,
-    EmbedPictures,
-    EmbedTexts,
     Files,
     prepare_pixels,
     read_pictures,
     read_texts,
     tokenize,
 )
-from raycomp.loops.evaluate.exam import Pictures, Texts
 from raycomp.loops.tables import to_matrix
 from raycomp.models.clip import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS

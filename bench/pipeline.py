@@ -30,9 +30,11 @@ from raycomp.cluster.curate.score import Job, score
 from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig, CurateConfig, ScorerConfig, exact_share
 from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.curate.stages import align_stages
-from raycomp.models.clip import ScorerSpec, describe_scorer
+from raycomp.models.clip import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard

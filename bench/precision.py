@@ -20,7 +20,8 @@ from bench.pipeline import CAPTIONS_PER_CALL, read_prepared
 from raycomp.config import CurateConfig, exact_share, override_all
 from raycomp.core.metrics import pearson, spearman
 from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.tables import add_columns
 from raycomp.models.clip import describe_scorer
 from raycomp.words import (

@@ -33,7 +33,8 @@ from raycomp.config import CurateConfig, ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.loops.curate.align import Align
 from raycomp.loops.curate.attribute import Attribute
-from raycomp.models.clip import Clip, ScorerSpec, describe_scorer, load_tokenizer
+from raycomp.models.clip import Clip, describe_scorer, load_tokenizer
+from raycomp.models.spec import ScorerSpec
 from raycomp.words import ALIGNMENT
 
 PAIRS_PER_BATCH = 64

@@ -114,6 +114,24 @@ def test_help_imports_nothing_heavy(command):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        (
+            "cluster.parts cluster.waves cluster.passes cluster.curate.choose cluster.curate.merge "
+            "cluster.train.index cluster.train.shelf loops.evaluate.read loops.curate.parse",
+            {"torch", "open_clip"},
+        ),
+        ("loops.curate.prepare models.tokens models.nonces", {"open_clip"}),
+    ],
+)
+def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
+    """Processes on CPUs import these: open_clip is 5 s and 600 MB in every one of them, torch 2 s."""
+    code = "import sys\n" + "".join(f"import raycomp.{name}\n" for name in modules.split())
+    code += f"heavy = {heavy!r} & set(sys.modules)\nassert not heavy, heavy\n"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 WHOLE_RUNS = {"cluster", "faults", "fuzz", "jobs"}
 BELOW_CLUSTER = [

@@ -12,7 +12,8 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import AttributeConfig, CurateConfig, NonceConfig, ParserConfig, ScorerConfig, to_dict
 from raycomp.core.alignment import pair_cosine
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.inspect import explain
 from raycomp.loops.probes.pas import measure_pas
 from raycomp.loops.tables import to_fixed_lists

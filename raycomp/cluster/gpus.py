@@ -13,7 +13,6 @@ from ray._private.state import state
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import say_gpu
 from raycomp.config import UserError
-from raycomp.models.device import describe_gpu
 
 # Where `ray up` leaves the cluster's config on the head, in json; there a submitted job's driver runs, too.
 _CLUSTER_CONFIG = Path("~/ray_bootstrap_config.yaml")
@@ -44,6 +43,13 @@ def _count_in_file(config: Mapping[str, Any], resource: str) -> float:
         most += taken * has[name] if has[name] else 0
         left -= taken
     return most
+
+
+def describe_gpu() -> dict[str, Any] | None:
+    """Return what the GPU of this process is. torch, 2 s of it, is loaded by processes that ask alone."""
+    from raycomp.models import device
+
+    return device.describe_gpu()
 
 
 def _look() -> tuple[str, dict[str, Any] | None]:

@@ -163,3 +163,11 @@ def read_parts(parts_uri: str, names: Iterable[str]) -> pa.Table | None:
     if len(set(positions.tolist())) < len(positions):
         raise RuntimeError(f"{parts_uri}: parts {sorted(names)} overlap")
     return table.take(pa.array(order))
+
+
+def merge_parts(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
+    """Write an item's rows in the order of their positions; return their number."""
+    table = read_parts(parts_uri, names)
+    assert table is not None, "every item has a part"
+    write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
+    return len(table)

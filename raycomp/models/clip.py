@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,6 +36,7 @@ from raycomp.models.device import Device
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
 from raycomp.models.parser import fingerprint_folder
+from raycomp.models.spec import ScorerSpec
 from raycomp.models.text import TextEncoder, find_tower
 
 ClipConfig = ModelConfig | ScorerConfig
@@ -44,17 +44,6 @@ ClipConfig = ModelConfig | ScorerConfig
 SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
-
-
-@dataclass(frozen=True)
-class ScorerSpec:
-    """What the other stages must know of a model, without loading it."""
-
-    image: ImageSpec
-    context_length: int
-    embedding_dim: int
-    shares_prefixes: bool
-    """Whether its text tower encodes a caption and its counterfactuals together; else each by itself."""
 
 
 def describe_scorer(config: ClipConfig) -> ScorerSpec:

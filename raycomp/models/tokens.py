@@ -8,13 +8,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from raycomp.config import ModelConfig
+from raycomp.config import ModelConfig, ScorerConfig
 
 _CONTEXT_LENGTH = 77
 
 
 @lru_cache(maxsize=2)
-def load_tokens(config: ModelConfig) -> Callable[[list[str]], Any]:
+def load_tokens(config: ModelConfig | ScorerConfig) -> Callable[[list[str]], Any]:
     """Return what ``load_tokenizer`` does, and raise as it: list[str] -> int64 (B, N).
 
     CLIP's own tokenizer comes from its file alone; another one needs open_clip.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from raycomp import words
 from raycomp.config import ScorerConfig
 from raycomp.loops.curate.prepare import prepare
-from raycomp.models.clip import ScorerSpec
 from raycomp.models.images import ImageSpec
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.datacomp import enrich
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.rows import parse_object

@@ -6,17 +6,16 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.loops.evaluate.embed import (
+from raycomp.loops.evaluate.embed import EmbedPictures, EmbedTexts
+from raycomp.loops.evaluate.exam import Exam, Picture, Pictures, Texts
+from raycomp.loops.evaluate.read import (
     TEXT,
     TEXT_EMBEDDING,
-    EmbedPictures,
-    EmbedTexts,
     Files,
     prepare_pixels,
     read_pictures,
     tokenize,
 )
-from raycomp.loops.evaluate.exam import Exam, Picture, Pictures, Texts
 from raycomp.loops.tables import to_matrix
 from raycomp.models.clip import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS

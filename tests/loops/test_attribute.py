@@ -9,8 +9,9 @@ import pytest
 from raycomp.config import AttributeConfig, CurateConfig, NonceConfig, ParserConfig, ScorerConfig
 from raycomp.config.rules import PAS
 from raycomp.loops.curate.arm import find_arm
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute
 from raycomp.loops.curate.measures import read_corpus
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.tables import to_fixed_lists
 from raycomp.words import (
     ALIGNMENT,

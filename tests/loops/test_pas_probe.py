@@ -14,7 +14,7 @@ from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
 from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_words
 from raycomp.language.inflection import is_plural
 from raycomp.language.nonce import find_article, make_counterfactual
-from raycomp.loops.curate.attribute import parse
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.probes.calibration import (
     COUNTS,
     NO_NONCE,

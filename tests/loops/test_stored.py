@@ -13,7 +13,8 @@ import torch.nn.functional as F
 
 from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, PrepareConfig, ScorerConfig
 from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.tables import to_matrix
 from raycomp.models.clip import Clip, describe_scorer

@@ -20,17 +20,23 @@ from raycomp.core.selection import parse_uids
 from raycomp.loops.curate.arm import Arm
 from raycomp.loops.curate.measures import Corpus, corpus_columns, read_corpus
 from raycomp.loops.curate.select import Gates, cut_gates, enters_second, judge
+from raycomp.loops.tables import add_columns
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import new_groups, read_columns, write_table
 from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_EMBEDDING,
     KEPT,
     KEY,
     MEAN_PAS,
     POSITION,
     SCORE,
     SHARD,
+    SHARD_ORDINAL,
+    STATUS,
     UID,
 )
 
@@ -96,6 +102,18 @@ def cut_pool(scores: list[str], pool: Arm) -> dict[str, Any]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
     gates = _cut(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
+
+
+def load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of one aligned file that are in the pool."""
+    ordinal, uri = item
+    columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
+    table = read_columns(uri, columns)
+    reason_N, _ = judge(table.select(corpus_columns(arm, with_second=False)), arm, gates)
+    table = table.filter(pa.array(reason_N == KEPT))
+    table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
+    for start in range(0, len(table), block_rows):
+        yield table.slice(start, block_rows)
 
 
 def _cut(scores: list[str], arm: Arm) -> Gates:

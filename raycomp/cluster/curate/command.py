@@ -24,9 +24,10 @@ from raycomp.config.rules import DRAW
 from raycomp.loops.curate.arm import choose_config, find_arm, find_pool_arm
 from raycomp.loops.curate.select import describe_shortage
 from raycomp.loops.tables import check_extra_columns
-from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer, load_tokenizer
+from raycomp.models.clip import describe_scorer, fingerprint_scorer, load_tokenizer
 from raycomp.models.nonces import NonceMaker, load_nonce_pools
 from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder

@@ -4,14 +4,14 @@ A gate is global, so each phase runs over all shards before the next begins. Wha
 function or callable of ``loops/``; here it is laid over shards and committed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from raycomp.cluster.curate.choose import commit_once, cut_pool
+from raycomp.cluster.curate.choose import commit_once, cut_pool, load_pool
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.merge import merge_aligned, merge_scores
 from raycomp.cluster.parts import Part, Stats
@@ -21,29 +21,20 @@ from raycomp.cluster.tasks import map_files
 from raycomp.cluster.waves import Phase
 from raycomp.config import CurateConfig, TooMuchBadData
 from raycomp.loops.curate.arm import Arm, find_pool_arm
-from raycomp.loops.curate.measures import corpus_columns
-from raycomp.loops.curate.select import Gates, judge
+from raycomp.loops.curate.select import Gates
 from raycomp.loops.curate.stages import align_stages, attribute_stages
-from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT, add_columns
-from raycomp.models.clip import ScorerSpec
+from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT
+from raycomp.models.spec import ScorerSpec
 from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.embeddings import check_stored
 from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import read_shard
 from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
-    CAPTION,
-    IMAGE_EMBEDDING,
-    KEPT,
     OK,
-    POSITION,
-    SHARD_ORDINAL,
-    STATUS,
     STATUSES,
-    UID,
     UID_CONFLICT,
 )
 
@@ -162,7 +153,7 @@ def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
     steps = Pass(
         session,
         items={ordinal: (ordinal, job.aligned_uri(ordinal)) for ordinal in job.ordinals},
-        read=partial(_load_pool, arm=job.pool, gates=pool, block_rows=session.block_rows),
+        read=partial(load_pool, arm=job.pool, gates=pool, block_rows=session.block_rows),
         stages=attribute_stages(config),
         part=Part(ATTRIBUTED_SCHEMA, counted=(FAULTS,)),
         rows=session.block_rows,
@@ -179,15 +170,3 @@ def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
         steps.most,
     )
     return phase.run(job.ordinals, steps.lay, dict(zip(job.ordinals, pool_sizes, strict=True)))
-
-
-def _load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of one aligned file that are in the pool."""
-    ordinal, uri = item
-    columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
-    table = read_columns(uri, columns)
-    reason_N, _ = judge(table.select(corpus_columns(arm, with_second=False)), arm, gates)
-    table = table.filter(pa.array(reason_N == KEPT))
-    table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
-    for start in range(0, len(table), block_rows):
-        yield table.slice(start, block_rows)

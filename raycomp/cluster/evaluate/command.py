@@ -22,7 +22,8 @@ from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.journal import METRICS, read_metrics
-from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.models.clip import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.report.pages.evaluate import render_evaluate
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder

@@ -8,27 +8,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.cluster.parts import Part, Stats, read_parts
+from raycomp.cluster.parts import Part, Stats, merge_parts
 from raycomp.cluster.passes import Pass
 from raycomp.cluster.session import Session
 from raycomp.cluster.waves import Phase
 from raycomp.config import ContinualConfig, EvaluateConfig
-from raycomp.loops.evaluate.embed import (
+from raycomp.loops.evaluate.embed import picture_stages, text_stages
+from raycomp.loops.evaluate.exam import Needs, Picture, Pictures, Texts
+from raycomp.loops.evaluate.read import (
     TEXT_EMBEDDING,
     Files,
-    picture_stages,
     pictures_schema,
     read_pictures,
     read_texts,
-    text_stages,
     texts_schema,
 )
-from raycomp.loops.evaluate.exam import Needs, Picture, Pictures, Texts
 from raycomp.loops.tables import to_matrix
-from raycomp.models.clip import ScorerSpec
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import read_columns, write_table
-from raycomp.shards.paths import ShardPath, join_uri
+from raycomp.shards.parquet import read_columns
+from raycomp.shards.paths import ShardPath
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 
 # Files, and texts, that are committed together.
@@ -123,21 +122,13 @@ def _run(job: Job, name: str, steps: Pass, schema: pa.Schema) -> Stats:
         name,
         job.work,
         job.config.waves.shards_per_wave,
-        merge_embedded,
+        merge_parts,
         (job.work.at(name), schema),
         steps.crew,
         job.check_lease,
         steps.most,
     )
     return phase.run(list(steps.items), steps.lay, None) if steps.items else Stats()
-
-
-def merge_embedded(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
-    """Write an item's rows in the order of their positions; return their number."""
-    table = read_parts(parts_uri, names)
-    assert table is not None, "every item has a part"
-    write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
-    return len(table)
 
 
 def _uri(job: Job, name: str, ordinal: int) -> str:

@@ -26,7 +26,8 @@ from raycomp.loops.train.journal import EVENTS, METRICS, read_metrics
 from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.loops.train.rank import Evaluate
 from raycomp.loops.train.state import list_states
-from raycomp.models.clip import ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.models.clip import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.report.pages.train import list_uses, render_train
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder

@@ -16,7 +16,8 @@ from raycomp.loops.tables import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

@@ -16,7 +16,8 @@ from raycomp.loops.curate.prices import Measured, price_machines
 from raycomp.loops.curate.stages import align_stages, attribute_stages
 from raycomp.loops.stage import READ, SCORERS, Work
 from raycomp.loops.tables import check_extra_columns
-from raycomp.models.clip import ScorerSpec, describe_scorer
+from raycomp.models.clip import describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import ShardPath, fingerprint_shards

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from functools import lru_cache
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -12,8 +11,9 @@ import torch
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists, to_matrix
-from raycomp.models.clip import ScorerSpec, load_tokenizer
 from raycomp.models.images import ImageFault, prepare_image
+from raycomp.models.spec import ScorerSpec
+from raycomp.models.tokens import load_tokens
 from raycomp.shards.rows import plain
 from raycomp.words import (
     BAD_EMBEDDING,
@@ -28,8 +28,6 @@ from raycomp.words import (
     PIXELS,
     STATUS,
 )
-
-_tokenizer = lru_cache(maxsize=2)(load_tokenizer)
 
 
 def prepare(
@@ -65,7 +63,7 @@ def prepare(
         ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
         **{name: to_fixed_lists(value_NM) for name, value_NM in seen.items()},
-        TOKENS: to_fixed_lists(_tokenizer(scorer)(captions).numpy().astype(np.int32)),
+        TOKENS: to_fixed_lists(load_tokens(scorer)(captions).numpy().astype(np.int32)),
         **{name: pa.array([_as_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
     return add_columns(table.drop_columns([IMAGE, JSON]), columns)

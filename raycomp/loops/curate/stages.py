@@ -4,10 +4,11 @@ from functools import partial
 
 from raycomp.config import CurateConfig
 from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute, parse
+from raycomp.loops.curate.attribute import Attribute
+from raycomp.loops.curate.parse import parse
 from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.stage import CPUS, SCORERS, Stage
-from raycomp.models.clip import ScorerSpec
+from raycomp.models.spec import ScorerSpec
 
 
 def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:

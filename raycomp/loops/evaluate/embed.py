@@ -1,108 +1,21 @@
-"""Pictures and texts to embeddings: the steps of the pass that an evaluation makes.
+"""Pictures and texts to embeddings: the scorers of the pass that an evaluation makes, and its stages.
 
-M pictures, T texts, H x W pixels, N tokens of context, D embedding dims.
+M pictures, T texts, N tokens of context, D embedding dims.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig
-from raycomp.loops.evaluate.exam import Picture
+from raycomp.loops.evaluate.read import TEXT_EMBEDDING, prepare_pixels, tokenize
 from raycomp.loops.model import fetch_model
 from raycomp.loops.stage import CPUS, SCORERS, Stage
-from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists, to_matrix
-from raycomp.models.clip import Clip, ScorerSpec
-from raycomp.models.images import ImageFault, prepare_image
-from raycomp.models.tokens import load_tokens
-from raycomp.shards.paths import ShardPath, resolve
-from raycomp.shards.reader import read_shard
-from raycomp.words import (
-    CAPTION,
-    EMPTY_CAPTION,
-    IMAGE,
-    IMAGE_EMBEDDING,
-    IS_LAST,
-    JSON,
-    KEY,
-    NO_CAPTION,
-    NO_IMAGE,
-    OK,
-    PIXELS,
-    POSITION,
-    SHARD_ORDINAL,
-    STATUS,
-    UID,
-)
-
-_fetch = lru_cache(maxsize=2)(fetch_model)
-TEXT, TEXT_EMBEDDING, BOX = "text", "text_embedding", "box"
-_BOX_TYPE = pa.list_(pa.int32())
-_OF_SAMPLES = (UID, KEY, CAPTION, JSON)
-# What captions lack does not keep an image from being seen.
-_WITH_IMAGE = (OK, NO_CAPTION, EMPTY_CAPTION)
-
-
-@dataclass(frozen=True)
-class Files:
-    """Image files that are read together, as a shard is."""
-
-    ordinal: int
-    pictures: tuple[Picture, ...]
-
-
-def read_pictures(item: Files | ShardPath, block_rows: int) -> Iterator[pa.Table]:
-    """Yield the samples of a shard, or image files as such, with their boxes.
-
-    A file that is no longer there has no image. Raises OSError where the storage fails.
-    """
-    if isinstance(item, ShardPath):
-        yield from read_shard(item, block_rows)
-        return
-    for start in range(0, len(item.pictures), block_rows):
-        some = item.pictures[start : start + block_rows]
-        images = [_read_file(picture.uri) for picture in some]
-        positions = range(start, start + len(some))
-        yield pa.table(
-            {
-                SHARD_ORDINAL: pa.array([item.ordinal] * len(some), pa.int32()),
-                POSITION: pa.array(positions, pa.int32()),
-                IMAGE: pa.array(images, pa.large_binary()),
-                BOX: pa.array([picture.box for picture in some], _BOX_TYPE),
-                **{name: pa.nulls(len(some), pa.string()) for name in _OF_SAMPLES},
-                STATUS: [NO_IMAGE if image is None else OK for image in images],
-                IS_LAST: [position == len(item.pictures) - 1 for position in positions],
-            }
-        )
-
-
-def _read_file(uri: str) -> bytes | None:
-    filesystem, path = resolve(uri)
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
-def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Table:
-    """Turn image bytes into uint8 pixels; what is wrong with an image becomes its status."""
-    statuses = [OK if status in _WITH_IMAGE else status for status in table[STATUS].to_pylist()]
-    boxes = table[BOX].to_pylist() if BOX in table.column_names else [None] * len(table)
-    pixels_MV = np.zeros((len(table), spec.image.num_values), np.uint8)
-    for row, (data, box) in enumerate(zip(table[IMAGE].to_pylist(), boxes, strict=True)):
-        if statuses[row] != OK:
-            continue
-        try:
-            found = prepare_image(data, spec.image, max_pixels, box=tuple(box) if box else None)
-            pixels_MV[row] = found[0].reshape(-1)
-        except ImageFault as fault:
-            statuses[row] = fault.status
-    columns = {STATUS: pa.array(statuses, pa.string()), PIXELS: to_fixed_lists(pixels_MV)}
-    return add_columns(table.drop_columns([IMAGE]), columns)
+from raycomp.loops.tables import TOKENS, add_columns, to_fixed_lists, to_matrix
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
+from raycomp.words import IMAGE_EMBEDDING, OK, PIXELS, STATUS
 
 
 class EmbedPictures:
@@ -122,30 +35,6 @@ class EmbedPictures:
             shape = (-1, self.spec.image.height, self.spec.image.width, 3)
             image_MD[is_ok_M] = self.clip.embed_pixels(pixels_MV.reshape(shape)).numpy()
         return add_columns(table.drop_columns([PIXELS]), {IMAGE_EMBEDDING: to_fixed_lists(image_MD)})
-
-
-def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.Table]:
-    """Yield texts as rows, in their order."""
-    ordinal, texts = item
-    for start in range(0, len(texts), block_rows):
-        some = texts[start : start + block_rows]
-        positions = range(start, start + len(some))
-        yield pa.table(
-            {
-                SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
-                POSITION: pa.array(positions, pa.int32()),
-                TEXT: pa.array(some, pa.string()),
-                STATUS: [OK] * len(some),
-                IS_LAST: [position == len(texts) - 1 for position in positions],
-            }
-        )
-
-
-def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
-    """Turn texts into token ids."""
-    texts = [readable(text) for text in table[TEXT].to_pylist()]
-    tokens_TN = load_tokens(_fetch(config))(texts).numpy().astype(np.int32)
-    return add_columns(table.drop_columns([TEXT]), {TOKENS: to_fixed_lists(tokens_TN)})
 
 
 class EmbedTexts:
@@ -176,22 +65,4 @@ def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
     return (
         Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=config)),
         Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(EmbedTexts, config)),
-    )
-
-
-def pictures_schema(spec: ScorerSpec) -> pa.Schema:
-    """Return the columns of embedded pictures: those of samples, null where they are files."""
-    sample = [(name, pa.string()) for name in _OF_SAMPLES]
-    embedding = (IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
-    return pa.schema([(POSITION, pa.int32()), *sample, (STATUS, pa.string()), embedding])
-
-
-def texts_schema(spec: ScorerSpec) -> pa.Schema:
-    """Return the columns of embedded texts."""
-    return pa.schema(
-        [
-            (POSITION, pa.int32()),
-            (STATUS, pa.string()),
-            (TEXT_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim)),
-        ]
     )

@@ -22,7 +22,8 @@ from raycomp.loops.curate.prepare import prepare
 from raycomp.loops.tables import TOKENS, to_matrix
 from raycomp.loops.train.fit import Trainer
 from raycomp.loops.train.towers import Batch
-from raycomp.models.clip import Clip, ScorerSpec, describe_scorer
+from raycomp.models.clip import Clip, describe_scorer
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import resolve
 from raycomp.shards.tar import read_tar, write_tar

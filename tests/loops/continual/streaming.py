@@ -8,8 +8,8 @@ import pyarrow as pa
 from raycomp.loops.continual.streams.samples import Samples
 from raycomp.loops.continual.streams.sources import StreamSource
 from raycomp.loops.continual.streams.splits import list_texts
-from raycomp.loops.evaluate.embed import Files, read_pictures
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.read import Files, read_pictures
 from raycomp.loops.tables import to_fixed_lists
 from raycomp.shards.paths import ShardPath
 from raycomp.words import EMPTY_CAPTION, IMAGE_EMBEDDING, NO_CAPTION, OK, STATUS

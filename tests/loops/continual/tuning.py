@@ -12,8 +12,9 @@ from raycomp.config.continual import ContinualConfig, TuneConfig
 from raycomp.loops.continual.data import Keys, Pixels, Split
 from raycomp.loops.continual.methods.make_tuner import make_tuner
 from raycomp.loops.continual.methods.zscl import Reference
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
 from raycomp.models.images import ImageSpec
+from raycomp.models.spec import ScorerSpec
 from tests.loops.fitting import CONTEXT, draw_texts, write_model
 
 TEXTS, SAMPLES, STEPS, BATCH = 5, 12, 4, 6

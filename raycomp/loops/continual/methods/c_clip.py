@@ -16,7 +16,8 @@ from raycomp.core.retention import consolidate
 from raycomp.loops.continual.methods.tuner import Tuner, contrast, encode
 from raycomp.models.adapters import add_adapters, merge_adapters
 from raycomp.models.blocks import find_blocks
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
 
 
 class CClip(Tuner):

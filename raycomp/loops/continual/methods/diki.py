@@ -15,8 +15,9 @@ from raycomp.loops.continual.data import Keys, Split
 from raycomp.loops.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
 from raycomp.loops.train.towers import to_image
 from raycomp.models.blocks import find_blocks
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
 from raycomp.models.prompts import Choice, Prompts, add_prompts
+from raycomp.models.spec import ScorerSpec
 
 TOWERS = ("image", "text")
 

@@ -9,7 +9,8 @@ from raycomp.loops.continual.methods.finetune import Finetune
 from raycomp.loops.continual.methods.learner import Learner
 from raycomp.loops.continual.methods.tuner import Tuner
 from raycomp.loops.continual.methods.zscl import Reference, Zscl
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
 
 ZSCL = "zscl"
 PLAIN: dict[str, type[Tuner]] = {"finetune": Finetune, "c-clip": CClip, "diki": Diki, "cl-moe": ClMoe}

@@ -20,8 +20,9 @@ from raycomp.loops.continual.data import Keys, Pixels, Split
 from raycomp.loops.train.fit import MAX_LOGIT_SCALE
 from raycomp.loops.train.schedule import make_optimizer
 from raycomp.loops.train.towers import Batch, to_batch, to_image
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
 from raycomp.models.short_text import encode_text
+from raycomp.models.spec import ScorerSpec
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1

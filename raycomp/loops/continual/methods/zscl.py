@@ -15,7 +15,8 @@ from raycomp.core.retention import distil
 from raycomp.loops.continual.data import Pixels
 from raycomp.loops.continual.methods.finetune import Finetune
 from raycomp.loops.train.towers import to_image
-from raycomp.models.clip import Clip, ScorerSpec
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
 
 # Reference texts that a step's images are held against, at most.
 _MOST_TEXTS = 1024

@@ -21,8 +21,8 @@ from raycomp.loops.continual.streams.splits import (
 )
 from raycomp.loops.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.loops.evaluate.exam import Pictures, Texts
-from raycomp.models.clip import ScorerSpec
 from raycomp.models.parser import load_parser
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.folder import Folder
 from raycomp.worlds.captions import phrases
 from raycomp.worlds.training import draw_lessons, take_apart

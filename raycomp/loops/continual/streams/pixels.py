@@ -13,10 +13,10 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.loops.continual.data import Pixels
 from raycomp.loops.continual.streams.samples import Samples
 from raycomp.loops.continual.streams.sources import Place, Source
-from raycomp.loops.evaluate.embed import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.loops.evaluate.exam import Picture
+from raycomp.loops.evaluate.read import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.loops.tables import TOKENS, to_matrix
-from raycomp.models.clip import ScorerSpec
+from raycomp.models.spec import ScorerSpec
 from raycomp.shards.files import new_file
 from raycomp.shards.paths import ShardPath
 from raycomp.words import OK, PIXELS, POSITION, STATUS
