@@ -4,7 +4,7 @@ B samples of a step, N of a task.
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pickle import UnpicklingError
 from typing import Any
 
@@ -73,10 +73,10 @@ class Walk:
         self.told: list[dict[str, float]] = []
         """Of the steps of this task."""
 
-    def run(self, work: Folder, check: Callable[[], None] = lambda: None) -> pa.Table:
+    def run(self, work: Folder) -> pa.Table:
         """Go on from the state in ``work``, if there is one, to the end; return CONTINUAL_SCHEMA.
 
-        ``check`` is asked at every state that is written. Raises UserError where a loss is not finite.
+        Raises UserError where a loss is not finite.
         """
         if work.exists(_STATE):
             self._restore(work)
@@ -87,7 +87,6 @@ class Walk:
             while self.step < self.steps:
                 self._learn()
                 if self.step % self.config.checkpoint_steps == 0 and self.step < self.steps:
-                    check()
                     self._save(work)
             self.learner.end()
             self._ask(len(self.order) - 1 if self.is_joint else self.number)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from raycomp.config import ModelConfig, UserError
 from raycomp.loops.continual.data import Pixels
 from raycomp.loops.continual.streams.samples import Samples
-from raycomp.loops.continual.streams.sources import Place, Source
+from raycomp.loops.continual.streams.sources import Member, Source
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.evaluate.read import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.loops.tables import TOKENS, to_matrix
@@ -32,7 +32,7 @@ def load_pixels(samples: Samples, source: Source, spec: ScorerSpec, max_pixels: 
     They are as the model's preparation leaves them; the file appears whole or not at all. Raises UserError
     where a picture is no longer what was embedded.
     """
-    places: dict[Place | Picture, int] = {}
+    places: dict[Member | Picture, int] = {}
     for one in samples.good:
         assert one.picture is not None, "it has an embedding"
         places.setdefault(one.picture, len(places))
@@ -59,13 +59,13 @@ def map_pixels(path: str, row_N: np.ndarray) -> Pixels:
 
 
 def _read_pixels(
-    wanted: Sequence[Place | Picture], source: Source, spec: ScorerSpec, max_pixels: int
-) -> Iterator[tuple[Place | Picture, np.ndarray]]:
+    wanted: Sequence[Member | Picture], source: Source, spec: ScorerSpec, max_pixels: int
+) -> Iterator[tuple[Member | Picture, np.ndarray]]:
     """Yield those of the pictures that can be read, as they come, with their pixels (V,)."""
     files = tuple(one for one in wanted if isinstance(one, Picture))
-    places: dict[str, dict[int, Place | Picture]] = defaultdict(dict)
+    places: dict[str, dict[int, Member | Picture]] = defaultdict(dict)
     for one in wanted:
-        if isinstance(one, Place):
+        if isinstance(one, Member):
             places[one.uri][one.position] = one
     if files:
         yield from _prepare(Files(0, files), dict(enumerate(files)), spec, max_pixels)
@@ -75,8 +75,8 @@ def _read_pixels(
 
 
 def _prepare(
-    item: Files | ShardPath, wanted: Mapping[int, Place | Picture], spec: ScorerSpec, max_pixels: int
-) -> Iterator[tuple[Place | Picture, np.ndarray]]:
+    item: Files | ShardPath, wanted: Mapping[int, Member | Picture], spec: ScorerSpec, max_pixels: int
+) -> Iterator[tuple[Member | Picture, np.ndarray]]:
     """Yield those of the positions wanted of one item."""
     for table in read_pictures(item, _ROWS):
         chosen = [position in wanted for position in table[POSITION].to_pylist()]

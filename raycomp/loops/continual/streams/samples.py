@@ -14,7 +14,7 @@ from raycomp.benchmarks.choice import is_text
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.primitives import find_primitives
-from raycomp.loops.continual.streams.sources import Place, Sample, Source
+from raycomp.loops.continual.streams.sources import Member, Sample, Source
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.evaluate.retrieval import find_captions
 from raycomp.loops.tables import to_matrix
@@ -87,7 +87,7 @@ def _read_shard(uri: str, pictures: Pictures, is_test: bool) -> Iterator[_Row]:
         fields = parse_object(text)[1] or {}
         captions: Sequence[str | None] = find_captions(caption, text) or (caption,)
         for one in captions[:1] if is_test or _has_own(fields) else captions:
-            sample, is_sound = _read_fields(Sample(Place(uri, place), one), fields)
+            sample, is_sound = _read_fields(Sample(Member(uri, place), one), fields)
             yield sample, status if is_sound or status != OK else BAD_FIELD, image_MD[place]
 
 

@@ -24,7 +24,7 @@ _FIELDS = ("tasks", "zero_shot")
 _TASK_FIELDS = ("name", TRAIN, TEST, *OPTIONS)
 
 
-class Place(NamedTuple):
+class Member(NamedTuple):
     """A sample of a shard."""
 
     uri: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 class Sample(NamedTuple):
     """A picture and what is said of it, or asked."""
 
-    picture: Picture | Place | None
+    picture: Picture | Member | None
     """None where the file is not there."""
     caption: str | None
     """Of a question the right answer, one of ``candidates``."""
