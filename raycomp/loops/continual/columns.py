@@ -25,4 +25,8 @@ def tell_metrics(
 
 
 def _digits(head: str) -> int:
-    return 3 if head in ("CRR", "sigma", "alpha", "gamma") or head.startswith(("CCE", "PR", "ROC")) else 1
+    return (
+        3
+        if head in ("CRR", "sigma", "alpha", "step taken", "gamma") or head.startswith(("CCE", "PR", "ROC"))
+        else 1
+    )

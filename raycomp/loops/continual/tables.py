@@ -13,6 +13,7 @@ from raycomp.loops.continual.columns import as_estimate, tell_metrics
 from raycomp.loops.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.loops.continual.head_tables import tell_heads
 from raycomp.loops.continual.judge import ANSWERS, SCORES
+from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Measured, Results, compare, estimate, list_groups
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
 
@@ -20,21 +21,6 @@ FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
-# What the paper of COMPO-REALIGN reports, on other streams and models: R@1 image to text, CRR, AF.
-PUBLISHED = {
-    "replay-text": (51.8, 0.84, 7.5),
-    "zscl": (54.2, 0.86, 6.1),
-    "c-clip": (56.4, 0.88, 5.1),
-    "diki": (56.0, 0.89, 5.0),
-    FULL: (58.8, 0.91, 3.2),
-    "no-synthetic": (56.9, 0.87, 4.0),
-    "no-trust": (57.9, 0.89, 4.3),
-    "linear-mix": (57.2, 0.88, 3.8),
-    "no-buffer": (56.3, 0.86, 4.7),
-    "attention-pool": (58.5, 0.91, 3.3),
-    "no-shaper": (57.6, 0.88, 3.9),
-}
-_BESIDE = ("fused merged image_to_text last", "fused crr", "forgetting_best")
 
 
 def make_tables(results: Results, measured: Measured) -> list[Table]:
@@ -137,28 +123,6 @@ def tell_binding(results: Results, measured: Measured, stream: str, methods: Seq
 
 def _in_shares(column: str | Column) -> str | Column:
     return column._replace(digits=3) if isinstance(column, Column) else column
-
-
-def tell_published(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table | None:
-    """Return how each method differs from the whole one here, and as published; none without that."""
-    rows: list[tuple[Cell, ...]] = []
-    whole = [found for cell, found in measured.items() if (cell.stream, cell.method) == (stream, FULL)]
-    is_retrieval = any(_BESIDE[0] in found for found in whole)
-    for method in methods if is_retrieval else ():
-        if method in PUBLISHED and method != FULL:
-            found = [compare(results, measured, stream, (method, FULL), metric) for metric in _BESIDE]
-            gaps = [a - b for a, b in zip(PUBLISHED[method], PUBLISHED[FULL], strict=True)]
-            pairs = zip(map(as_estimate, found), gaps, strict=True)
-            rows.append((method, *(cell for pair in pairs for cell in pair)))
-    if not rows:
-        return None
-    heads = (("R@1, last", 1), ("CRR", 3), ("forgetting", 1))
-    columns = [Column(f"{head}{end}", digits=digits) for head, digits in heads for end in ("", ", published")]
-    note = (
-        "Each less compo-realign. Published: Avg R@1 from image to text, CRR and AF of COMPO-REALIGN (ICLR "
-        "2026) on other data and larger models: the signs are to be compared, not the sizes."
-    )
-    return Table(f"{name_stream(stream)}: beside the paper", ("Method", *columns), rows, note)
 
 
 def tell_matrices(results: Results, stream: str, methods: Sequence[str]) -> Iterator[Table]:

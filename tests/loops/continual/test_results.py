@@ -11,6 +11,7 @@ from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.data import Stream
 from raycomp.loops.continual.head_tables import tell_margin_gaps
 from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summarise_steps
+from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Result, compare, estimate, measure
 from raycomp.loops.continual.streams.store import read_stream, write_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
@@ -106,6 +107,31 @@ def test_margins_are_compared_run_by_run():
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
     assert tell_margin_gaps(one, measured, "world", ["no-trust"]) is None
+
+
+def test_published_differences_reappear_are_reversed_or_undecided():
+    made = []
+    for seed in range(4):
+        wobble = seed / 500
+        made.append(make_result("compo-realign", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed))
+        made.append(make_result("no-trust", seed, [[0.5, 0.25], [0.7, 0.3], [0.5, 0.6]], seed))
+        made.append(make_result("no-buffer", seed, [[0.5, 0.25], [0.7, 0.3], [0.7, 0.7]], seed))
+        made.append(make_result("diki", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.4 + seed / 5]], seed))
+    results = {one.cell: one for one in made}
+    measured = {cell: measure(one) for cell, one in results.items()}
+    methods = ["compo-realign", "no-trust", "no-buffer", "diki"]
+    table = tell_published(results, measured, "world", methods)
+    found = {(row[0].partition(" less")[0], row[1]): row[2:] for row in table.rows}
+    here, published, word = found["no-trust", "R@1, image to text"]
+    assert (round(here.value, 2), round(published, 2), word) == (-10.15, -0.9, "reappears")
+    assert found["no-buffer", "R@1, image to text"][2] == "reversed"
+    assert found["diki", "R@1, text to image"][2] == "undecided"
+    assert found["no-trust", "forgetting"][2] == "reappears"
+    whole = found["compo-realign", "R@1, image to text"]
+    assert (round(whole[0].value, 2), whole[1], whole[2]) == (65.15, 58.8, "")
+    told = [row[4] for row in table.rows]
+    assert f"{told.count('reappears')} reappear, {told.count('reversed')} are reversed" in table.note
+    assert tell_published(results, measured, "world", ["compo-realign"]) is None
 
 
 def test_steps_are_summarised():
