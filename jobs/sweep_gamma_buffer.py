@@ -11,7 +11,7 @@ itself, as a number. ``rates`` has five methods at three learning rates each: wh
 learned less, which one learning rate does not tell; its page draws what is learned over what is forgotten.
 ``primitives`` has three methods on the primitives that the world names, and on those the parser finds.
 Metric: Last by the fused score among what all tasks ask together, less the frozen model's. Streams are
-embedded once for all trials.
+embedded once for all trials, those of parsed primitives within the first trial that has them.
 
 Cost: 4 tiny backbones and 12 trials on 2 seeds, then the best on 2 more; not timed yet.
 Result: none yet: it was run in small alone, in the tests.
@@ -24,14 +24,14 @@ from raycomp.config.continual import LittleConfig
 
 
 def config() -> SweepConfig:
-    """Three quantiles, four sizes."""
+    """Three quantiles, four sizes, four seeds each; two more for the best."""
     return SweepConfig(
         command="continual",
         space="trust.quantile=grid(0.1,0.5,0.9) buffer.size=grid(0,16,64,256)",
         metric="world.last_minus_frozen",
-        seeds=2,
+        seeds=4,
         report_seeds=2,
-        continual=ContinualConfig(little=LittleConfig(backbones=4)),
+        continual=ContinualConfig(little=LittleConfig(backbones=6)),
     )
 
 

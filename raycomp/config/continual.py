@@ -110,8 +110,8 @@ class BufferConfig:
 
     kind: str = "text"
     """text: captions and their primitives; image: the image's embedding beside them; random: no memory, but
-    sets of primitives drawn anew from the names that were met; current: no memory, the batch's own captions;
-    none."""
+    sets of primitives drawn anew from the names that were met; current: no memory, the batch's own captions,
+    from the second task on; none."""
     size: int = 64
     """Entries of each task, at most; 0 = none."""
     max_bytes: int | None = None

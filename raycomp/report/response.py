@@ -34,11 +34,17 @@ _APART, _MOST_LABELS = 40.0, 9
 
 
 def response(
-    title: str, x_name: str, y_name: str, series: Sequence[tuple[str, Points]], is_log: bool = False
+    title: str,
+    x_name: str,
+    y_name: str,
+    series: Sequence[tuple[str, Points]],
+    is_log: bool = False,
+    is_apart: bool = True,
 ) -> Html:
     """Draw named series of (value of the dial, estimate), each with its intervals and a line through it.
 
-    Values that are not finite are left out. ``is_log``: the axis of the dial, whose values are then above 0.
+    Values that are not finite are left out. ``is_log``: the axis of the dial, whose values are then above 0;
+    ``is_apart``: whether series at one value stand a little beside one another.
     """
     shown = [(name, sorted(_finite(points), key=lambda point: point[0])) for name, points in series]
     shown = [(name, points) for name, points in shown if points]
@@ -48,7 +54,7 @@ def response(
     ys = span(np.array(ends or [0.0]), HEIGHT - BOTTOM, TOP)
     layers = [Layer(name, STYLES[min(i, len(STYLES) - 1)]) for i, (name, _) in enumerate(shown)]
     drawn = [
-        _draw_series(xs, ys, layer, points, is_log, (i - (len(shown) - 1) / 2) * _BESIDE)
+        _draw_series(xs, ys, layer, points, is_log, (i - (len(shown) - 1) / 2) * _BESIDE * is_apart)
         for i, (layer, (_, points)) in enumerate(zip(layers, shown, strict=True))
     ]
     frame = [

@@ -52,7 +52,7 @@ def prepare_streams(
             _make_places(left, tuned, config, folder, run, session, say)
     for place in places:  # one that was there already may have been made with another limit
         for said, counts in place.facts["samples"].items():
-            check_counts(f"stream={said}", counts, config.max_bad_fraction)
+            check_counts(said, counts, config.max_bad_fraction)
     return places
 
 

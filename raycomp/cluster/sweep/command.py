@@ -215,6 +215,7 @@ def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[st
     makers = (list_curves, list_grids, list_trade_offs)
     curves = [curve for make in makers for curve in make(plan, trials, metric)]
     for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
-        yield curve.name, response(curve.title, curve.dial, curve.unit, curve.series, curve.is_log)
+        shape = (curve.is_log, not curve.is_measured)
+        yield curve.name, response(curve.title, curve.dial, curve.unit, curve.series, *shape)
     for plot in list_plots(plan, trials, metric):
         yield plot.title.rpartition(" ")[2], intervals(plot)

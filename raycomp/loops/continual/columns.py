@@ -6,6 +6,8 @@ from raycomp.core.contrasts import Contrast
 from raycomp.loops.continual.results import Measured, Results, estimate
 from raycomp.table import Cell, Column, Columns, Estimate
 
+_SMALL = ("CRR", "sigma", "step taken", "gamma")
+
 
 def as_estimate(found: Contrast | None) -> Estimate | None:
     return None if found is None else Estimate(found.value, found.low, found.high)
@@ -25,8 +27,4 @@ def tell_metrics(
 
 
 def _digits(head: str) -> int:
-    return (
-        3
-        if head in ("CRR", "sigma", "alpha", "step taken", "gamma") or head.startswith(("CCE", "PR", "ROC"))
-        else 1
-    )
+    return 3 if head in _SMALL or head.startswith(("alpha", "CCE", "PR", "ROC")) else 1

@@ -59,15 +59,15 @@ def answer_by_prior(split: Split, trainings: Sequence[Split]) -> np.ndarray:
 def number_answers(split: Split, places: dict[str, int]) -> np.ndarray:
     """Return a number for every candidate's answer, int64 (N, K), -1 = padding; new ones join ``places``.
 
-    An answer is what follows the words that all candidates of its question begin with: of "what is it? a dog"
-    and "what is it? a cat", dog and cat.
+    An answer is what follows the question, where all candidates begin with one: words they share, up to one
+    that ends in "?". Of "what is it? a dog" and "what is it? a cat", a dog and a cat.
     """
     assert split.candidate_NK is not None
     number_NK = np.full(split.candidate_NK.shape, -1, np.int64)
     for row, candidate_K in enumerate(split.candidate_NK):
         said = [split.texts[text].split() for text in candidate_K[candidate_K >= 0]]
-        num_shared = len(commonprefix(said))
-        answers = [" ".join(words[num_shared:]) for words in said]
+        asked = [place for place, word in enumerate(commonprefix(said), 1) if word.endswith("?")]
+        answers = [" ".join(words[max(asked, default=0) :]) for words in said]
         number_NK[row, candidate_K >= 0] = [places.setdefault(answer, len(places)) for answer in answers]
     return number_NK
 

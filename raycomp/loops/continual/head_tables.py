@@ -32,8 +32,9 @@ def tell_head(results: Results, measured: Measured, stream: str, methods: Sequen
         "ROC-AUC": "roc_auc_transpose",
         "ROC-AUC by solve": "roc_auc_solve",
         "sigma": "sigma_max",
-        "alpha": "alpha_realised",
+        "alpha": "alpha_mean",
         "step taken": "realised_mean",
+        "alpha, all tasks": "alpha_realised",
         "gamma": "gamma",
         "s(image, composition)": "similarity_mean",
         "gradient": "gradient_mean",
@@ -44,9 +45,9 @@ def tell_head(results: Results, measured: Measured, stream: str, methods: Sequen
     note = (
         "CCE: how far the direction that is read back from a composition lies from each of its primitives, "
         "as the head has them, 0 to 2. AUC: its primitives against all names of the stream. Sigma: the "
-        "largest of a step; alpha: the mean by which steps, or gradients, were made shorter; step "
-        "taken: how long every tenth step was, in whole steps, which under Adam a shorter gradient does not "
-        "change; this, the similarity and the gradient's length are means of the last task's steps."
+        "largest of a step; alpha: what steps, or gradients, were multiplied by; step taken: how long every "
+        "tenth step was, in whole ones, which under Adam a shorter gradient does not change. These two, the "
+        "similarity and the gradient's length are means of the last task's steps."
     )
     return Table(f"{name_stream(stream)}: heads", columns, rows, note)
 
@@ -74,7 +75,7 @@ def tell_margins(results: Results, measured: Measured, stream: str, methods: Seq
     note = (
         "s(image, caption) - s(image, edited caption) on the tests of all tasks after the last one: mean, "
         "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: what edits a relation has "
-        "the same composition, and a composed margin of exactly 0."
+        "the same composition, and a composed margin of exactly 0. A method without a head has e_c for both."
     )
     return Table(f"{name_stream(stream)}: margins", columns, rows, note) if rows else None
 
@@ -107,8 +108,8 @@ def tell_margin_gaps(
     )
     note = (
         f"Mean margins of {FULL} less those of another method, paired by seed; p by Wilcoxon's signed ranks "
-        "over runs, whose least value is 2 / 2^runs. Runs that share a backbone hang together. Published: "
-        "wider than the ablations', p < .01."
+        "over runs, whose least value is 2 / 2^runs. Runs that share a backbone hang together. A method "
+        "without a head has e_c for both. Published: wider than the ablations', p < .01."
     )
     return Table(f"{name_stream(stream)}: margins, {FULL} less others", columns, rows, note) if rows else None
 

@@ -29,6 +29,8 @@ class Curve:
     unit: str
     series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
     is_log: bool = False
+    is_measured: bool = False
+    """Whether what lies along is a result: then no series may be moved along it to be seen beside others."""
 
 
 def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
@@ -98,7 +100,9 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
             for group in list_groups(plan)
         ]
         title = f"{stream}: learned over forgotten, a point for each trial"
-        found.append(Curve(f"{stream}-forgotten", title, "forgotten, points", "learned, %", series))
+        along = "forgotten, points"
+        if any(points for _, points in series):
+            found.append(Curve(f"{stream}-forgotten", title, along, "learned, %", series, is_measured=True))
     return found
 
 

@@ -32,7 +32,7 @@ def ask(own: list[int], kinds: list[int], candidates: list[list[int]]) -> Split:
 
 
 def test_the_prior_answers_what_was_right_most_often_to_such_questions_and_guesses_among_equals():
-    seen = ask([0, 0, 1, 3, 2, 1], [0, 0, 0, 1, 1, 1], [[0, 1, 2]] * 6)
+    seen = ask([0, 0, 1, 3, 2, 1], [0, 0, 0, 1, 1, 1], [[0, 1, 2, 3]] * 6)
     # Of kind 0: red twice, blue once. Of kind 1: circle, green and blue once each.
     asked = ask([0, 1, 2, 3, 0], [0, 0, 0, 1, 1], [[0, 1, 2], [0, 1, 2], [2, 3, -1], [3, 2, -1], [0, 3, -1]])
     assert answer_by_prior(asked, [seen]).tolist() == [1, 0, 0.5, 0.5, 0]
@@ -51,11 +51,16 @@ def test_an_answer_is_the_same_behind_another_question():
     texts = ("what is it? a dog", "what is it? a cat", "what is that? a dog", "what is that? a cat", "dog")
     places: dict[str, int] = {}
     asked = replace(ask([1, 2], [0, 0], [[1, 0, -1], [3, 2, 4]]), texts=texts)
-    assert number_answers(asked, places).tolist() == [[0, 1, -1], [2, 3, 1]]
-    assert list(places) == ["cat", "dog", "what is that? a cat", "what is that? a dog"]
+    assert number_answers(asked, places).tolist() == [[0, 1, -1], [2, 3, 4]]
+    assert list(places) == ["a cat", "a dog", "what is that? a cat", "what is that? a dog", "dog"]
     seen = replace(ask([0, 0, 1], [5, 5, 5], [[0, 1, -1]] * 3), texts=texts)
     new = replace(ask([2, 3], [5, 5], [[3, 2, -1]] * 2), texts=texts)
     assert answer_by_prior(new, [seen]).tolist() == [1, 0]
+    # Of answers without a question before them nothing is cut, whatever others stand beside them.
+    plain = replace(asked, texts=("a red cat", "a red dog", "a blue dog", "red", "dog"))
+    places = {}
+    number_answers(plain, places)
+    assert list(places) == ["a red dog", "a red cat", "red", "a blue dog", "dog"]
 
 
 def test_shuffled_pictures_answer_by_chance():

@@ -106,7 +106,8 @@ def test_margins_are_compared_run_by_run():
     assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
-    assert tell_margin_gaps(one, measured, "world", ["no-trust"]) is None
+    alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
+    assert tell_margin_gaps(one, alone, "world", ["compo-realign", "no-trust"]) is None
 
 
 def test_published_differences_reappear_are_reversed_or_undecided():
@@ -130,8 +131,14 @@ def test_published_differences_reappear_are_reversed_or_undecided():
     whole = found["compo-realign", "R@1, image to text"]
     assert (round(whole[0].value, 2), whole[1], whole[2]) == (65.15, 58.8, "")
     told = [row[4] for row in table.rows]
-    assert f"{told.count('reappears')} reappear, {told.count('reversed')} are reversed" in table.note
+    counts = [told.count(word) for word in ("reappears", "reversed", "undecided")]
+    said = f"Of {sum(counts)} published differences: reappears {counts[0]}, reversed {counts[1]}, undecided"
+    assert said in table.note
     assert tell_published(results, measured, "world", ["compo-realign"]) is None
+    one = {cell: result for cell, result in results.items() if cell.seed == 0}
+    alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
+    table = tell_published(one, alone, "world", methods)
+    assert {row[4] for row in table.rows} == {"", "no interval"} and "undecided 0" not in table.note
 
 
 def test_steps_are_summarised():

@@ -174,6 +174,8 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
             edits = _make_edits(edited, maker) if edited else None
             made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test, edits))
     drawn = _make_drawn(draw_texts(found.list_names(), maker.config.seed), texts)
+    if found.reference is not None:
+        counts["reference"] = dict(sorted(Counter(found.reference.status_N).items()))
     stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
     write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)
     return {"samples": counts, "warnings": warnings}

@@ -15,6 +15,8 @@ from raycomp.shards.runs import digest
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")
 _OF_STREAMS = ("seed", "primitives", "parser", "max_pixels", "reference", "little")
 _FACTS = "facts.json"
+# Of the files: one more where they change, so that those of before are not taken for these.
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def find_place(
     if cell.stream not in WORLD_STREAMS:
         depends = [cell.stream, "model", "reference", "parser"]
     content = {name: fingerprint.get(name) for name in depends}
-    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels])[:12]}"
+    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
     return Place(cell.stream, backbone, folder.at(name))
 
 
