@@ -10,8 +10,8 @@ two more that tell what the best is worth. The paper's own figures (CC3M, one se
 named as such. ``quick`` leaves out the two that tell, and takes 200 steps for 300. ``methods`` tunes the
 learning rate alike for CLIP and NegCLIP: the same three draws of one range for each.
 
-Cost: 4 worlds and 10 trainings of 300 steps, two at a time: 45 minutes on 2 cores that others used too, with
-a kill between; not timed on idle ones. The same line goes on where it was broken off, none is trained twice.
+Cost: 4 worlds and 10 trainings of 300 steps, two at a time: 23 minutes on 2 cores with light work beside it;
+``quick`` 22 with none. The same line goes on where it was broken off, none is trained twice.
 Result: bench/RESULTS.md.
 """
 
