@@ -13,7 +13,7 @@ learned less, which one learning rate does not tell; its page draws what is lear
 Metric: Last by the fused score among what all tasks ask together, less the frozen model's. Streams are
 embedded once for all trials, those of parsed primitives within the first trial that has them.
 
-Cost: 4 tiny backbones and 12 trials on 2 seeds, then the best on 2 more; not timed yet.
+Cost: 5 tiny backbones and 12 trials on 3 seeds, then the best on 2 more; not timed yet.
 Result: none yet: it was run in small alone, in the tests.
 """
 
