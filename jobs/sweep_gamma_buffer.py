@@ -24,14 +24,14 @@ from raycomp.config.continual import LittleConfig
 
 
 def config() -> SweepConfig:
-    """Three quantiles, four sizes, three seeds each; two more for the best."""
+    """Three quantiles, four sizes, six seeds each; four more for the best."""
     return SweepConfig(
         command="continual",
         space="trust.quantile=grid(0.1,0.5,0.9) buffer.size=grid(0,16,64,256)",
         metric="world.last_minus_frozen",
-        seeds=3,
-        report_seeds=2,
-        continual=ContinualConfig(little=LittleConfig(backbones=5)),
+        seeds=6,
+        report_seeds=4,
+        continual=ContinualConfig(little=LittleConfig(backbones=10)),
     )
 
 

@@ -1,12 +1,13 @@
 """One run at a time in a folder: a lease that its holder renews and that expires with a dead holder."""
 
+import math
 import os
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from raycomp.shards.folder import Folder
 LEASE = "lease.json"
 LEASE_S = 60.0
 _LOOK_S = 0.5
+
+
+class HeldError(ValueError):
+    """Another run holds the folder."""
 
 
 class Lease:
@@ -90,8 +95,26 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
 def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
     """Wait until nobody holds the folder, so long at most: who did may just have been killed elsewhere."""
     until = time.monotonic() + seconds
-    while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
+    while is_held(folder) and time.monotonic() < until:
         time.sleep(_LOOK_S)
+
+
+def is_held(folder: Folder) -> bool:
+    """Whether a run that is at work, as far as can be told from here, holds the folder."""
+    found = read_lease(folder)
+    return found is not None and not _is_over(found)
+
+
+@contextmanager
+def queue_lease(folder: Folder) -> Iterator[Lease]:
+    """Hold the folder while the block runs, once nobody else does: for what the first who comes makes for all."""
+    with ExitStack() as stack:
+        lease = None
+        while lease is None:
+            await_lease(folder, math.inf)
+            with suppress(HeldError):  # of many that waited, one gets it
+                lease = stack.enter_context(hold_lease(folder))
+        yield lease
 
 
 def _take(folder: Folder, lease: Lease) -> None:
@@ -100,13 +123,13 @@ def _take(folder: Folder, lease: Lease) -> None:
     # A client that lost the answer to its PUT asks again, and finds its own lease.
     if found and found["holder"] != lease.holder:
         if not _is_over(found):
-            raise ValueError(
+            raise HeldError(
                 f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
                 f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
             )
         folder.remove(LEASE)
         if not folder.create_json(lease.content(), LEASE):
-            raise ValueError(f"out={folder.uri!r}: another run has just begun there; wait for it")
+            raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
 
 
 def find_place() -> str:

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raycomp.cluster.lease import LEASE, find_place, hold_lease
+from raycomp.cluster.lease import LEASE, find_place, hold_lease, queue_lease
 from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
 
@@ -64,6 +65,29 @@ def test_of_many_at_once_one_gets_it(folder):
         starter.communicate("done\n")
     assert sum(line == "held\n" for line in said) == 1, said
     assert all("wait for it" in line for line in said if line != "held\n")
+
+
+def test_of_many_that_wait_each_gets_it_in_turn(folder):
+    inside, most = 0, 0
+
+    def work(_):
+        nonlocal inside, most
+        with queue_lease(folder) as lease:
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.1)
+            lease.check()
+            inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert most == 1 and not folder.exists(LEASE)
+
+
+def test_an_error_of_the_work_is_no_reason_to_wait_on(folder):
+    with pytest.raises(ValueError, match="mine"), queue_lease(folder):
+        raise ValueError("mine")
+    assert not folder.exists(LEASE)
 
 
 def test_a_lease_that_expired_is_taken_over(folder):

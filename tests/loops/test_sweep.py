@@ -177,6 +177,9 @@ def test_the_best_is_chosen_on_development_seeds_alone():
     tables = make_tables(plan, trials, [best], METRIC)
     assert "little worlds 0 to 1; told of on little worlds 2 to 3" in tables[0].note
     assert tables[1].rows[2][-1] == "stopped after 1 of 2 seeds"
+    apart = [row[3] for row in tables[1].rows]
+    assert apart[1] == "the best" and apart[0].value == apart[0].low == apart[0].high == pytest.approx(-0.1)
+    assert apart[2].value == pytest.approx(0.3) and math.isnan(apart[2].low)  # one seed in common
     assert list_warnings(plan, trials, [best], METRIC) == []
     assert (
         "lies at an end"
@@ -247,6 +250,9 @@ def test_a_curve_has_a_point_for_every_value():
     ((name, points),) = curve.series
     assert curve.dial == "attribute.keep" and name == "development seeds"
     assert [(x, round(one.value, 6)) for x, one in points] == [(0.7, 0.35), (0.5, 0.65)]
+    # As trials share their seeds, two of them do not make four trainings: what one alone has, they have.
+    half = 0.05 * 12.7062  # Student's t of one degree of freedom
+    assert [round(one.high - one.value, 4) for _, one in points] == [round(half, 4)] * 2
     (plot,) = list_plots(plan, trials, METRIC)
     assert [(name, round(one.value, 6)) for name, one in plot.rows] == [("mean", 0.45), ("min", 0.45)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raycomp.cluster.evaluate.embed import Job, embed_pictures, embed_texts
-from raycomp.cluster.lease import await_lease, hold_lease
+from raycomp.cluster.lease import is_held, queue_lease
 from raycomp.cluster.run import Run, Say
 from raycomp.cluster.session import Session
 from raycomp.cluster.tasks import map_some
@@ -45,8 +45,9 @@ def prepare_streams(
     found = (find_place(cell, config, folder, known, cell.stream in tuned) for cell in cells)
     places = list(dict.fromkeys(found))
     if not all(place.is_made for place in places):
-        await_lease(folder)
-        with hold_lease(folder):
+        if is_held(folder):
+            say(f"{folder.uri}: another run is making streams there; waiting for it")
+        with queue_lease(folder):
             left = [place for place in places if not place.is_made]
             _make_backbones(left, config, folder, run, session, say)
             _make_places(left, tuned, config, folder, run, session, say)

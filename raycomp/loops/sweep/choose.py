@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from raycomp.core.contrasts import contrast
 from raycomp.loops.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, Site, Trial
@@ -29,6 +30,21 @@ def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean over trainings with its 95 % interval by Student's t; no interval of fewer than two."""
     found = contrast(values)
     return Estimate(found.value, found.low, found.high)
+
+
+def estimate_all(trials: Sequence[Trial], metric: str, split: str) -> Estimate:
+    """Return the mean over trials, by Student's t over seeds: trials share them, so each seed counts once."""
+    values: dict[int, list[float]] = {}
+    for trial in trials:
+        for seed, value in trial.find_values(metric, split).items():
+            values.setdefault(seed, []).append(value)
+    return estimate([fmean(own) for own in values.values()])
+
+
+def estimate_apart(trial: Trial, other: Trial, metric: str) -> Estimate:
+    """Return by how much a trial lies above another on development seeds, paired by seed."""
+    own, others = (one.find_values(metric, DEVELOPMENT) for one in (trial, other))
+    return estimate([own[seed] - others[seed] for seed in own.keys() & others.keys()])
 
 
 def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:

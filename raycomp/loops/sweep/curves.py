@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from raycomp.benchmarks.retention import SOURCE, TABLE_1
 from raycomp.config.space import GRID, LOGUNIFORM
-from raycomp.loops.sweep.choose import estimate, is_whole, of_group
+from raycomp.loops.sweep.choose import estimate, estimate_all, is_whole, of_group
 from raycomp.loops.sweep.journal import DEVELOPMENT, REPORT, Trial
 from raycomp.loops.sweep.plan import Plan, list_groups
 from raycomp.loops.sweep.rows import is_number
@@ -36,8 +36,8 @@ class Curve:
 def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
     """Return a curve for every dial of numbers, a point for each of its values.
 
-    A point is the mean over all trainings of the trials that have the value, whatever else they have, by
-    Student's t over trainings. One series for each value of ``per``; report seeds, where all trials were
+    A point is the mean over the trials that have the value, whatever else they have, by Student's t over
+    seeds. One series for each value of ``per``; report seeds, where all trials were
     trained on them, are a series of their own.
     """
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
@@ -122,10 +122,16 @@ def _list_series(
 
 
 def _list_points(trials: Sequence[Trial], dial: str, metric: str, split: str) -> list[tuple[float, Estimate]]:
-    values: dict[str, list[float]] = {}
+    found = [(float(value), estimate_all(own, metric, split)) for value, own in _group(trials, dial).items()]
+    return [(value, one) for value, one in found if one.value == one.value]
+
+
+def _group(trials: Sequence[Trial], dial: str) -> dict[str, list[Trial]]:
+    """Return the trials that have each value of a dial."""
+    found: dict[str, list[Trial]] = {}
     for trial in trials:
-        values.setdefault(trial.dials[dial], []).extend(trial.list_values(metric, split))
-    return [(float(value), estimate(figures)) for value, figures in values.items() if figures]
+        found.setdefault(trial.dials[dial], []).append(trial)
+    return found
 
 
 def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
@@ -133,11 +139,9 @@ def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = []
     for dial in (dial for dial in list_varied(plan) if not is_number(plan, dial)):
-        values: dict[str, list[float]] = {}
-        for trial in whole:
-            values.setdefault(trial.dials[dial], []).extend(trial.list_values(metric, DEVELOPMENT))
-        rows = [(value, estimate(figures)) for value, figures in values.items()]
-        found.append(Plot(f"{name_metric(metric)} over {dial}", "95 % intervals over trainings", rows))
+        groups = _group(whole, dial)
+        rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
+        found.append(Plot(f"{name_metric(metric)} over {dial}", "95 % intervals over seeds", rows))
     return found
 
 

@@ -77,11 +77,15 @@ class Trial:
     begun: str
     outcomes: Mapping[Site, Outcome]
 
+    def find_values(self, metric: str, split: str) -> dict[int, float]:
+        """Return a metric of the finished trainings of a split by their seeds, in rising order."""
+        found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
+        ended = ((site, one) for site, one in found if site.split == split and one.status == FINISHED)
+        return {site.number: one.metrics[metric].value for site, one in ended}
+
     def list_values(self, metric: str, split: str) -> list[float]:
         """Return a metric of the finished trainings of a split, by their seeds."""
-        found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
-        ended = [one for site, one in found if site.split == split and one.status == FINISHED]
-        return [one.metrics[metric].value for one in ended]
+        return list(self.find_values(metric, split).values())
 
     def list_metrics(self) -> list[str]:
         """Return the metrics that all finished trainings have."""

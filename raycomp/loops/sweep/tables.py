@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from raycomp.config import Domain
 from raycomp.config.space import LOGUNIFORM
-from raycomp.loops.sweep.choose import Winner, estimate, is_whole
+from raycomp.loops.sweep.choose import Winner, estimate, estimate_apart, is_whole
 from raycomp.loops.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial
 from raycomp.loops.sweep.plan import Plan
 from raycomp.table import Cell, Column, Columns, Table, plain, write_cell
@@ -43,7 +43,7 @@ def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], 
     """Return the tables of the page: what was chosen, then every trial, then further metrics."""
     return [
         _tell_winners(plan, winners, metric),
-        _tell_trials(plan, trials, metric),
+        _tell_trials(plan, trials, winners, metric),
         _tell_more(plan, trials, metric),
     ]
 
@@ -76,9 +76,10 @@ def _say_places(plan: Plan) -> str:
     return f"{chosen}; {told} Report seeds sit {exam}."
 
 
-def _tell_trials(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
+        best = next(one.trial for one in winners if one.group.items() <= trial.dials.items())
         own = [trial.list_values(metric, split) for split in (DEVELOPMENT, REPORT)]
         ended = len(own[0]) == plan.config.seeds
         failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
@@ -87,6 +88,7 @@ def _tell_trials(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
             (
                 *(trial.dials[dial] for dial in plan.space),
                 *(estimate(values) for values in own),
+                "the best" if trial.name == best.name else estimate_apart(trial, best, metric),
                 sum(one.seconds for one in trial.outcomes.values()),
                 became,
             )
@@ -96,15 +98,16 @@ def _tell_trials(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
         *plan.space,
         Column(f"{name}, development"),
         Column("report"),
+        Column("less the best, seed by seed"),
         Column("trained and asked", "s", 0),
         "",
     )
-    return Table(
-        "Every trial",
-        columns,
-        rows,
-        "In the order in which they were begun; trials.parquet has a row per seed.",
+    note = (
+        "In the order in which they were begun; trials.parquet has a row per seed. Less the best: "
+        f"differences on development seeds, which the trials share{', by groups' if plan.config.per else ''}; where the "
+        "interval holds 0, seeds do not tell the two apart."
     )
+    return Table("Every trial", columns, rows, note)
 
 
 def _tell_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
