@@ -107,7 +107,7 @@ def is_held(folder: Folder) -> bool:
 
 @contextmanager
 def queue_lease(folder: Folder) -> Iterator[Lease]:
-    """Hold the folder while the block runs, once nobody else does: for what the first who comes makes for all."""
+    """Hold the folder while the block runs, once nobody else does: the first who comes makes it for all."""
     with ExitStack() as stack:
         lease = None
         while lease is None:

@@ -102,10 +102,11 @@ def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner],
         Column("trained and asked", "s", 0),
         "",
     )
+    best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
         "In the order in which they were begun; trials.parquet has a row per seed. Less the best: "
-        f"differences on development seeds, which the trials share{', by groups' if plan.config.per else ''}; where the "
-        "interval holds 0, seeds do not tell the two apart."
+        f"differences from {best_of}, on development seeds, which trials share. Where the "
+        "interval holds 0, the seeds do not tell the two apart."
     )
     return Table("Every trial", columns, rows, note)
 
