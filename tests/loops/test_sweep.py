@@ -298,3 +298,17 @@ def test_what_is_learned_stands_over_what_is_forgotten():
     assert curve.name == "world-forgotten"
     found = {name: [(x, one.value) for x, one in points] for name, points in curve.series}
     assert found == {"clip": [(0.2, 10.5), (1.2, 11.5)], "negclip": [(2.2, 12.5), (3.2, 13.5)]}
+
+
+def test_of_continual_learning_the_main_figures_of_every_trial_are_told():
+    config = SweepConfig(command="continual", space="buffer.size=grid(0,16)", seeds=1, report_seeds=0)
+    plan, metric = make_plan(config, None), "world.last_minus_frozen.all"
+    names = (metric, "world.last.all", "world.forgetting_best.all", "world.seconds.all")
+    outcome = Outcome(FINISHED, {name: Estimate(value, value, value) for value, name in enumerate(names)})
+    trials = [
+        Trial(size, {"buffer.size": size}, "2026-01-01", {Site(DEVELOPMENT, 0): outcome})
+        for size in ("0", "16")
+    ]
+    *_, more = make_tables(plan, trials, [choose_best(trials, {}, metric, "max", 1)], metric)
+    assert [column.name for column in more.columns[1:]] == ["world.last", "world.forgetting_best"]
+    assert [row[1].value for row in more.rows] == [1, 1]

@@ -27,7 +27,7 @@ _SCENES = 40
 _RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
 ALL = "all"
 # Of continual learning, beside the main figure.
-_FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last", "seconds")
+_FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last")
 _CLASSIFIED = (ACC1, ACC5, MEAN_PER_CLASS_RECALL)
 
 
@@ -74,7 +74,15 @@ def world_evaluation(folder: str) -> EvaluateConfig:
 def list_stream_metrics(config: ContinualConfig) -> list[str]:
     """Return the metrics of a method on its streams: those of the main figure, alone and less the frozen
     model's, and a few more."""
-    ends = [*MAIN, *(f"{name}{MINUS_FROZEN}" for name in MAIN), *_FURTHER]
+    return _name_ends(config, [*MAIN, *(f"{name}{MINUS_FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
+
+
+def list_main_metrics(config: ContinualConfig) -> list[str]:
+    """Return those of them that are told of every trial."""
+    return _name_ends(config, [*MAIN, *_FURTHER])
+
+
+def _name_ends(config: ContinualConfig, ends: Sequence[str]) -> list[str]:
     return [
         f"{name_stream(stream)}.{end.replace(' ', '_')}.{ALL}" for stream in config.stream for end in ends
     ]

@@ -7,6 +7,7 @@ from raycomp.config import Domain
 from raycomp.config.space import LOGUNIFORM
 from raycomp.loops.sweep.choose import Winner, estimate, estimate_apart, is_whole
 from raycomp.loops.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial
+from raycomp.loops.sweep.metric import ALL, list_main_metrics
 from raycomp.loops.sweep.plan import Plan
 from raycomp.table import Cell, Column, Columns, Table, plain, write_cell
 from raycomp.words import MACRO
@@ -17,7 +18,7 @@ _EDGE = 0.05
 
 def name_metric(metric: str) -> str:
     """Return a metric as a reader says it."""
-    return metric.removesuffix(f".{MACRO}")
+    return metric.removesuffix(f".{MACRO}").removesuffix(f".{ALL}")
 
 
 def say_dials(plan: Plan, trial: Trial) -> str:
@@ -115,7 +116,9 @@ def _tell_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     """Return the other means of the evaluation by trial: what the chosen metric costs elsewhere."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = {name for trial in whole for one in trial.outcomes.values() for name in one.metrics}
-    names = sorted(name for name in found if name.endswith(f".{MACRO}") and name != metric)
+    means = sorted(name for name in found if name.endswith(f".{MACRO}"))
+    wanted = list_main_metrics(plan.config.continual) if plan.config.command == "continual" else means
+    names = [name for name in wanted if name in found and name != metric]
     rows: list[tuple[Cell, ...]] = [
         (say_dials(plan, trial), *(estimate(trial.list_values(name, DEVELOPMENT)) for name in names))
         for trial in whole
