@@ -17,7 +17,7 @@ Result: bench/RESULTS.md.
 
 from dataclasses import replace
 
-from raycomp.config import FitConfig, SweepConfig, TrainConfig
+from raycomp.config import FitConfig, SweepConfig, TrainConfig, WorldsConfig
 
 FIT = FitConfig(
     steps=300, batch_size=64, learning_rate=7e-4, warmup=0.1, crop=(1.0, 1.0), checkpoint_steps=100
@@ -37,8 +37,9 @@ def config() -> SweepConfig:
 
 
 def quick() -> SweepConfig:
-    """Four ratios, two seeds each, 200 steps: the curve, and nothing of what the best is worth elsewhere."""
-    return replace(config(), report_seeds=0, train=TrainConfig(train=replace(FIT, steps=200)))
+    """Four ratios, two seeds each, in smaller worlds: the curve, not what the best is worth elsewhere."""
+    worlds = WorldsConfig(pairs=2000, scenes=400)
+    return replace(config(), report_seeds=0, worlds=worlds, train=TrainConfig(train=replace(FIT, steps=200)))
 
 
 def methods() -> SweepConfig:

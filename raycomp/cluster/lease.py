@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import LeaseLost
+from raycomp.config import LeaseLost, UserError
 from raycomp.shards.folder import Folder
 
 LEASE = "lease.json"
@@ -20,7 +20,7 @@ LEASE_S = 60.0
 _LOOK_S = 0.5
 
 
-class HeldError(ValueError):
+class HeldError(UserError):
     """Another run holds the folder."""
 
 
