@@ -22,6 +22,9 @@ from raycomp.loops.model import fetch_model
 from raycomp.models.clip import describe_scorer
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
+from raycomp.shards.runs import digest
+
+_SHARDS, _EMBEDDED = "shards", "embedded"
 
 
 @dataclass(frozen=True)
@@ -79,17 +82,19 @@ def _make_places(
     session: Session,
     say: Say,
 ) -> None:
-    """Embed these places, and write their arrays."""
+    """Embed these places, those of one tiny CLIP together, and write their arrays."""
+    together: dict[int | str, list[Place]] = {}
     for place in left:
-        is_tiny = config.reference is None and place.stream in WORLD_STREAMS
-        own = place_backbone(config, folder, place.backbone)
-        asked = replace(
-            config,
-            model=find_backbone_of(place, config, folder),
-            reference=find_reference(own) if is_tiny else config.reference,
-        )
-        _make_place(place, asked, run, session, place.stream in tuned)
-        say(f"{place.name}: embedded")
+        together.setdefault(place.backbone if place.stream in WORLD_STREAMS else place.name, []).append(place)
+    for places in together.values():
+        model = find_backbone_of(places[0], config, folder)
+        reference = config.reference
+        if reference is None and places[0].stream in WORLD_STREAMS:
+            reference = find_reference(place_backbone(config, folder, places[0].backbone))
+        asked = replace(config, model=model, reference=reference)
+        _make_together(places, tuned, asked, folder, run, session)
+        for place in places:
+            say(f"{place.name}: embedded")
 
 
 def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:
@@ -98,20 +103,33 @@ def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> M
     return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
 
 
-def _make_place(place: Place, config: ContinualConfig, run: Run, session: Session, with_pixels: bool) -> None:
-    """Open a stream, embed it by ``config.model``, write its arrays."""
-    files, spec = place.files, describe_scorer(fetch_model(config.model))
-    job = Job(config, spec, Folder(files.at("embedded")), session, run.lease.check)
-    source = open_stream(place.stream, config, files.at("shards"), place.backbone)
-    kept = open_reference(config.reference) if with_pixels and config.reference else None
-    beside = (kept,) if kept else ()
-    pictures, _ = embed_pictures(job, [Needed(one.pictures, one.shards) for one in (source, *beside)])
-    found = find_all_samples(source, pictures, config, kept)
-    texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(found, config)))], pictures)
-    facts = make_arrays(Maker(found, texts, config, spec, files, with_pixels))
-    place.finish(facts)
-    for name in ("embedded", "shards"):
-        files.remove(name)
+def _make_together(
+    places: Sequence[Place],
+    tuned: Collection[str],
+    config: ContinualConfig,
+    folder: Folder,
+    run: Run,
+    session: Session,
+) -> None:
+    """Open streams, embed them by ``config.model`` in one pass, write the arrays of each."""
+    spec = describe_scorer(fetch_model(config.model))
+    embedded = folder.at(_EMBEDDED, digest([place.name for place in places]))
+    job = Job(config, spec, Folder(embedded), session, run.lease.check)
+    sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
+    beside = [
+        open_reference(config.reference) if config.reference and place.stream in tuned else None
+        for place in places
+    ]
+    halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
+    pictures, _ = embed_pictures(job, [Needed(half.pictures, half.shards) for half in halves])
+    found = [
+        find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
+    ]
+    texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures)
+    for place, one in zip(places, found, strict=True):
+        place.finish(make_arrays(Maker(one, texts, config, spec, place.files, place.stream in tuned)))
+        place.files.remove(_SHARDS)
+    folder.remove(_EMBEDDED)
 
 
 def describe_places(places: Sequence[Place]) -> Mapping[str, Any]:
