@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from raycomp import cli
 from raycomp.cluster.lease import LEASE, find_place, hold_lease, queue_lease
 from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
@@ -39,6 +40,18 @@ def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
     assert not folder.exists(LEASE)
     with hold_lease(folder) as lease:
         lease.check()
+
+
+def test_who_is_refused_is_told_in_a_line(tmp_path, monkeypatch, capsys):
+    def hold(source):
+        with hold_lease(Folder(source)):
+            raise AssertionError("held twice")
+
+    monkeypatch.setattr("raycomp.loops.inspect.show", hold)
+    with hold_lease(Folder(str(tmp_path))):
+        assert cli.main(["show", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("raycomp: out=") and said.count("\n") == 1
 
 
 def test_of_many_at_once_one_gets_it(folder):

@@ -55,6 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
     run = continual(config, str(folder / "out"), again.append)
     assert run["status"] == "finished" and run["funnel"]["kept"] == 14
     assert not any("embedded" in line or "trained" in line for line in again), "made a stream again"
+    assert not (folder / "prepared/embedded").exists(), "embeddings lie in the streams' arrays"
     return folder
 
 
