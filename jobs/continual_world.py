@@ -12,7 +12,7 @@ Ten seeds over five backbones, each with an order of tasks of its own, intervals
 of the methods that train the model itself, at most 60 steps a task. No dial was tuned here: learning rates
 are those of the prototype, 1e-3 of a head and 1e-4 of a model.
 
-Cost: 79 minutes on 2 cores, with tests beside it for a quarter of them; `quick` 15 minutes.
+Cost: 79 minutes on 2 cores, with tests beside it for a quarter of them; `quick` 14.5.
 Result: bench/RESULTS.md, bench/results/continual_world.csv. Heads gain little over the frozen model without
 images in their memory; of 37 published differences of COMPO-REALIGN 8 reappear on ``world``, 7 are reversed.
 """

@@ -1,12 +1,11 @@
 """One run at a time in a folder: a lease that its holder renews and that expires with a dead holder."""
 
-import math
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +16,8 @@ from raycomp.shards.folder import Folder
 
 LEASE = "lease.json"
 LEASE_S = 60.0
+WAITING = "waiting:"
+"""How the line begins that tells of a wait for another run."""
 _LOOK_S = 0.5
 
 
@@ -95,41 +96,46 @@ def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
 def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
     """Wait until nobody holds the folder, so long at most: who did may just have been killed elsewhere."""
     until = time.monotonic() + seconds
-    while is_held(folder) and time.monotonic() < until:
+    while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
         time.sleep(_LOOK_S)
 
 
-def is_held(folder: Folder) -> bool:
-    """Whether a run that is at work, as far as can be told from here, holds the folder."""
-    found = read_lease(folder)
-    return found is not None and not _is_over(found)
-
-
 @contextmanager
-def queue_lease(folder: Folder) -> Iterator[Lease]:
-    """Hold the folder while the block runs, once nobody else does: the first who comes makes it for all."""
+def queue_lease(folder: Folder, say: Callable[[str], None], check: Callable[[], None]) -> Iterator[Lease]:
+    """Hold the folder while the block runs, once nobody else does: the first who comes makes it for all.
+
+    ``say`` is told once whom it waits for; ``check`` is asked all the while, and raises to end the wait.
+    """
+    lease, has_said = None, False
     with ExitStack() as stack:
-        lease = None
         while lease is None:
-            await_lease(folder, math.inf)
-            with suppress(HeldError):  # of many that waited, one gets it
+            try:
                 lease = stack.enter_context(hold_lease(folder))
+            except HeldError as error:
+                if not has_said:
+                    say(f"{WAITING} {error}")
+                has_said = True
+                check()
+                time.sleep(_LOOK_S)
         yield lease
 
 
 def _take(folder: Folder, lease: Lease) -> None:
     """Create the lease, in the place of one that is over; raises ValueError where another run holds one."""
-    found = None if folder.create_json(lease.content(), LEASE) else read_lease(folder)
-    # A client that lost the answer to its PUT asks again, and finds its own lease.
-    if found and found["holder"] != lease.holder:
-        if not _is_over(found):
-            raise HeldError(
-                f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
-                f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
-            )
+    if folder.create_json(lease.content(), LEASE):
+        return
+    found = read_lease(folder)
+    if found and found["holder"] == lease.holder:
+        return  # a client that lost the answer to its PUT asks again, and finds its own lease
+    if found and not _is_over(found):
+        raise HeldError(
+            f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
+            f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
+        )
+    if found:  # else it was given back in between
         folder.remove(LEASE)
-        if not folder.create_json(lease.content(), LEASE):
-            raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
+    if not folder.create_json(lease.content(), LEASE):
+        raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
 
 
 def find_place() -> str:

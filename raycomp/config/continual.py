@@ -258,8 +258,8 @@ class ContinualConfig:
     little: LittleConfig = field(default_factory=LittleConfig)
     parser: ParserConfig = field(default_factory=ParserConfig)
     reference: str | None = field(default=None, metadata=INPUT)
-    """zscl: pairs whose likenesses shall stay, as ``raycomp curate`` takes inputs; none = the first task's;
-    in the little world pairs such as the backbone was trained on."""
+    """zscl: pairs whose likenesses shall stay, as ``raycomp curate`` takes inputs. Streams of yours need
+    some; none = in the little world pairs such as the backbone was trained on."""
     prepared: str | None = field(default=None, metadata=FREE | PLACE)
     """A folder where streams are looked for as arrays of embeddings, and left for further runs; none = this
     run makes its own."""

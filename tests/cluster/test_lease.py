@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from raycomp import cli
-from raycomp.cluster.lease import LEASE, find_place, hold_lease, queue_lease
+from raycomp.cluster.lease import LEASE, WAITING, find_place, hold_lease, queue_lease
 from raycomp.config import LeaseLost
 from raycomp.shards.folder import Folder
 
@@ -81,11 +81,11 @@ def test_of_many_at_once_one_gets_it(folder):
 
 
 def test_of_many_that_wait_each_gets_it_in_turn(folder):
-    inside, most = 0, 0
+    inside, most, said = 0, 0, []
 
     def work(_):
         nonlocal inside, most
-        with queue_lease(folder) as lease:
+        with queue_lease(folder, said.append, lambda: None) as lease:
             inside += 1
             most = max(most, inside)
             time.sleep(0.1)
@@ -95,10 +95,33 @@ def test_of_many_that_wait_each_gets_it_in_turn(folder):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert most == 1 and not folder.exists(LEASE)
+    assert len(said) == 3 and all(line.startswith(WAITING) and str(os.getpid()) in line for line in said)
+
+
+def test_a_wait_ends_by_its_check(tmp_path):
+    def give_up():
+        raise LeaseLost("mine")
+
+    folder = Folder(str(tmp_path))
+    with hold_lease(folder), pytest.raises(LeaseLost, match="mine"), queue_lease(folder, print, give_up):
+        raise AssertionError("held twice")
+
+
+def test_a_lease_that_is_given_back_just_then_is_taken(tmp_path, monkeypatch):
+    folder, create, tried = Folder(str(tmp_path)), Folder.create_json, []
+
+    def miss(self, *args):
+        tried.append(args)
+        return create(self, *args) if len(tried) > 1 else False
+
+    monkeypatch.setattr(Folder, "create_json", miss)
+    with hold_lease(folder) as lease:
+        lease.check()
+    assert len(tried) == 2
 
 
 def test_an_error_of_the_work_is_no_reason_to_wait_on(folder):
-    with pytest.raises(ValueError, match="mine"), queue_lease(folder):
+    with pytest.raises(ValueError, match="mine"), queue_lease(folder, print, int):
         raise ValueError("mine")
     assert not folder.exists(LEASE)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raycomp.config import Domain, SweepConfig, TrainConfig, load_job
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
-from raycomp.loops.sweep.choose import choose_best, list_sites
+from raycomp.loops.sweep.choose import choose_best, estimate_all, list_sites
 from raycomp.loops.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
 from raycomp.loops.sweep.job_file import fix, write_job
 from raycomp.loops.sweep.journal import (
@@ -309,6 +309,19 @@ def test_of_continual_learning_the_main_figures_of_every_trial_are_told():
         Trial(size, {"buffer.size": size}, "2026-01-01", {Site(DEVELOPMENT, 0): outcome})
         for size in ("0", "16")
     ]
+    lacking = {name: one for name, one in outcome.metrics.items() if "forgetting" not in name}
+    trials[1] = replace(trials[1], outcomes={Site(DEVELOPMENT, 0): replace(outcome, metrics=lacking)})
     *_, more = make_tables(plan, trials, [choose_best(trials, {}, metric, "max", 1)], metric)
     assert [column.name for column in more.columns[1:]] == ["world.last", "world.forgetting_best"]
     assert [row[1].value for row in more.rows] == [1, 1]
+    assert more.rows[0][2].value == 2 and math.isnan(more.rows[1][2].value)
+    lost = "world.forgetting_best.all"
+    assert choose_best(trials, {}, lost, "min", 1).trial is trials[0], "the other has none of it"
+    with pytest.raises(ValueError, match=f"no trial came to its end: no {lost} is told"):
+        choose_best(trials[1:], {}, lost, "min", 1)
+
+
+def test_trials_are_averaged_over_the_seeds_that_all_of_them_have():
+    trials = [trial_of({"a": "1"}, [0.1, 0.3]), trial_of({"a": "2"}, [0.5, None])]
+    found = estimate_all(trials, METRIC, DEVELOPMENT)
+    assert found.value == pytest.approx(0.3) and math.isnan(found.low)

@@ -10,6 +10,7 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import Session, connect
 from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig, changed_dials
+from raycomp.config.check import check
 from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
 from raycomp.loops.continual.cells import CLIPPED, FULL, Cell, list_cells
 from raycomp.loops.continual.results import CELLS, is_done, measure, read_cell
@@ -45,6 +46,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     if "://" in out:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
+    check_prepared(config, out)
     cells = list_cells(config)
     fingerprint_streams(config)  # what cannot be read is told before anything is written
     check_writable(out)
@@ -66,6 +68,11 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             streams = describe_places(places)
         _close(run, cells, streams)
     return run.record
+
+
+def check_prepared(config: ContinualConfig, out: str) -> None:
+    """Raise ValueError where streams would be made in the folder of the run that waits for them."""
+    check(config.prepared != out, "prepared", config.prepared, "another folder than out")
 
 
 def _has_own(config: ContinualConfig) -> bool:

@@ -1,11 +1,11 @@
 """Streams to arrays: tiny backbones trained, pictures and texts embedded once, by evaluation's passes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from raycomp.cluster.evaluate.embed import Job, embed_pictures, embed_texts
-from raycomp.cluster.lease import is_held, queue_lease
+from raycomp.cluster.lease import queue_lease
 from raycomp.cluster.run import Run, Say
 from raycomp.cluster.session import Session
 from raycomp.cluster.tasks import map_some
@@ -24,7 +24,7 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.runs import digest
 
-_SHARDS, _EMBEDDED = "shards", "embedded"
+_SHARDS = "shards"
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,20 @@ class Needed:
         return list(self.texts)
 
 
+class Making(NamedTuple):
+    """What streams are made with."""
+
+    config: ContinualConfig
+    folder: Folder
+    """Below which all of them lie."""
+    tuned: Collection[str]
+    """Streams with methods that train the model, which need pixels."""
+    session: Session
+    check: Callable[[], None]
+    """Raises LeaseLost where nothing more may be written."""
+    say: Say
+
+
 def prepare_streams(
     config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[Place]:
@@ -48,53 +62,39 @@ def prepare_streams(
     found = (find_place(cell, config, folder, known, cell.stream in tuned) for cell in cells)
     places = list(dict.fromkeys(found))
     if not all(place.is_made for place in places):
-        if is_held(folder):
-            say(f"{folder.uri}: another run is making streams there; waiting for it")
-        with queue_lease(folder):
-            left = [place for place in places if not place.is_made]
-            _make_backbones(left, config, folder, run, session, say)
-            _make_places(left, tuned, config, folder, run, session, say)
+        with queue_lease(folder, say, run.lease.check) as lease:
+
+            def check() -> None:
+                run.lease.check()
+                lease.check()
+
+            making = Making(config, folder, tuned, session, check, say)
+            _make_backbones(places, making)
+            _make_places(places, making)
     for place in places:  # one that was there already may have been made with another limit
         for said, counts in place.facts["samples"].items():
             check_counts(said, counts, config.max_bad_fraction)
     return places
 
 
-def _make_backbones(
-    left: Sequence[Place], config: ContinualConfig, folder: Folder, run: Run, session: Session, say: Say
-) -> None:
-    """Train the tiny CLIPs that are missing of these places."""
-    tiny = {place.backbone for place in left if place.stream in WORLD_STREAMS}
-    unmade = {number: place_backbone(config, folder, number) for number in sorted(tiny)}
-    jobs = [(config, own, number) for number, own in unmade.items() if not is_made(own)]
-    for _, _, number in map_some(
-        make_backbone, jobs, session.count_cores(), run.lease.check, "backbones", "backbone"
-    ):
-        say(f"backbone {number}: trained")
+def _make_backbones(places: Sequence[Place], making: Making) -> None:
+    """Train the tiny CLIPs that are missing of places that are."""
+    tiny = {place.backbone for place in places if place.stream in WORLD_STREAMS and not place.is_made}
+    unmade = {number: place_backbone(making.config, making.folder, number) for number in sorted(tiny)}
+    jobs = [(making.config, own, number) for number, own in unmade.items() if not is_made(own)]
+    cores = making.session.count_cores()
+    for _, _, number in map_some(make_backbone, jobs, cores, making.check, "backbones", "backbone"):
+        making.say(f"backbone {number}: trained")
 
 
-def _make_places(
-    left: Sequence[Place],
-    tuned: Collection[str],
-    config: ContinualConfig,
-    folder: Folder,
-    run: Run,
-    session: Session,
-    say: Say,
-) -> None:
-    """Embed these places, those of one tiny CLIP together, and write their arrays."""
+def _make_places(places: Sequence[Place], making: Making) -> None:
+    """Embed what is missing of places, those of one tiny CLIP together, and write their arrays."""
     together: dict[int | str, list[Place]] = {}
-    for place in left:
+    for place in places:
         together.setdefault(place.backbone if place.stream in WORLD_STREAMS else place.name, []).append(place)
-    for places in together.values():
-        model = find_backbone_of(places[0], config, folder)
-        reference = config.reference
-        if reference is None and places[0].stream in WORLD_STREAMS:
-            reference = find_reference(place_backbone(config, folder, places[0].backbone))
-        asked = replace(config, model=model, reference=reference)
-        _make_together(places, tuned, asked, folder, run, session)
-        for place in places:
-            say(f"{place.name}: embedded")
+    for group in together.values():
+        if not all(place.is_made for place in group):
+            _make_together(group, making)
 
 
 def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:
@@ -103,33 +103,44 @@ def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> M
     return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
 
 
-def _make_together(
-    places: Sequence[Place],
-    tuned: Collection[str],
-    config: ContinualConfig,
-    folder: Folder,
-    run: Run,
-    session: Session,
-) -> None:
-    """Open streams, embed them by ``config.model`` in one pass, write the arrays of each."""
+def _make_together(places: Sequence[Place], making: Making) -> None:
+    """Open the streams of one model, embed them in one pass, write the arrays of those that are missing.
+
+    Those that are there are embedded, too: after a kill the same items have the same numbers.
+    """
+    config = _describe(places[0], making)
     spec = describe_scorer(fetch_model(config.model))
-    embedded = folder.at(_EMBEDDED, digest([place.name for place in places]))
-    job = Job(config, spec, Folder(embedded), session, run.lease.check)
+    embedded = Folder(making.folder.at(f"embedded-{digest([place.name for place in places])[:12]}"))
+    job = Job(config, spec, embedded, making.session, making.check)
     sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
-    beside = [
-        open_reference(config.reference) if config.reference and place.stream in tuned else None
-        for place in places
-    ]
+    kept = open_reference(config.reference) if config.reference else None
+    beside = [kept if place.stream in making.tuned else None for place in places]
     halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
     pictures, _ = embed_pictures(job, [Needed(half.pictures, half.shards) for half in halves])
     found = [
         find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
     ]
     texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures)
-    for place, one in zip(places, found, strict=True):
-        place.finish(make_arrays(Maker(one, texts, config, spec, place.files, place.stream in tuned)))
+    made = {
+        place: make_arrays(Maker(one, texts, config, spec, place.files, place.stream in making.tuned))
+        for place, one in zip(places, found, strict=True)
+        if not place.is_made
+    }
+    for place in places:
         place.files.remove(_SHARDS)
-    folder.remove(_EMBEDDED)
+    embedded.remove()
+    making.check()
+    for place, facts in made.items():
+        place.finish(facts)
+        making.say(f"{place.name}: embedded")
+
+
+def _describe(place: Place, making: Making) -> ContinualConfig:
+    """Return the config with the model and the reference of a place."""
+    config, reference = making.config, making.config.reference
+    if reference is None and place.stream in WORLD_STREAMS:
+        reference = find_reference(place_backbone(config, making.folder, place.backbone))
+    return replace(config, model=find_backbone_of(place, config, making.folder), reference=reference)
 
 
 def describe_places(places: Sequence[Place]) -> Mapping[str, Any]:

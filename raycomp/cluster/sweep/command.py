@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from raycomp.cluster.continual.command import fingerprint_streams
+from raycomp.cluster.continual.command import check_prepared, fingerprint_streams
 from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import connect
 from raycomp.cluster.sweep.room import count_trials, is_alone, plan_alone
@@ -65,6 +65,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: little worlds need a local folder")
     if config.command == "continual" and "://" in out:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
+    check_prepared(config.continual, out)
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)

@@ -1,10 +1,11 @@
 """The streams of a sweep over continual learning, each made and embedded once for all trials."""
 
 from dataclasses import replace
+from functools import partial
 
 from raycomp.cluster.continual.command import continual
+from raycomp.cluster.lease import WAITING
 from raycomp.cluster.run import Say
-from raycomp.cluster.sweep.worlds import say_nothing
 from raycomp.config import ContinualConfig, SweepConfig
 from raycomp.shards.folder import Folder
 
@@ -24,5 +25,11 @@ def make_streams(config: SweepConfig, work: str, say: Say) -> None:
     own = describe_continual(config, work)
     own = replace(own, head=replace(own.head, steps=0), tune=replace(own.tune, steps=0))
     seeds = config.seeds + config.report_seeds
-    continual(replace(own, seeds=seeds, tune_seeds=seeds), Folder(work).at(_MAKING), say_nothing)
+    waits = partial(_say_waits, say)
+    continual(replace(own, seeds=seeds, tune_seeds=seeds), Folder(work).at(_MAKING), waits)
     say("streams: embedded")
+
+
+def _say_waits(say: Say, line: str) -> None:
+    if line.startswith(WAITING):
+        say(line)

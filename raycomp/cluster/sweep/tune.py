@@ -217,7 +217,7 @@ class _Teller(tune.Callback):
 def _say_outcome(told: Mapping[str, Any], metric: str) -> str:
     outcome, site = told["outcome"], told["site"]
     dials = ", ".join(f"{dial}={value}" for dial, value in told["dials"].items())
-    figure = f"{metric} {outcome.metrics[metric].value:.4f}" if outcome.status == FINISHED else outcome.why
+    figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
     return f"{dials}: {site.split} seed {site.number}: {figure} ({outcome.seconds:.0f} s)"
 
 

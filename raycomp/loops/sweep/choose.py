@@ -33,18 +33,16 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def estimate_all(trials: Sequence[Trial], metric: str, split: str) -> Estimate:
-    """Return the mean over trials, by Student's t over seeds: trials share them, so each seed counts once."""
-    values: dict[int, list[float]] = {}
-    for trial in trials:
-        for seed, value in trial.find_values(metric, split).items():
-            values.setdefault(seed, []).append(value)
-    return estimate([fmean(own) for own in values.values()])
+    """Return the mean over trials, by Student's t over the seeds that all of them have, each counted once."""
+    found = [trial.find_values(metric, split) for trial in trials]
+    shared = sorted(set.intersection(*map(set, found))) if found else []
+    return estimate([fmean(values[seed] for values in found) for seed in shared])
 
 
 def estimate_apart(trial: Trial, other: Trial, metric: str) -> Estimate:
     """Return by how much a trial lies above another on development seeds, paired by seed."""
     own, others = (one.find_values(metric, DEVELOPMENT) for one in (trial, other))
-    return estimate([own[seed] - others[seed] for seed in own.keys() & others.keys()])
+    return estimate([own[seed] - others[seed] for seed in own if seed in others])
 
 
 def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:
@@ -70,7 +68,8 @@ def choose_best(
     if not whole:
         reasons = [f": {one.why}" for trial in own for one in trial.outcomes.values() if one.status == FAILED]
         said = ", ".join(f"{dial}={value}" for dial, value in group.items())
-        raise ValueError(f"space: no trial{said and ' of '}{said} came to its end{(reasons or [''])[0]}")
+        why = (reasons or [f": no {metric} is told" if own else ""])[0]
+        raise ValueError(f"space: no trial{said and ' of '}{said} came to its end{why}")
     sign = 1 if mode == "max" else -1
 
     def rank(trial: Trial) -> float:
@@ -91,5 +90,5 @@ def list_sites(num_development: int, num_report: int) -> tuple[list[Site], list[
 
 def mean_so_far(outcomes: Sequence[Outcome], metric: str) -> float:
     """Return the mean of a metric over trainings that ended; NaN where one of them failed."""
-    values = [one.metrics[metric].value if metric in one.metrics else float("nan") for one in outcomes]
+    values = [one.value(metric) for one in outcomes]
     return sum(values) / len(values)

@@ -48,6 +48,10 @@ class Outcome:
     why: str = ""
     """Of a failed one the reason."""
 
+    def value(self, metric: str) -> float:
+        """Return a metric; NaN where there is none."""
+        return self.metrics[metric].value if metric in self.metrics else float("nan")
+
     def to_dict(self) -> dict[str, Any]:
         """Return what json can hold; NaN is null."""
         metrics = {name: _write(one) for name, one in self.metrics.items()}
@@ -78,10 +82,11 @@ class Trial:
     outcomes: Mapping[Site, Outcome]
 
     def find_values(self, metric: str, split: str) -> dict[int, float]:
-        """Return a metric of the finished trainings of a split by their seeds, in rising order."""
+        """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
+        training has none of it."""
         found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
         ended = ((site, one) for site, one in found if site.split == split and one.status == FINISHED)
-        return {site.number: one.metrics[metric].value for site, one in ended}
+        return {site.number: one.value(metric) for site, one in ended}
 
     def list_values(self, metric: str, split: str) -> list[float]:
         """Return a metric of the finished trainings of a split, by their seeds."""

@@ -106,8 +106,9 @@ def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner],
     best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
     note = (
         "In the order in which they were begun; trials.parquet has a row per seed. Less the best: "
-        f"differences from {best_of}, on development seeds, which trials share. Where the "
-        "interval holds 0, the seeds do not tell the two apart."
+        f"differences from {best_of}, on development seeds, which trials share. Where the interval holds 0, "
+        "the seeds do not tell the two apart; as the best was chosen on them, and many are held beside it, "
+        "some intervals leave out 0 by chance."
     )
     return Table("Every trial", columns, rows, note)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cli import main
+from raycomp.cluster.continual import prepare
 from raycomp.cluster.continual.command import continual
 from raycomp.cluster.sweep.command import sweep
 from raycomp.config import ContinualConfig, SweepConfig, TooMuchBadData, override_all
@@ -55,7 +57,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
     run = continual(config, str(folder / "out"), again.append)
     assert run["status"] == "finished" and run["funnel"]["kept"] == 14
     assert not any("embedded" in line or "trained" in line for line in again), "made a stream again"
-    assert not (folder / "prepared/embedded").exists(), "embeddings lie in the streams' arrays"
+    left = [path.name for path in (folder / "prepared").iterdir() if path.name.startswith("embedded")]
+    assert not left, "embeddings lie in the streams' arrays"
     return folder
 
 
@@ -112,6 +115,39 @@ def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished)
         for name in ("out", "again")
     )
     assert second and all(first[key] == value for key, value in second.items())
+
+
+@pytest.mark.ray
+def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another(
+    finished, tmp_path, monkeypatch
+):
+    for backbone in (finished / "prepared").glob("backbone-*"):
+        shutil.copytree(backbone, tmp_path / "prepared" / backbone.name)
+    config = replace(CONFIG, prepared=str(tmp_path / "prepared"), stream=("world",), seeds=1)
+
+    def cut(*_):
+        raise Cut
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(prepare, "embed_texts", cut)
+        continual(config, str(tmp_path / "out"), lambda line: None)
+    continual(config, str(tmp_path / "out"), lambda line: None)
+    (alone,) = (tmp_path / "prepared").glob("world-*")
+    beside = finished / "prepared" / alone.name
+    names = sorted(path.name for path in alone.iterdir())
+    assert names == sorted(path.name for path in beside.iterdir()) and len(names) > 2
+    assert all((alone / name).read_bytes() == (beside / name).read_bytes() for name in names)
+
+
+def test_streams_are_not_made_in_the_folder_of_the_run_that_waits_for_them(tmp_path):
+    config = replace(CONFIG, prepared=str(tmp_path))
+    with pytest.raises(ValueError, match="must be another folder than out"):
+        continual(config, str(tmp_path))
+    own = replace(config, method=("compo-realign",))
+    asked = SweepConfig(command="continual", space="buffer.size=grid(0,8)", report_seeds=0, continual=own)
+    with pytest.raises(ValueError, match="must be another folder than out"):
+        sweep(asked, str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.ray
