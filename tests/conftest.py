@@ -18,19 +18,19 @@ import raycomp
 from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
 from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
 
-# Rooms whose tests need Ray.
+# Rooms whose tests share a Ray cluster, with all that is below them.
 RAY_ROOMS = {"cluster", "faults", "jobs"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let processes share tests by file, and those that need Ray by folder, which has fixtures of its own."""
+    """Let processes share tests by file, and take a room that needs Ray whole: one cluster serves it."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.partition("::")[0])
-            return str(file.parent if RAY_ROOMS.intersection(file.parts) else file)
+            file = nodeid.partition("::")[0]
+            return next((room for room in RAY_ROOMS if room in Path(file).parts), file)
 
     return ByRoom(config, log)
 
