@@ -37,8 +37,8 @@ def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]
     """Return a curve for every dial of numbers, a point for each of its values.
 
     A point is the mean over the trials that have the value, whatever else they have, by Student's t over
-    seeds. One series for each value of ``per``; report seeds, where all trials were
-    trained on them, are a series of their own.
+    seeds. One series for each value of ``per``; report seeds, where all trials were trained on them, are a
+    series of their own.
     """
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     numbers = [dial for dial in list_varied(plan) if is_number(plan, dial)]
