@@ -45,7 +45,7 @@ class Command:
 
     A job and ``--set`` are one argument, its config; with a ``mark`` only dials that have it may be set, and
     the function takes them by path. With ``--out`` it also takes ``say``, which prints what it tells as it
-    goes; without, it returns the text to print.
+    goes; without, it returns the text to print, or yields it. ``--verify`` is no argument of the function.
     """
 
     text: str
@@ -65,29 +65,31 @@ COMMANDS = {
     "select": Command(
         "choose again from the scores of a curation; loads no model",
         "cluster.curate.command:select",
-        "source --set --out",
+        "source --set --out --verify",
         CurateConfig,
         mark="select",
     ),
     "negatives": Command(
         "write hard negatives of captions",
         "cluster.negatives.command:negatives",
-        "job --set --out",
+        "job --set --out --verify",
         NegativesConfig,
     ),
     "train": Command(
         "train a CLIP on pairs, with hard negatives or without",
         "cluster.train.command:train",
-        "job --set --out",
+        "job --set --out --verify",
         TrainConfig,
     ),
     "publish": Command(
-        "lay a trained model out as open_clip's hub models are", "loops.train.publish:publish", "source --out"
+        "lay a trained model out as open_clip's hub models are",
+        "loops.train.publish:publish",
+        "source --out --verify",
     ),
     "evaluate": Command(
         "ask a model of composition, beside what is reached without looking",
         "cluster.evaluate.command:evaluate",
-        "job --set --out",
+        "job --set --out --verify",
         EvaluateConfig,
     ),
     "continual": Command(
@@ -99,14 +101,16 @@ COMMANDS = {
     "compare": Command(
         "compare two evaluations, example by example",
         "cluster.evaluate.compare:compare",
-        "first second --out",
+        "first second --out --verify",
     ),
-    "show": Command("print the funnel of a run", "loops.inspect:show", "source"),
-    "explain": Command("print every score and gate of one sample", "loops.inspect:explain", "source uid"),
+    "show": Command("print the funnel of a run", "loops.inspect:show", "source --verify"),
+    "explain": Command(
+        "print every score and gate of one sample", "loops.inspect:explain", "source uid --verify"
+    ),
     "probe": Command(
         "measure composition: overlap, composition, theory; or PAS: pas",
         "cluster.probe:probe",
-        "probe job --set --out",
+        "probe job --set --out --verify",
         ProbeConfig,
     ),
     "study": Command(
@@ -118,7 +122,7 @@ COMMANDS = {
     "sweep": Command(
         "try dials of a command with Ray Tune, choose the best, tell what it is worth",
         "cluster.sweep.command:sweep",
-        "job --space --set --out",
+        "job --space --set --out --verify",
         SweepConfig,
     ),
     "demo": Command(
@@ -168,6 +172,10 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "default": {},
         "metavar": "DIAL=VALUES",
         "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
+    },
+    "--verify": {
+        "action": "store_true",
+        "help": "compare the SHA-256 of every file of the finished runs that are read, not only their sizes",
     },
     "--seed": {"type": int, "default": 0, "help": "draws the world and what is learned of it"},
     "--out": {"required": True, "metavar": "DIR", "help": "a folder, or an s3://, gs:// or az:// uri"},
@@ -294,10 +302,15 @@ def _run(command: Command, args: argparse.Namespace) -> None:
     values = list(_read_values(command, args))
     module, _, name = command.function.partition(":")
     function = getattr(importlib.import_module(f"raycomp.{module}"), name)
-    if "--out" in command.arguments:
-        function(*values, say=_tell)
-    else:
-        _tell(function(*values))
+    from raycomp.shards.manifest import verify_whole  # PyArrow, which the command needs anyway
+
+    with verify_whole(getattr(args, "verify", False)):
+        if "--out" in command.arguments:
+            function(*values, say=_tell)
+            return
+        told = function(*values)
+        for text in [told] if isinstance(told, str) else told:
+            _tell(text)
 
 
 def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
@@ -305,7 +318,7 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     for name in command.arguments.split():
         if name == "--set":
             yield args.set if command.mark else override_all(_begin_config(command, args), args.set)
-        elif name not in ("job", "--space"):
+        elif name not in ("job", "--space", "--verify"):
             yield getattr(args, name.removeprefix("--"))
 
 

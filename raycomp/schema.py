@@ -157,7 +157,8 @@ NEGATIVES_SCHEMA = pa.schema(
     ]
 )
 
-# The pairs of a shard that are trained on, in order of position. ``image`` of a negative says that a picture
+# The pairs of a shard that are trained on, in order of position; an image must have its SHA-256 when it is
+# loaded. ``image`` of a negative says that a picture
 # shows it. Loaded, they have a column ``image`` more, and where pictures show negatives ``negative_images``:
 # of every negative its picture's bytes, null without one.
 HARD_TYPE = pa.struct(
@@ -167,6 +168,7 @@ PAIRS_SCHEMA = pa.schema(
     [
         (POSITION, pa.int32()),
         (UID, pa.string()),
+        (IMAGE_SHA256, pa.string()),
         (CAPTIONS, pa.list_(pa.string())),
         (NEGATIVES, pa.list_(HARD_TYPE)),
     ]
@@ -174,11 +176,15 @@ PAIRS_SCHEMA = pa.schema(
 
 # ``score`` is Score of Eq. 5 under cpi; under another rule what its last gate ranked by, larger is better:
 # alignment, draw in [0, 1), minus PAS, words, phrases, displacement in [0, 2], residual in cosines.
+# ``image_sha256`` is of the image as it is written to ``shards/``, which may be another file format than the
+# input's; without shards, of the input's own. Null where there is no image.
 KEPT_SCHEMA = pa.schema(
     [
         (UID, pa.string()),
         (KEY, pa.string()),
         (SHARD, pa.string()),
+        (IMAGE_SHA256, pa.string()),
+        (CAPTION, pa.string()),
         (ALIGNMENT, pa.float32()),
         (MEAN_PAS, pa.float32()),
         (SCORE, pa.float32()),

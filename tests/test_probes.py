@@ -16,7 +16,9 @@ from raycomp.loops.probes.probe import probe_composition
 from raycomp.models.clip import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.schema import NEGATIVES_SCHEMA
+from raycomp.shards.folder import Folder
 from raycomp.shards.runs import identify, read_finished
+from tests.sealed import seal
 
 PAIRS = {
     "a red cube and a blue ball": "a blue cube and a red ball",
@@ -46,6 +48,7 @@ def write_negatives(folder: Path, scorer: ScorerConfig, curated: Path | None = N
     run |= {"fingerprint": {"input": behind, "scorer": fingerprint_scorer(scorer)}}
     run |= {"funnel": {"read": 4, "corpus": 4, "kept": 4, "dropped": {}}}
     (folder / "run.json").write_text(json.dumps(run))
+    seal(Folder(str(folder)))
     return str(folder)
 
 
@@ -74,6 +77,7 @@ def write_curation(folder: Path, scorer: ScorerConfig, **columns: list[str]) -> 
     run |= {"scores": "scores", "funnel": {"read": 5, "corpus": 5, "kept": 5, "dropped": {}}}
     run |= {"gates": {"num_corpus": 5, "align": cut, "attribute": None, "num_scored": None}}
     (folder / "run.json").write_text(json.dumps(run))
+    seal(Folder(str(folder)))
     return folder
 
 
@@ -85,6 +89,7 @@ def write_selection(folder: Path, curated: Path) -> Path:
     (folder / "subset").mkdir(parents=True)
     (folder / "subset/kept.parquet").write_bytes((curated / "subset/kept.parquet").read_bytes())
     (folder / "run.json").write_text(json.dumps(run))
+    seal(Folder(str(folder)))
     return folder
 
 
@@ -232,7 +237,7 @@ def test_only_what_the_run_wrote_is_counted(tiny_scorer, tmp_path, capsys):
     (tmp_path / "negatives/negatives/00000.parquet").unlink()
     capsys.readouterr()
     assert main([*line[:-1], str(tmp_path / "again")]) == USER_ERROR
-    assert "holds 0 rows, the run wrote 4" in capsys.readouterr().err
+    assert "files are missing in its folder negatives" in capsys.readouterr().err
 
 
 def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
@@ -277,11 +282,11 @@ def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gon
     assert main(line) == 0 and main(line) == 0
     config = read_finished(str(out))["config"]
     assert (config["seeds"], config["seed"]) == (1, 7)
-    for name, told in (("theory.json", "theory.json holds 0 of the 1"), ("tables/theory-1.csv", "tables/")):
+    for name in ("theory.json", "tables/theory-1.csv"):
         content = (out / name).read_bytes()
         (out / name).unlink()
         assert main(line) == USER_ERROR
-        assert told in capsys.readouterr().err
+        assert f"{name}: is missing" in capsys.readouterr().err
         (out / name).write_bytes(content)
     assert main(line) == 0
 

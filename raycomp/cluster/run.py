@@ -18,8 +18,8 @@ import os
 import platform
 import shlex
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -27,16 +27,23 @@ from typing import Any
 from raycomp.cluster.events import keep_events, log_event
 from raycomp.cluster.lease import LEASE, Lease, hold_lease
 from raycomp.config import CONFIGS, LeaseLost, as_setting, changed_dials, to_dict
-from raycomp.shards.files import check_writable, remove_temporary_files
+from raycomp.shards.files import check_writable, copy_file, remove_temporary_files
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import REPORT, RUN, absolute_uri
-from raycomp.shards.runs import bound_dials, read_run
+from raycomp.shards.manifest import FORMAT, check_results, write_manifest
+from raycomp.shards.paths import REPORT, RUN, WORK, absolute_uri
+from raycomp.shards.runs import FAILED, FINISHED, RUNNING, TIMES, bound_dials, bound_inputs, read_run
+from raycomp.shards.written import Watch, watch_writes
 from raycomp.words import OK
 
 Say = Callable[[str], None]
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # The sub-folders that a command's results lie in, if it names no others.
 _ROOMS = ("scores", "subset", "shards", "negatives", "exports")
+_LONGEST_LINE = 2000
+# Of a run's fingerprint, what never held the time of a file.
+_WITHOUT_TIMES = set(
+    "scorer parser lexicon nonces model prompts llm shards scores subset negatives architecture".split()
+)
 
 
 class Run:
@@ -51,18 +58,24 @@ class Run:
         lease: Lease,
         rooms: Sequence[str] = _ROOMS,
     ):
-        self.is_finished = previous is not None and previous["status"] == "finished"
+        self.is_finished = previous is not None and previous["status"] == FINISHED
         """Whether an earlier start did all there is to do."""
         self.record = previous if previous and self.is_finished else record
         """What run.json holds, as far as it is known."""
         self.folder = folder
-        self.work = Folder(folder.at("work"))
+        self.work = Folder(folder.at(WORK))
         """Is removed when the run is published."""
+        self.staged: tuple[str, ...] = ()
+        """Sub-folders of ``work`` whose files become results, under the same names, once all checks are
+        passed."""
         self.lease = lease
         self._begun_on = previous and previous.get("device")
         self._begun_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
-        self._rooms = rooms
+        self.rooms = rooms
+        """What results lie in."""
+        self.watch = Watch([folder.at(room) for room in rooms])
+        """What the run writes of its results."""
         self._said = "finished"
         self._page: str | None = None
 
@@ -92,7 +105,7 @@ class Run:
         Every run is checked so before it is published.
         """
         before, now = self.record["fingerprint"], self._fingerprint()
-        changed = [name for name in before if now[name] != before[name]]
+        changed = [name for name in before if name != TIMES and now[name] != before[name]]
         if changed:
             raise ValueError(
                 f"{', '.join(changed)}: changed while the run went on, so its results are of neither and not "
@@ -138,9 +151,13 @@ class Run:
             raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
         self.check_unchanged()
         self.lease.check()
+        for room in self.staged:
+            for name in self.work.list_names(room):
+                copy_file(self.work.at(room, name), self.folder.at(room, name))
         if self._page is not None:
             self.folder.write_bytes(self._page.encode(), REPORT)
-        self.record |= {"status": "finished", "results": _count_results(self.folder, self._rooms)}
+        manifest = write_manifest(self.folder, self.rooms, self.watch.files)
+        self.record |= {"status": FINISHED, "format": FORMAT, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
         _tidy(self.folder)
         say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
@@ -161,10 +178,10 @@ def begin(
 
     ``fingerprint()`` is what results depend on beside the dials; it is asked again in the end. ``rerun`` is
     the line that runs it again, where its config does not say that; ``commands`` are more lines for the
-    record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json");
-    what there is of them when the run is published must be there when it is found finished. A run that is
-    finished already is given as it is, and not published again. Raises ValueError where the folder cannot be
-    written, is held by another process or holds another run, or where results of a finished one are gone.
+    record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json").
+    The run's manifest has what lies there when it is published; a run that is found finished must still have
+    it, and is given as it is. Raises ValueError where the folder cannot be written, is held by another
+    process or holds another run, or where results of a finished one are gone or changed.
     """
     # Whoever finds the run looks there which of its dials are free.
     assert CONFIGS.get(kind.partition(" ")[0]) is type(config), f"{kind}: not in raycomp.config.CONFIGS"
@@ -180,7 +197,9 @@ def begin(
             say(f"{folder.uri} is finished already; nothing to do")
             yield run
             return
-        with _watched(run, "begin" if previous is None else "go_on", rerun):
+        if previous is not None:
+            _drop_stale(run, previous, say)
+        with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
             yield run
             run.publish(say)
 
@@ -205,9 +224,33 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
         except BaseException as error:
             error.add_note(f"to go on: {rerun}")
             if not folder.is_local or folder.exists(RUN):
-                log_event("fail", error=type(error).__name__, says=" ".join(str(error).split()))
+                says = " ".join(str(error).split())
+                log_event("fail", error=type(error).__name__, says=says)
+                _keep_failure(folder, error, says)
             raise
         log_event("finish", funnel=run.record["funnel"])
+
+
+def _keep_failure(folder: Folder, error: BaseException, says: str) -> None:
+    """Write down what a run failed of, where the same command would fail of it again.
+
+    A storage, a lost cluster or a signal is nothing that the run itself failed of: it is resumed.
+    """
+    cause = getattr(error, "cause", error)
+    if isinstance(cause, (OSError, LeaseLost)) or not isinstance(cause, Exception):
+        return
+    with suppress(OSError, ValueError):  # what ended the run is the error to report
+        if (record := read_run(folder)) is not None:
+            folder.write_json({**record, "status": FAILED, "failed": says[:_LONGEST_LINE]}, RUN)
+
+
+def _drop_stale(run: Run, previous: dict[str, Any], say: Say) -> None:
+    """Drop what an earlier start made of files that were modified since: their content may be another."""
+    before, now = (record["fingerprint"].get(TIMES) for record in (previous, run.record))
+    if before != now:
+        say("input: its files were modified since this run started; what was made of them is made again")
+        for name in (WORK, *run.rooms):
+            run.folder.remove(name)
 
 
 def _open(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
@@ -217,8 +260,8 @@ def _open(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
         folder.write_json(record, RUN)
         return None
     refuse_other(previous, record, folder)
-    if previous["status"] == "finished":
-        _check_results(folder, previous.get("results", {}))
+    if previous["status"] == FINISHED:
+        _check_results(folder, previous)
         _tidy(folder)  # it may have been killed just before it did
     return previous
 
@@ -246,10 +289,14 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
             f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
         )
     names = []
+    # Until format 1 the identity of an input held its files' times.
+    is_older = previous["status"] == FINISHED and "format" not in previous
     # A finished run is only looked at; one that goes on must go on with what it was begun with.
-    versions = {} if previous["status"] == "finished" else previous["versions"]
+    versions = {} if previous["status"] == FINISHED else previous["versions"]
     for read in (
-        lambda r: r["fingerprint"],
+        lambda r: {
+            name: value for name, value in bound_inputs(r).items() if not is_older or name in _WITHOUT_TIMES
+        },
         bound_dials,
         lambda r: {name: r["versions"].get(name) for name in versions},
     ):
@@ -272,7 +319,7 @@ def describe_run(
     return {
         "id": uuid.uuid4().hex[:12],
         "kind": kind,
-        "status": "running",
+        "status": RUNNING,
         "commands": commands,
         "started": now(),
         "config": to_dict(config),
@@ -298,24 +345,18 @@ def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
     return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])
 
 
-def _count_results(folder: Folder, rooms: Iterable[str]) -> dict[str, int]:
-    """Return how many files there are of what a run's results lie in."""
-    return {room: count for room in rooms if (count := folder.count_files(room))}
-
-
-def _check_results(folder: Folder, written: dict[str, int]) -> None:
-    """Raise ValueError where a finished run's results are no longer all there."""
-    found = _count_results(folder, written)
-    for room, count in written.items():
-        if found.get(room, 0) < count:
-            place = room if "." in room else f"{room}/"
-            raise ValueError(
-                f"out={folder.uri!r}: the run there was finished, but {place} holds {found.get(room, 0)} of "
-                f"the {count} files that it wrote; remove the folder or name another to have them again"
-            )
+def _check_results(folder: Folder, run: dict[str, Any]) -> None:
+    """Raise ValueError where a finished run's results are no longer all there, as they were written."""
+    try:
+        check_results(folder, run)
+    except ValueError as error:
+        raise ValueError(
+            f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name another "
+            f"to have its results again"
+        ) from error
 
 
 def _tidy(folder: Folder) -> None:
     """Remove what only an unfinished run needs, and what killed writers left among the results."""
-    folder.remove("work")
+    folder.remove(WORK)
     remove_temporary_files(folder.uri)

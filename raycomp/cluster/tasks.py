@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from typing import Any, TypeVar
 
 import ray
@@ -10,6 +11,7 @@ import ray
 from raycomp.cluster.progress import Progress
 from raycomp.config import UserError
 from raycomp.shards.retries import TASK_RETRIES
+from raycomp.shards.written import Written, call_watched, note_written, watched_places
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -76,7 +78,7 @@ def add_counts(counts: list[Any]) -> list[Any]:
 def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[Any]) -> Iterator[Result]:
     """Yield the results in order; how many tasks wait follows the cluster's size, which may change."""
     resources: dict[str, Any] = {"num_cpus": 1, **TASK_RETRIES}
-    task = ray.remote(**resources)(function)
+    task = ray.remote(**resources)(_watched(function))
     shared = [ray.put(arg) for arg in args]
     waiting: deque[ray.ObjectRef] = deque()
     most, left = 0, iter(items)
@@ -86,12 +88,24 @@ def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[
         while len(waiting) < min(most, len(items) - done):
             waiting.append(task.remote(next(left), *shared))
         try:
-            result = ray.get(waiting.popleft())
+            result, written = ray.get(waiting.popleft())
         except UserError as error:
             if waiting:
                 ray.wait(list(waiting), num_returns=len(waiting))
             raise getattr(error, "cause", error) from error
+        note_written(written)
         yield result
+
+
+def _watched(function: Callable[..., Result]) -> Callable[..., tuple[Result, list[Written]]]:
+    """Return what a task does: ``function``, and a list of what it wrote of this run's results."""
+    places = watched_places()
+
+    @wraps(function)
+    def run(*args: Any) -> tuple[Result, list[Written]]:
+        return call_watched(function, places, *args)
+
+    return run
 
 
 def map_some(
@@ -109,7 +123,7 @@ def map_some(
     has a GPU of its own; others see none.
     """
     resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(with_gpu), **TASK_RETRIES}
-    task = ray.remote(**resources)(function)
+    task = ray.remote(**resources)(_watched(function))
     waiting: dict[Any, tuple[Any, ...]] = {}
     queue = iter(jobs)
     with Progress(label, len(jobs), unit=unit) as progress:
@@ -121,7 +135,7 @@ def map_some(
             if not waiting:
                 return
             (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
-            ray.get(ended)
+            note_written(ray.get(ended)[1])
             check()
             progress.finish_one()
             yield waiting.pop(ended)

@@ -13,10 +13,11 @@ its busy seconds, so a busy share after a restart may be told too low, never too
 """
 
 import json
+import posixpath
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from raycomp.cluster.receipts import Stalled, read_receipts
 from raycomp.loops.stage import WRITE
 from raycomp.shards.folder import Folder
 from raycomp.shards.retries import TASK_RETRIES
+from raycomp.shards.written import Written, call_watched, note_written, watched_places
 from raycomp.words import SHARD_ORDINAL, STATUS
 
 # Merges go on beside a phase, as many as the cluster has CPUs; each may be a process that is started for it.
@@ -51,11 +53,16 @@ def _tell_wave(stats: Stats) -> dict[str, Any]:
     return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
 
 
-def _merge_timed(merge: Callable[..., int], *args: Any) -> float:
-    """Run a merge; return the seconds it took."""
+def _merge_timed(merge: Callable[..., int], places: Sequence[str], *args: Any) -> tuple[float, list[Written]]:
+    """Run a merge; return the seconds it took, and what it wrote of the run's results."""
     started = time.perf_counter()
-    merge(*args)
-    return time.perf_counter() - started
+    _, written = call_watched(merge, places, *args)
+    return time.perf_counter() - started, written
+
+
+def _above(work: Folder) -> str:
+    """Return what the uris of a run's results begin with."""
+    return posixpath.dirname(work.uri) + "/"
 
 
 def _remove_parts(work: Folder, name: str, ordinals: list[int]) -> None:
@@ -138,12 +145,13 @@ class Phase:
         log_event("stall", phase=self.name, stalls=num_stalls)
 
     def _read_manifests(self) -> tuple[Stats, set[int]]:
-        stats, done = Stats(), set()
+        stats, done, above = Stats(), set(), _above(self.work)
         names = [name for name in self.work.list_names("waves") if name.startswith(f"{self.name}-")]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for manifest in pool.map(lambda name: self.work.read_json("waves", name), names):
                 done.update(manifest["shards"])
                 stats.add(manifest["stats"])
+                note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
         return stats, done
 
 
@@ -166,6 +174,7 @@ class _Run:
         self.missing = {w: set(wave) for w, wave in enumerate(waves)}
         self.committed = {w for w, wave in enumerate(waves) if not wave}
         self.wave_stats = {w: Stats() for w in self.missing}
+        self.written: dict[int, list[Written]] = {w: [] for w in self.missing}
         self.totals = dict(totals or {})
         self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
         self.rows: Counter = Counter()
@@ -181,6 +190,7 @@ class _Run:
         remote |= leave_head_alone()
         self.merge = ray.remote(**remote)(_merge_timed)
         self.remove_parts = ray.remote(**remote)(_remove_parts)
+        self.places = watched_places()
 
     def consume(self, make: Callable[[list[int], str], Dataset], todo: list[int]) -> Stats:
         """Stream the dataset's receipts, merging and committing as shards complete."""
@@ -229,7 +239,8 @@ class _Run:
             while self._has_enough_merges():
                 self._collect(wait=True)
             names = sorted(self.files.pop(ordinal))
-            ref = self.merge.remote(self.phase.merge, ordinal, self.parts_uri, names, *self.phase.merge_args)
+            task = self.phase.merge, self.places, ordinal, self.parts_uri, names
+            ref = self.merge.remote(*task, *self.phase.merge_args)
             self.merging[ref] = ordinal
 
     def _has_enough_merges(self) -> bool:
@@ -251,9 +262,10 @@ class _Run:
         if wait and not done:
             raise Stalled("no merge ended")
         for ref in done:
-            seconds = ray.get(ref)
+            seconds, written = ray.get(ref)
             ordinal = self.merging.pop(ref)
             wave = self.wave_of[ordinal]
+            self.written[wave] += written
             self.wave_stats[wave].seconds[WRITE] += seconds
             self.progress.add(0, {WRITE: seconds})
             self.missing[wave].remove(ordinal)
@@ -266,7 +278,10 @@ class _Run:
         self.phase.check()
         shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
         stats.add(self._count_wall().to_dict())
-        manifest: dict[str, Any] = {"shards": shards, "stats": stats.to_dict()}
+        written, above = self.written.pop(wave), len(_above(self.phase.work))
+        note_written(written)
+        files = {file.uri[above:]: file[1:] for file in sorted(written)}
+        manifest: dict[str, Any] = {"shards": shards, "written": files, "stats": stats.to_dict()}
         started = time.monotonic()
         self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
         self.commit_s += time.monotonic() - started

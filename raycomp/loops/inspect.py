@@ -1,5 +1,6 @@
 """Look into a finished run from its files alone: what became of its rows, and of one of them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from raycomp.config import find_rule, flatten
@@ -7,6 +8,7 @@ from raycomp.loops.curate.explain import explain_sample
 from raycomp.loops.negatives.explain import explain_caption
 from raycomp.loops.probes.explain import explain_targets
 from raycomp.shards.folder import Folder
+from raycomp.shards.manifest import check_results
 from raycomp.shards.paths import REPORT
 from raycomp.shards.runs import read_finished
 from raycomp.table import Column, Table, tell_facts
@@ -15,12 +17,17 @@ _EXPLAIN = {"curate": explain_sample, "select": explain_sample, "negatives": exp
 _EXPLAIN |= {"probe pas": explain_targets}
 
 
-def show(source: str) -> str:
-    """Return what the run in ``source`` was, its funnel, its phases, its warnings and where its report lies.
+def show(source: str) -> Iterator[str]:
+    """Yield what the run in ``source`` was, its funnel, its phases, its warnings and where its report lies.
 
-    Raises ValueError where there is no finished run.
+    Raises ValueError where there is no finished run, and in the end where its files are not as it wrote them.
     """
     run, folder = read_finished(source), Folder(source)
+    yield _describe(run, folder)
+    check_results(folder, run)
+
+
+def _describe(run: dict[str, Any], folder: Folder) -> str:
     report = folder.at(REPORT) if folder.exists(REPORT) else None
     facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _tell_rule(run)}
     facts |= _tell_training(run, folder)

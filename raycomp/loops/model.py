@@ -6,8 +6,9 @@ from dataclasses import replace
 from raycomp.config import ModelConfig
 from raycomp.shards.fetch import fetch
 from raycomp.shards.folder import Folder
+from raycomp.shards.manifest import check_results
 from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
-from raycomp.shards.runs import read_run
+from raycomp.shards.runs import read_finished
 from raycomp.shards.stores import split_uri
 
 
@@ -15,18 +16,21 @@ def find_model(config: ModelConfig) -> ModelConfig:
     """Return the config with the files of a model's folder for name and weights, where it names one.
 
     A model's folder is one that ``raycomp train`` wrote, or the ``checkpoint/`` in it, wherever it lies.
-    Raises ValueError where the training has not finished, a file is not there, or ``model.name`` names
-    another model than the folder's own and the default, which stands for any.
+    Raises ValueError where the training has not finished, a file is not as it was written, or ``model.name``
+    names another model than the folder's own and the default, which stands for any.
     """
     folder = Folder(config.weights)
     is_uri = "/" in config.weights
-    if config.weights.startswith("random:") or not folder.is_folder():
+    if config.weights.startswith("random:"):
         return config
-    if folder.exists(RUN):
-        own = _check_training(folder, config.said_weights)
+    training = _find_training(folder)
+    own = None if training is None else _check_training(training, config.said_weights)
+    if not folder.is_folder():
+        return config
+    if folder == training:
         folder = Folder(folder.at(CHECKPOINT))
     elif folder.exists(ARCHITECTURE):
-        own = None
+        pass
     elif is_uri:
         raise ValueError(f"{config.said_weights}: holds neither {RUN} of a training nor {ARCHITECTURE}")
     else:
@@ -43,14 +47,28 @@ def find_model(config: ModelConfig) -> ModelConfig:
     return replace(config, name=name, weights=folder.at(WEIGHTS))
 
 
+def _find_training(named: Folder) -> Folder | None:
+    """Return the folder of the run that a model's folder or file of weights is of; none of a foreign one."""
+    names = named.uri.split("/")
+    up = {CHECKPOINT: 1, WEIGHTS: 2}.get(names[-1], 0)
+    if up == 2 and names[-2:-1] != [CHECKPOINT]:
+        return None
+    folder = Folder("/".join(names[: len(names) - up]) or "/")
+    return folder if (up or folder.is_folder()) and folder.exists(RUN) else None
+
+
 def _check_training(folder: Folder, said: str) -> str:
-    """Return the model that the training in a folder began with. Raises ValueError where there is none."""
-    run = read_run(folder)
-    assert run is not None, "there is a run.json"
-    if run["kind"] != "train":
-        raise ValueError(f"{said}: holds {run['kind']}, must hold a training")
-    if run["status"] != "finished":
-        raise ValueError(f"{said}: the training has not finished; its command goes on with it")
+    """Return the model that the training in a folder began with.
+
+    Raises ValueError where there is none, or its model is not as it was written.
+    """
+    try:
+        run = read_finished(folder.uri)
+        if run["kind"] != "train":
+            raise ValueError(f"holds {run['kind']}, must hold a training")
+        check_results(folder, run, CHECKPOINT)
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
     return run["config"].get("model", {}).get("name", "")
 
 

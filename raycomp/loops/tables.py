@@ -1,5 +1,6 @@
 """Small things that every stage does to an Arrow table."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pyarrow as pa
 
 from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
-from raycomp.words import PIXELS, SCORE
+from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE
 
 # Columns that travel between the stages of curation and end in no file.
 TOKENS = "tokens"
@@ -61,6 +62,14 @@ def add_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
         at = table.schema.get_field_index(name)
         table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
     return table
+
+
+def hash_images(table: pa.Table) -> pa.Table:
+    """Return the table with the SHA-256 of every image's bytes, in hex digits, null where there is none."""
+    images = table[IMAGE].combine_chunks()
+    buffers = (image.as_buffer() if image.is_valid else None for image in images)
+    hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in buffers]
+    return add_columns(table, {IMAGE_SHA256: pa.array(hashes, pa.string())})
 
 
 def nest(tokens_TL: np.ndarray, counts: list[int]) -> pa.ListArray:

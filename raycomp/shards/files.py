@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, on disk and in stores."""
 
+import hashlib
 import io
 import os
 import re
@@ -15,6 +16,7 @@ from pyarrow import fs
 
 from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.stores import GCS, READ_ONLY, create_object, open_output, split_uri, told_as_oserror
+from raycomp.shards.written import Written, find_footer, forget_written, hash_file, is_watched, note_written
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
@@ -30,15 +32,32 @@ def name_place(place: str) -> Iterator[None]:
 
 
 class _NamedFile(io.FileIO):
-    """A new file whose failed writes name it, or the place where it lies."""
+    """A new file whose failed writes name it, or the place where it lies; hashed as it grows if asked for."""
 
-    def __init__(self, file: str | int, place: str):
-        super().__init__(file, "x" if isinstance(file, str) else "w")
+    def __init__(self, file: str | int, place: str, is_hashed: bool):
+        super().__init__(file, "x+" if isinstance(file, str) else "w+")
         self.place = place
+        self._digest = hashlib.sha256() if is_hashed else None
+        self._size = 0
 
     def write(self, data: Any) -> int:
         with name_place(self.place):
-            return super().write(data)
+            count = super().write(data)
+        if self._digest is not None:
+            self._digest.update(memoryview(data)[:count])
+            self._size += count
+        return count
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._digest = None  # what is written out of order is hashed in the end
+        return super().seek(offset, whence)
+
+    def describe(self, uri: str) -> Written:
+        """Return the facts of the file as it will stand at ``uri``; all of it is written."""
+        if self._digest is None:
+            super().seek(0)
+            return hash_file(uri, self)
+        return Written(uri, self._size, self._digest.hexdigest(), find_footer(super(), self._size))
 
 
 @contextmanager
@@ -51,22 +70,36 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
     filesystem, path = resolve(uri)
     if not isinstance(filesystem, fs.LocalFileSystem):
         with tempfile.TemporaryFile() as file:
-            with io.BufferedWriter(_NamedFile(os.dup(file.fileno()), tempfile.gettempdir())) as spooled:
+            with _open_new(os.dup(file.fileno()), tempfile.gettempdir(), uri) as (spooled, found):
                 yield spooled
             file.seek(0)
             _upload(file, uri)
+        note_written(found)
         return
     folder, name = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
     try:
-        with io.BufferedWriter(_NamedFile(temporary, temporary)) as file:
+        with _open_new(temporary, temporary, uri) as (file, found):
             yield file
         os.replace(temporary, path)
     except BaseException:
         if os.path.exists(temporary):
             os.remove(temporary)
         raise
+    note_written(found)
+
+
+@contextmanager
+def _open_new(file: str | int, place: str, uri: str) -> Iterator[tuple[IO[bytes], list[Written]]]:
+    """Open a new file; after the block the list that is given holds its facts, if it is watched."""
+    raw = _NamedFile(file, place, is_watched(uri))
+    found: list[Written] = []
+    with io.BufferedWriter(raw) as buffered:
+        yield buffered, found
+        if is_watched(uri):
+            buffered.flush()
+            found.append(raw.describe(uri))
 
 
 def _upload(file: IO[bytes], uri: str) -> None:
@@ -104,6 +137,7 @@ def create_file(uri: str, data: bytes) -> bool:
             return False
         finally:
             os.remove(temporary)
+            forget_written(temporary)
         return True
     try:
         create_object(split_uri(uri)[0], path, data)

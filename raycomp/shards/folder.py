@@ -9,6 +9,7 @@ from pyarrow import fs
 
 from raycomp.shards.files import create_file, list_below, list_folder, new_file
 from raycomp.shards.paths import join_uri, resolve
+from raycomp.shards.written import forget_written
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Folder:
     def remove(self, *names: str) -> None:
         """Remove a file, or a sub-folder with all that is in it; nothing where it is missing."""
         filesystem, path = resolve(self.at(*names))
+        forget_written(self.at(*names))
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.Directory:
             with suppress(

@@ -11,10 +11,13 @@ import pyarrow.parquet as pq
 from raycomp.config import UserError
 from raycomp.shards.files import new_file
 from raycomp.shards.paths import resolve
+from raycomp.shards.written import hash_footer
 from raycomp.words import SHARD, STATUS
 
 ROW_GROUP_ROWS = 16_384
 _PIECE_BYTES = 8 << 20
+# Of a file's end, as Arrow reads it first.
+_FOOTER_BYTES = 64 << 10
 
 
 def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
@@ -38,6 +41,7 @@ def write_table(table: pa.Table, uri: str, schema: pa.Schema) -> None:
             compression_level=3,
             use_dictionary=[name for name in (SHARD, STATUS) if name in schema.names],
             write_statistics=True,
+            write_page_checksum=True,
         )
 
 
@@ -57,7 +61,10 @@ def new_groups(uri: str, schema: pa.Schema) -> Iterator[Callable[[pa.Table], Non
 
     The file stands at ``uri`` once the block ends without an error. Equal tables give equal bytes.
     """
-    with new_file(uri) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with (
+        new_file(uri) as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
 
         def write(table: pa.Table) -> None:
             if len(table):
@@ -110,6 +117,12 @@ def read_rows(uri: str, columns: Sequence[str], row_N: np.ndarray) -> Iterator[p
             start = end
 
 
+def count_rows(uri: str) -> int:
+    """Return how many rows a Parquet file has. Raises as ``read_columns``."""
+    with _open_parquet(uri) as file:
+        return file.metadata.num_rows
+
+
 def read_schema(uri: str) -> pa.Schema:
     """Return a Parquet file's columns and types. Raises as ``read_columns``."""
     with _open_parquet(uri) as file:
@@ -125,7 +138,13 @@ def read_matching(uri: str, columns: Sequence[str], column: str, value: str) -> 
     with _open_parquet(uri) as file:
         _check_columns(uri, file, [*columns, column])
         filters = [(column, "==", value)]
-        return pq.read_table(path, columns=list(columns), filesystem=filesystem, filters=filters)
+        return pq.read_table(
+            path,
+            columns=list(columns),
+            filesystem=filesystem,
+            filters=filters,
+            page_checksum_verification=True,
+        )
 
 
 def _check_columns(uri: str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
@@ -136,16 +155,36 @@ def _check_columns(uri: str, file: pq.ParquetFile, columns: Sequence[str]) -> No
 
 @contextmanager
 def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """Arrow raises its own errors and OSError for damaged files: these become one line for the user."""
+    """Arrow raises its own errors and OSError for damaged files: these become one line for the user.
+
+    A ``Result`` must have the footer that its run wrote. Pages that raycomp wrote have checksums.
+    """
     filesystem, path = resolve(uri)
     with filesystem.open_input_file(path) as source:
         try:
-            yield pq.ParquetFile(source)
+            known = getattr(uri, "footer", None)
+            metadata = None if known is None else _read_footer(uri, source, known)
+            yield pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and not _can_be_read(source):
                 raise
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{uri}: is damaged or no Parquet file ({line})") from error
+
+
+def _read_footer(uri: str, source: pa.NativeFile, known: str) -> pq.FileMetaData:
+    """Return the metadata of a file in the one read that Arrow would take, most often.
+
+    Raises UserError unless the SHA-256 of its footer is ``known``.
+    """
+    size = source.size()
+    tail = source.read_at(min(size, _FOOTER_BYTES), max(0, size - _FOOTER_BYTES))
+    length = int.from_bytes(tail[-8:-4], "little")
+    if len(tail) < length + 8 <= size:
+        tail = source.read_at(length + 8, size - length - 8)
+    if len(tail) < length + 8 or hash_footer(tail[-8 - length : -8]) != known:
+        raise UserError(f"{uri}: was changed; it is not the file that the run wrote")
+    return pq.read_metadata(pa.BufferReader(tail[-4:] + tail[-8 - length :]))
 
 
 def _can_be_read(source: pa.NativeFile) -> bool:

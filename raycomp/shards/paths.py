@@ -5,7 +5,6 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from pyarrow import fs
 
@@ -14,6 +13,10 @@ from raycomp.shards.stores import open_store, split_uri
 # A run's record, in its folder.
 RUN = "run.json"
 REPORT = "report.html"
+# The subset that a curation or selection chose.
+KEPT_FILE = "subset/kept.parquet"
+# What only an unfinished run needs.
+WORK = "work"
 # The model that a training leaves: its folder, its weights, and open_clip's config of it.
 CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
 
@@ -82,25 +85,37 @@ def join_uri(folder: str, *names: str) -> str:
 
 
 def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
-    """Return name, size in bytes and modification time in nanoseconds of every shard, in their order.
+    """Return name and size in bytes of every shard, in their order, and the size of its stored embeddings.
 
-    Of a file of stored embeddings too. Raises ValueError where a file has vanished.
+    A copy has the same, whatever its times and wherever it lies; content of the same size is told apart where
+    samples are read. Raises ValueError where a file has vanished.
     """
-    files = [uri for shard in shards for uri in (shard.uri, shard.embeddings) if uri is not None]
-    found = {uri: _stat(uri, info) for uri, info in find_infos(files).items()}
-    return [_fingerprint(shard, found) for shard in shards]
+    found = find_infos(_list_files(shards))
+    return [
+        {
+            "name": shard.name,
+            "size": _size(shard.uri, found),
+            **({} if shard.embeddings is None else {"embeddings_size": _size(shard.embeddings, found)}),
+        }
+        for shard in shards
+    ]
 
 
-def _fingerprint(shard: ShardPath, found: Mapping[str, dict[str, Any]]) -> dict[str, str | int]:
-    told: dict[str, str | int] = {"name": shard.name, **found[shard.uri]}
-    if shard.embeddings is not None:
-        told |= {f"embeddings_{name}": value for name, value in found[shard.embeddings].items()}
-    return told
+def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[int | None]:
+    """Return when the files of shards, and others, were last modified, in ns; none where one is gone.
+
+    Of an object it is the second: a list may report more than a HEAD.
+    """
+    return [_read_time(uri, info) for uri, info in find_infos([*_list_files(shards), *uris]).items()]
 
 
-def stamp_files(uris: Iterable[str]) -> list[tuple[str, int | None, int | None]]:
-    """Return every file with its size in bytes and modification time in ns, none where it is gone."""
-    return [(uri, info.size, _stamp(uri, info)) for uri, info in find_infos(uris).items()]
+def _list_files(shards: Iterable[ShardPath]) -> list[str]:
+    return [uri for shard in shards for uri in (shard.uri, shard.embeddings) if uri is not None]
+
+
+def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
+    """Return every file with its size in bytes, none where it is gone."""
+    return [(uri, info.size) for uri, info in find_infos(uris).items()]
 
 
 def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
@@ -133,13 +148,12 @@ def _ask(uri: str) -> fs.FileInfo:
     return filesystem.get_file_info(path)
 
 
-def _stat(uri: str, info: fs.FileInfo) -> dict[str, Any]:
-    if info.type != fs.FileType.File:
+def _size(uri: str, found: Mapping[str, fs.FileInfo]) -> int:
+    if found[uri].type != fs.FileType.File:
         raise ValueError(f"input={uri!r}: no such file")
-    return {"size": info.size, "mtime_ns": _stamp(uri, info)}
+    return found[uri].size
 
 
-def _stamp(uri: str, info: fs.FileInfo) -> int | None:
-    """Return when a file was modified, in ns; of an object its second: a list may tell more than a HEAD."""
+def _read_time(uri: str, info: fs.FileInfo) -> int | None:
     is_exact = "://" not in uri or info.mtime_ns is None
     return info.mtime_ns if is_exact else info.mtime_ns // 10**9 * 10**9

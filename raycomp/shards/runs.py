@@ -5,12 +5,15 @@ import json
 import os
 import posixpath
 import re
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
 from raycomp.config import CONFIGS, flatten, is_marked
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import RUN, join_uri
+from raycomp.shards.manifest import FORMAT, check_results
+from raycomp.shards.paths import RUN
+from raycomp.shards.written import Result
 
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
 _BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
@@ -25,8 +28,14 @@ _CHOSEN = {
     "fingerprint": {"shards": int},
 }
 _NUMBER = (int, float)
+_MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int}}
 _TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
 _TABLE = re.compile(r"(\d+)\.parquet")
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+"""What the status of a run may be. One that failed would fail again: its ``failed`` says of what."""
+TIMES = "input_times"
+"""In a fingerprint: when the input's files were modified. No run is told from another by it, but what an
+unfinished run has read is read again where it differs."""
 
 
 def read_run(folder: Folder) -> dict[str, Any] | None:
@@ -41,8 +50,12 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder.at(RUN)}: is no json ({' '.join(str(error).split())})") from error
     lacks = _find_lack(run, _BEGUN)
-    if not lacks and run["status"] == "finished":
+    if not lacks and run["status"] == FAILED:
+        lacks = _find_lack(run, {"failed": str})
+    if not lacks and run["status"] == FINISHED:
         lacks = _find_lack(run, _FINISHED)
+        if not lacks and "format" in run:
+            lacks = _find_lack(run, _MANIFEST)
         if not lacks and run["kind"] in ("curate", "select"):
             lacks = _find_lack(run, _CHOSEN)
         if not lacks and run["kind"] == "train":
@@ -50,9 +63,13 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         phases = run.get("phases") or []
         lacks = lacks or (_find_lack(phases, list) and "phases")
         lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
-    if lacks or run["status"] not in ("running", "finished"):
+    if lacks or run["status"] not in (RUNNING, FINISHED, FAILED):
         raise ValueError(
             f"{folder.at(RUN)}: was not written by a run of raycomp: {lacks or 'status'} is amiss"
+        )
+    if run["status"] == FINISHED and run.get("format", FORMAT) > FORMAT:
+        raise ValueError(
+            f"{folder.at(RUN)}: has format {run['format']}, this version reads {FORMAT}; update raycomp"
         )
     return run
 
@@ -80,9 +97,21 @@ def read_finished(source: str) -> dict[str, Any]:
     run = read_run(Folder(source))
     if run is None:
         raise ValueError(f"{source}: holds no finished run, there is no {_say_lack(Folder(source))}")
-    if run["status"] != "finished":
-        raise ValueError(f"{source}: the run has not finished; the same command goes on with it")
+    if run["status"] == FAILED:
+        raise ValueError(f"{source}: the run has failed: {run['failed']}")
+    if run["status"] != FINISHED:
+        raise ValueError(f"{source}: the run has not finished; the same command resumes it")
     return run
+
+
+def read_results(source: str, *rooms: str) -> tuple[dict[str, Any], dict[str, Result]]:
+    """Return run.json of the finished run in ``source``, and its files in ``rooms`` (none = all) by name.
+
+    Every command that reads what a run left comes here. Raises ValueError where there is no finished run, or
+    a file is not as it was written (``check_results``).
+    """
+    run = read_finished(source)
+    return run, check_results(Folder(source), run, *rooms)
 
 
 def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
@@ -142,25 +171,41 @@ def list_scores(run: dict[str, Any], source: str) -> list[str]:
     by a path; that is followed only where the same curation still lies there. Raises ValueError where it does
     not, or where files are missing.
     """
-    find_curation(run, source)
-    folder = Folder(run["scores"] if run["kind"] == "select" else join_uri(source, "scores"))
+    curated = find_curation(run, source)
+    folder = Folder(posixpath.dirname(run["scores"]) if run["kind"] == "select" else source)
+    tables = list_tables(check_results(folder, curated, "scores"))
     count = run["fingerprint"]["shards"]
-    tables = list_tables(folder)
     if sorted(tables) != list(range(count)):
-        raise ValueError(f"{folder.uri}: holds {len(tables)} scores files, the run wrote {count}")
+        raise ValueError(f"{folder.at('scores')}: holds {len(tables)} scores files, the run wrote {count}")
     return [tables[ordinal] for ordinal in range(count)]
 
 
-def list_tables(folder: Folder) -> dict[int, str]:
-    """Return the tables that a run wrote into a folder, by number of their shard, and nothing else there."""
-    names = folder.list_names()
-    return {int(match[1]): folder.at(name) for name in names if (match := _TABLE.fullmatch(name))}
+def list_negatives(run: dict[str, Any], source: str) -> list[Result]:
+    """Return the files of hard negatives of the run in ``source``, in order.
+
+    Raises ValueError where there are none, or one is not as it was written.
+    """
+    tables = list_tables(check_results(Folder(source), run, "negatives"))
+    if not tables or sorted(tables) != list(range(len(tables))):
+        raise ValueError(f"{source}: files are missing in its folder negatives")
+    return [tables[number] for number in range(len(tables))]
+
+
+def list_tables(files: Mapping[str, Result]) -> dict[int, Result]:
+    """Return the tables among a run's files, by number of their shard."""
+    found = ((_TABLE.fullmatch(posixpath.basename(name)), uri) for name, uri in files.items())
+    return {int(match[1]): uri for match, uri in found if match}
 
 
 def identify(run: dict[str, Any]) -> str:
     """Return a digest of all that a run's results follow from: its inputs, its dials, its kind of device."""
     gpu = [run["gpu"]] if run.get("gpu") else []
-    return digest([run["kind"], run["fingerprint"], bound_dials(run), run.get("device"), *gpu])
+    return digest([run["kind"], bound_inputs(run), bound_dials(run), run.get("device"), *gpu])
+
+
+def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the fingerprint of what a run's results depend on beside its dials."""
+    return {name: value for name, value in run["fingerprint"].items() if name != TIMES}
 
 
 def bound_dials(run: dict[str, Any]) -> dict[str, Any]:

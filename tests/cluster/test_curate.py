@@ -52,7 +52,7 @@ def test_exact_counts_and_a_closed_funnel(curated):
     assert run["funnel"]["kept"] == 45
     assert run["funnel"]["dropped"] == {"below_alignment_gate": 27, "below_attribution_gate": 18}
     assert sum(value is not None for value in scores["phrases"].to_pylist()) == 72  # attribute.pool=0.8
-    assert "45  kept (50.0 % of the corpus of 90)" in show(str(out))
+    assert "45  kept (50.0 % of the corpus of 90)" in "".join(show(str(out)))
 
 
 def test_every_stage_is_timed_within_the_time_its_workers_had(curated):

@@ -64,7 +64,7 @@ def test_every_kept_caption_has_a_row_and_the_funnel_closes(curated, written):
     assert funnel["read"] == len(kept) == funnel["kept"] + sum(funnel["dropped"].values())
     assert run["written"] == sum(len(row["negatives"]) for row in rows) == sum(run["negatives"].values())
     assert run["rejected"]["ADD: low_similarity"] > 0 and run["negatives"]["REPLACE+ADD"] > 0
-    assert f"{len(kept)}  read" in show(str(out))
+    assert f"{len(kept)}  read" in "".join(show(str(out)))
     assert not (out / "work").exists() and (out / "report.html").exists()
 
 

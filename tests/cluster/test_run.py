@@ -81,7 +81,9 @@ def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
     (out / "work/0.json").write_text("5")  # what is done is not done again
     record = json.loads(json.dumps(count_words(ProbeConfig(), out, said=said)))
     assert record["funnel"] == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"empty_caption": 1}}
-    assert names(out) == ["logs", "report.html", RUN] and record == json.loads((out / RUN).read_text())
+    assert names(out) == ["logs", "manifest.json", "report.html", RUN] and record == json.loads(
+        (out / RUN).read_text()
+    )
     assert (record["status"], record["words"], record["warnings"]) == ("finished", 7, [])
     assert said == [f"counted 7 words; report: {out}/report.html"]
     before = (out / RUN).stat().st_mtime_ns
@@ -139,7 +141,8 @@ def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
     with pytest.raises(RuntimeError, match="the funnel does not close: "):
         count_words(ProbeConfig(), tmp_path, words, lost)
     assert names(tmp_path) == ["logs", RUN, "work"]
-    assert json.loads((tmp_path / RUN).read_text())["status"] == "running"
+    run = json.loads((tmp_path / RUN).read_text())
+    assert run["status"] == "failed" and run["failed"].startswith("the funnel does not close: ")
 
 
 def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them(tmp_path):
@@ -191,7 +194,7 @@ def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
     open_funnel = pytest.raises(RuntimeError, match="ended with its funnel open")
     with open_funnel, begin("count", ProbeConfig(), fingerprint, str(tmp_path)):
         pass
-    assert json.loads((tmp_path / RUN).read_text())["status"] == "running"
+    assert json.loads((tmp_path / RUN).read_text())["status"] == "failed"
 
 
 def test_what_changed_meanwhile_is_not_published(tmp_path):
@@ -248,7 +251,10 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, cont
 
 @pytest.mark.parametrize(
     ("gone", "told"),
-    [("words.json", "words.json holds 0 of the 1"), ("tables/2.csv", "tables/ holds 1 of the 2")],
+    [
+        ("words.json", r".*/words\.json: is missing; the run wrote it with 1 bytes"),
+        ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),
+    ],
 )
 def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, told):
 
@@ -261,10 +267,9 @@ def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tm
                 run.close({"ok": 1}, {"counted": 1}, "counted")
         return run.record
 
-    assert count()["results"] == {"words.json": 1, "tables": 2}
-    assert count()["results"] == {"words.json": 1, "tables": 2}
+    assert count()["manifest"]["files"] == count()["manifest"]["files"] == 3
     (tmp_path / gone).unlink()
-    with pytest.raises(ValueError, match=f"was finished, but {told} files"):
+    with pytest.raises(ValueError, match=f"was finished, but {told}"):
         count()
 
 

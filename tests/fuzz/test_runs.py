@@ -69,7 +69,7 @@ def check_reads(data: bytes) -> None:
     folder, whole = make_run()
     folder.write_bytes(data, RUN)
     uri = folder.uri
-    readers = [lambda: read_finished(uri), lambda: show(uri).encode()]
+    readers = [lambda: read_finished(uri), lambda: "".join(show(uri)).encode()]
     readers += [lambda uid=uid: explain(uri, uid).encode() for uid in (*UIDS[:2], "none")]
     readers.append(lambda: refuse_other(find_run(folder) or whole, whole, folder))
     for read in readers:
@@ -120,7 +120,7 @@ def load() -> None:
     """Show and explain a whole run."""
     folder, whole = make_run()
     folder.write_bytes(json.dumps(whole).encode(), RUN)
-    assert "kept: yes" in explain(folder.uri, UIDS[1]) and "2  kept" in show(folder.uri)
+    assert "kept: yes" in explain(folder.uri, UIDS[1]) and "2  kept" in "".join(show(folder.uri))
 
 
 def test_changed_runs():

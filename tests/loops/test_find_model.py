@@ -12,6 +12,7 @@ from raycomp.loops.model import fetch_model, find_model
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.shards.folder import Folder
 from raycomp.shards.whole import with_absolute_paths
+from tests.sealed import seal
 
 RUN = {
     "kind": "train",
@@ -48,6 +49,7 @@ def lay(folder: Folder, files: dict[str, bytes], **changes) -> Folder:
     for name, content in files.items():
         folder.write_bytes(content, "checkpoint", name)
     folder.write_json({**RUN, **changes}, "run.json")
+    seal(folder)
     return folder
 
 
@@ -92,7 +94,8 @@ def test_a_folder_is_the_same_from_everywhere(trained, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"status": "running"}, "the training has not finished"),
+        ({"status": "running"}, ".*: the run has not finished; the same command resumes it"),
+        ({"status": "failed", "failed": "no GPU"}, ".*: the run has failed: no GPU"),
         ({"kind": "negatives"}, "holds negatives, must hold a training"),
     ],
 )
@@ -105,7 +108,7 @@ def test_other_runs_are_refused(tmp_path, files, changes, said):
 @pytest.mark.parametrize("lost", ["model.json", "model.safetensors"])
 def test_a_training_without_its_model_is_refused(trained, lost):
     trained.remove("checkpoint", lost)
-    with pytest.raises(ValueError, match=rf"^model\.weights=.*holds no whole model, .*{lost} is not there"):
+    with pytest.raises(ValueError, match=rf"^model\.weights=.*/{lost}: is missing; the run wrote it"):
         find_model(ModelConfig(weights=trained.uri))
 
 
@@ -118,8 +121,9 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 
 def test_a_name_of_another_model_is_refused(trained):
-    for place, own in ((trained.uri, ", trained from 'ViT-B/16'"), (trained.at("checkpoint"), "")):
-        with pytest.raises(ValueError, match=rf"^model\.name='ViT-L-14': .* of its own{own}; leave model"):
+    for place in (trained.uri, trained.at("checkpoint")):
+        said = r"^model\.name='ViT-L-14': .* of its own, trained from 'ViT-B/16'; leave model"
+        with pytest.raises(ValueError, match=said):
             find_model(ModelConfig("ViT-L-14", place))
 
 

@@ -15,6 +15,7 @@ from raycomp.loops.train.publish import publish
 from raycomp.models.clip import Clip, describe_start, fingerprint_scorer, load_start
 from raycomp.shards.folder import Folder
 from tests.loops.fitting import begin, draw_images, draw_texts, run, write_model
+from tests.sealed import seal
 
 STEPS = 3
 
@@ -29,7 +30,17 @@ def train(model: ModelConfig, out: str | Path, loss: str = "clip", **dials):
     trainer = begin(model, loss, num_steps=STEPS, **dials)
     run(trainer, until=STEPS)
     finish(trainer, model, Folder(str(out)))
+    write_record(Folder(str(out)))
     return trainer
+
+
+def write_record(folder: Folder) -> None:
+    """Write what a finished training says of itself."""
+    counts = {"steps": STEPS, "epochs": 1, "pairs": 9, "first_loss": 1.0, "last_loss": 1.0}
+    run = {"kind": "train", "status": "finished", "config": {}, "fingerprint": {}, "versions": {}, **counts}
+    run |= {"funnel": {"read": 9, "corpus": 9, "kept": 9, "dropped": {}}, "warnings": []}
+    folder.write_json(run, "run.json")
+    seal(folder)
 
 
 def embed(clip) -> torch.Tensor:
@@ -182,18 +193,53 @@ def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bu
 
 
 def test_publish_says_what_is_missing(model, tmp_path):
-    with pytest.raises(ValueError, match=r"holds no checkpoint/model\.json; name a folder"):
+    with pytest.raises(ValueError, match=r"holds no finished run, there is no run\.json"):
         publish(str(tmp_path), str(tmp_path / "out"))
     train(model, tmp_path / "in")
+    with pytest.raises(ValueError, match=rf"is a part of a training; name its folder, {tmp_path}/in$"):
+        publish(str(tmp_path / "in/checkpoint"), str(tmp_path / "out"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(ValueError, match="holds other files"):
         publish(str(tmp_path / "in"), str(tmp_path / "full"))
     weights = tmp_path / "in" / "checkpoint" / "model.safetensors"
+    (weights.parent / "more").mkdir()
+    with pytest.raises(ValueError, match=r"checkpoint/more: is a folder, a model is files alone"):
+        publish(str(tmp_path / "in"), str(tmp_path / "out"))
+    (weights.parent / "more").rmdir()
     weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"model\.safetensors: is shorter than the run wrote it"):
+        publish(str(tmp_path / "in"), str(tmp_path / "out"))
+    seal(Folder(str(tmp_path / "in")))
     with pytest.raises(ValueError, match=r"in/checkpoint: no whole model"):
         publish(str(tmp_path / "in"), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"status": "running"}, "the run has not finished; the same command resumes it"),
+        ({"status": "failed", "failed": "not finite"}, "the run has failed: not finite"),
+        ({"kind": "curate"}, "was not written by a run of raycomp|holds curate, must hold a training"),
+    ],
+)
+def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, told):
+    folder = Folder(str(tmp_path / "in"))
+    train(model, folder.uri)
+    folder.write_json(folder.read_json("run.json") | changes, "run.json")
+    with pytest.raises(ValueError, match=told):
+        publish(folder.uri, str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_what_the_training_wrote_is_published(model, tmp_path):
+    train(model, tmp_path / "in")
+    for name in ("open_clip_pytorch_model.bin", "notes.pkl", ".DS_Store"):
+        (tmp_path / "in/checkpoint" / name).write_bytes(b"cos")
+    publish(str(tmp_path / "in"), str(tmp_path / "out"), [].append)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["open_clip_config.json", "open_clip_model.safetensors"]
 
 
 def test_nothing_is_written_of_what_is_not_finite(model, tmp_path):

@@ -8,8 +8,9 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import AttributeConfig, CurateConfig, NegativesConfig, TrainConfig, override_all, to_dict
 from raycomp.core.selection import Threshold
+from raycomp.loops import inspect
 from raycomp.loops.curate.select import Gates
-from raycomp.loops.inspect import explain, show
+from raycomp.loops.inspect import explain
 from raycomp.schema import NEGATIVES_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
@@ -28,6 +29,12 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
+from tests.sealed import seal
+
+
+def show(source: str) -> str:
+    return "".join(inspect.show(source))
+
 
 UIDS = [f"{i:032x}" for i in range(2)]
 LOW = Threshold(2, 0x8000_0000)  # 0.0
@@ -64,6 +71,7 @@ def write_run(folder: Folder, config: CurateConfig) -> None:
         "warnings": [],
     }
     folder.write_json(run, "run.json")
+    seal(folder)
 
 
 @pytest.mark.parametrize("unseen", [False, True])
@@ -89,6 +97,7 @@ def test_a_scores_file_that_lacks_a_column_is_said_in_one_line(tmp_path: Path, c
     uri = folder.at("scores", "00000.parquet")
     table = read_columns(uri).drop_columns([column])
     write_table(table, uri, table.schema)
+    seal(folder)
     assert main(["explain", str(tmp_path), UIDS[0]]) == USER_ERROR
     assert capsys.readouterr().err == f"raycomp: {uri}: has no column {column}\n"
 
@@ -113,6 +122,7 @@ def write_negatives(folder: Folder, source: str) -> None:
     run["funnel"] = {"read": 2, "corpus": 2, "kept": 1, "dropped": {"no_concept": 1}}
     run["phases"] = [{"phase": "negatives", "rows": 2, "wall_s": 0.5, "bottleneck": "edit"}]
     folder.write_json(run, "run.json")
+    seal(folder)
 
 
 @pytest.fixture
@@ -217,6 +227,7 @@ def test_a_uid_of_the_users_own_is_found_as_it_is_written(written, capsys):
     uri = written.at("negatives", "00000.parquet")
     table = read_columns(uri)
     write_table(table.set_column(0, UID, pa.array(["COCO_1", "coco_2"])), uri, table.schema)
+    seal(written)
     assert "a dog" in explain(written.uri, "COCO_1") and "a view" in explain(written.uri, "COCO_2")
     assert main(["explain", written.uri, "coco_1"]) == USER_ERROR
     assert capsys.readouterr().err == f"raycomp: coco_1: no such uid in {written.uri}\n"

@@ -71,7 +71,8 @@ def write_negatives(folder: Path, files: list[dict[int, list[str]]], **record) -
         ]
         table = pa.Table.from_pylist(rows, NEGATIVES_SCHEMA)
         write_table(table, str(folder / "negatives" / f"{number:05d}.parquet"), NEGATIVES_SCHEMA)
-    funnel = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
+    num = sum(map(len, files))
+    funnel = {"read": num, "corpus": num, "kept": num, "dropped": {}}
     run = {
         "kind": "negatives",
         "status": "finished",
@@ -122,7 +123,7 @@ def test_a_shard_that_changed_is_said(album, tmp_path):
     blank = table.set_column(1, "image", pa.array([None] * 4, pa.binary()))
     for changed in (table.slice(1), table.take([1, 0, 2, 3]), blank):
         pq.write_table(changed, folder / "1.parquet")
-        with pytest.raises(UserError, match=r"1\.parquet: changed since the run began"):
+        with pytest.raises(UserError, match=r"1\.parquet: its pairs are not those that the run listed"):
             load_shard(pairs, 1, indices[1])
 
 

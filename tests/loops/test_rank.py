@@ -35,7 +35,8 @@ def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(begun):
     assert [row.get("taken") for row in told] == [None, None, 3, None, None, 6, 7]
     lines = writer.folder.read_bytes("metrics.jsonl").decode().splitlines()
     assert [json.loads(line) for line in lines] == told
-    assert writer.folder.exists("checkpoint", "model.safetensors")
+    assert writer.folder.exists("work", "checkpoint", "model.safetensors")
+    assert not writer.folder.exists("checkpoint")  # that is the run's to write, once all is checked
 
 
 def test_a_warning_keeps_one_more_and_a_second_one_another(begun):

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import fs
 
 from raycomp.shards.inputs import absolute_input, check_output, expand_braces, expand_input, place_input
-from raycomp.shards.paths import fingerprint_shards, resolve
+from raycomp.shards.paths import fingerprint_shards, list_times, resolve
 from raycomp.shards.rows import sample_uid
 
 
@@ -254,9 +254,13 @@ def test_fingerprint_sees_a_change(corpus):
     assert before == fingerprint_shards(shards)
     assert [entry["name"] for entry in before] == [shard.name for shard in shards]
     assert before[3]["size"] == len("sub/a.parquet")
+    times = list_times(shards)
     os.utime(shards[0].uri, ns=(0, 5))
+    assert fingerprint_shards(shards) == before
+    assert list_times(shards) == [5, *times[1:]]
+    Path(shards[0].uri).write_bytes(b"longer than before")
     after = fingerprint_shards(shards)
-    assert after[0] == {**before[0], "mtime_ns": 5} and after[1:] == before[1:]
+    assert after[0] == {**before[0], "size": 18} and after[1:] == before[1:]
     Path(shards[0].uri).unlink()
     with pytest.raises(ValueError, match="no such file"):
         fingerprint_shards(shards)

@@ -8,9 +8,15 @@ import pytest
 
 import raycomp
 from raycomp.config import CONFIGS, CurateConfig, list_dials, to_dict
-from raycomp.loops.inspect import explain, show
+from raycomp.loops import inspect
+from raycomp.loops.inspect import explain
 from raycomp.shards.folder import Folder
 from raycomp.shards.runs import check_classed, identify, list_scores, read_finished, read_run
+
+
+def show(source: str) -> str:
+    return "".join(inspect.show(source))
+
 
 CUT = {"count": 9, "bits": 0, "uid": None}
 CUTS = {"num_corpus": 9, "align": CUT, "attribute": None, "num_scored": None}

@@ -28,8 +28,8 @@ from raycomp.report.charts import cut_out, intervals
 from raycomp.report.pages.continual import render_continual
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import absolute_uri, fingerprint_shards, stamp_files
-from raycomp.shards.runs import digest
+from raycomp.shards.paths import absolute_uri, fingerprint_shards, list_times, size_files
+from raycomp.shards.runs import TIMES, digest
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
 
@@ -83,15 +83,19 @@ def _has_own(config: ContinualConfig) -> bool:
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials. Raises ValueError where a stream cannot be made."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
+    sources: dict[str, StreamSource | Source] = {}
     for stream in config.stream:
         if stream in WORLD_STREAMS:
             check_tasks(stream, config)
         else:
-            found[stream] = _identify(open_stream(stream, config, ""))
+            sources[stream] = open_stream(stream, config, "")
     if _has_own(config):
         found["model"] = fingerprint_scorer(fetch_model(config.model))
     if config.reference is not None:
-        found["reference"] = _identify(open_reference(config.reference))
+        sources["reference"] = open_reference(config.reference)
+    found |= {name: _identify(source) for name, source in sources.items()}
+    if sources:
+        found[TIMES] = {name: _stamp(source) for name, source in sources.items()}
     if _has_own(config) or config.primitives == PARSED:
         found["parser"] = load_parser(config.parser.name).fingerprint
     return found
@@ -99,8 +103,13 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
 
 def _identify(source: StreamSource | Source) -> str:
     """Return what tells inputs apart, and each from what it was before it changed."""
-    stamps = stamp_files([picture.uri for picture in source.pictures])
-    return digest([repr(source), fingerprint_shards(list(source.shards)), stamps])
+    sizes = size_files([picture.uri for picture in source.pictures])
+    return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
+
+
+def _stamp(source: StreamSource | Source) -> str:
+    """Return what changes when files of an input are modified."""
+    return digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
 
 
 def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:

@@ -5,7 +5,7 @@ a time, so its memory does not grow with the corpus and it asks the storage for 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -24,11 +24,12 @@ from raycomp.loops.tables import add_columns
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import new_groups, read_columns, write_table
+from raycomp.shards.parquet import new_groups, read_columns, read_groups, write_table
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     IMAGE_EMBEDDING,
+    IMAGE_SHA256,
     KEPT,
     KEY,
     MEAN_PAS,
@@ -84,6 +85,17 @@ def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callab
 
     write_subset(write_kept(), out.at(*SUBSET))
     return Chosen(gates, kept_per_shard, reasons)
+
+
+def set_images(out: Folder, sha256: Mapping[str, str]) -> None:
+    """Write ``subset/kept.parquet`` anew with other SHA-256 of the images of some uids."""
+    uri = out.at("subset", "kept.parquet")
+    with new_groups(uri, KEPT_SCHEMA) as write:
+        for table in read_groups(uri):
+            uids, images = (table[name].to_pylist() for name in (UID, IMAGE_SHA256))
+            images = [sha256.get(uid, image) for uid, image in zip(uids, images, strict=True)]
+            place = table.schema.get_field_index(IMAGE_SHA256)
+            write(table.set_column(place, IMAGE_SHA256, pa.array(images, pa.string())))
 
 
 def commit_once(
@@ -148,7 +160,8 @@ def _write_kept(
     """
     uri, part = job
     wanted = corpus_columns(arm, True)
-    table = read_columns(uri, list(dict.fromkeys([*wanted, KEY, SHARD, POSITION, MEAN_PAS])))
+    kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
+    table = read_columns(uri, list(dict.fromkeys([*wanted, *kept])))
     reason_N, score_N = judge(table.select(wanted), arm, gates)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)

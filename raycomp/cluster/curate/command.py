@@ -32,8 +32,8 @@ from raycomp.shards.embeddings import check_embeddings
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
-from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards
-from raycomp.shards.runs import check_classed, digest, identify, list_scores, read_finished
+from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards, list_times
+from raycomp.shards.runs import TIMES, check_classed, digest, identify, list_scores, read_finished
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.table import Table
 from raycomp.words import KEPT, OK
@@ -198,6 +198,7 @@ def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any
         NonceMaker(load_tokenizer(config.scorer), config.nonce.seed, config.scorer.model)
     return {
         "input": digest(fingerprint_shards(shards)),
+        TIMES: digest(list_times(shards)),
         "shards": len(shards),
         "scorer": fingerprint_scorer(config.scorer),
         "parser": load_parser(config.parser.name).fingerprint,
@@ -213,4 +214,5 @@ def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPat
         found = digest(fingerprint_shards(shards))
     except ValueError:
         return []
-    return shards if found == curated["fingerprint"]["input"] else []
+    # Until format 1 the identity held times, which copies change; what is written is compared all the same.
+    return shards if "format" not in curated or found == curated["fingerprint"]["input"] else []

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raycomp.cluster.curate.choose import SUBSET, Chosen, kept_ranges, read_kept
+from raycomp.cluster.curate.choose import SUBSET, Chosen, kept_ranges, read_kept, set_images
 from raycomp.cluster.tasks import map_tasks
 from raycomp.config import UserError
-from raycomp.loops.curate.rewrite import is_scored, rewrite
+from raycomp.loops.curate.rewrite import hash_image, is_scored, rewrite
 from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_index, write_shard
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
@@ -49,14 +49,17 @@ def materialize(
 ) -> None:
     """Write ``shards/``: the kept samples in the order of the input.
 
-    Only shards that hold a kept sample are read again. Raises UserError, and leaves no ``shards/``, where an
-    image or a caption is not the one that was scored.
+    Only shards that hold a kept sample are read again. ``subset/kept.parquet`` gets the SHA-256 of images
+    that are written in another format. Raises UserError, and leaves no ``shards/``, where an image or a
+    caption is not the one that was scored.
     """
     jobs = [
         (outputs, [(shards[shard], scores[shard]) for shard, _, _ in outputs.reads])
         for outputs in plan_outputs(kept_ranges(choice.kept_per_shard, per_shard))
     ]
-    write_folder(_write_outputs, jobs, out.at(*SUBSET), choice.num_kept, out, work)
+    rewritten = write_folder(_write_outputs, jobs, out.at(*SUBSET), choice.num_kept, out, work)
+    if rewritten:
+        set_images(out, rewritten)
 
 
 def plan_outputs(ranges: list[list[tuple[int, int, int]]]) -> list[Outputs]:
@@ -75,28 +78,33 @@ def plan_outputs(ranges: list[list[tuple[int, int, int]]]) -> list[Outputs]:
 
 
 def write_folder(
-    write: Callable[..., int],
+    write: Callable[..., tuple[int, dict[str, str]]],
     jobs: Sequence[Any],
     uids: Iterable[np.ndarray] | str,
     count: int,
     out: Folder,
     *args: Any,
-) -> None:
+) -> dict[str, str]:
     """Write ``shards/`` anew with a task ``write(job, out, *args)`` per job, and the index of its samples.
 
-    ``uids`` are what ``write_index`` takes.
+    A task returns how many samples it wrote, and the SHA-256, by uid, of images in another format than they
+    had; all of these are returned. ``uids`` are what ``write_index`` takes.
     Raises UserError where a task does, RuntimeError where they write another number than ``count``. All tasks
     have ended by then, so nothing is written after ``shards/`` is removed again.
     """
     out.remove("shards")
+    written, rewritten = 0, dict[str, str]()
     try:
-        written = sum(map_tasks(write, jobs, out, *args, label="materialize"))
+        for num_samples, images in map_tasks(write, jobs, out, *args, label="materialize"):
+            written += num_samples
+            rewritten |= images
     except UserError:
         out.remove("shards")
         raise
     if written != count:
         raise RuntimeError(f"materialize: wrote {written} of {count} samples")
     write_index(out.at("shards"), written, uids)
+    return rewritten
 
 
 def tell_change(shard: ShardPath, position: int) -> UserError:
@@ -107,21 +115,25 @@ def tell_change(shard: ShardPath, position: int) -> UserError:
     )
 
 
-def _write_outputs(job: tuple[Outputs, list[tuple[ShardPath, str]]], out: Folder, work: Folder) -> int:
-    """Return how many samples were written."""
+def _write_outputs(
+    job: tuple[Outputs, list[tuple[ShardPath, str]]], out: Folder, work: Folder
+) -> tuple[int, dict[str, str]]:
+    """Return how many samples were written, and the SHA-256 of images in another format by uid."""
     outputs, files = job
+    rewritten: dict[str, str] = {}
     parts = zip(files, outputs.reads, strict=True)
-    samples = chain.from_iterable(_read_samples(work, *file, *rows) for file, rows in parts)
-    return sum(
+    samples = chain.from_iterable(_read_samples(work, rewritten, *file, *rows) for file, rows in parts)
+    count = sum(
         write_shard(out.at("shards"), outputs.first + i, islice(samples, size))
         for i, size in enumerate(outputs.sizes)
     )
+    return count, rewritten
 
 
 def _read_samples(
-    work: Folder, shard: ShardPath, scores: str, ordinal: int, start: int, end: int
+    work: Folder, rewritten: dict[str, str], shard: ShardPath, scores: str, ordinal: int, start: int, end: int
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield (uid, members) of the kept rows ``start`` to ``end`` of a shard."""
+    """Yield (uid, members) of the kept rows ``start`` to ``end`` of a shard; add to ``rewritten``."""
     rows = {row[POSITION]: row for row in read_kept(work, ordinal, start, end).to_pylist()}
     scored = read_columns(scores, [IMAGE_SHA256, CAPTION])
     left = set(rows)
@@ -131,7 +143,9 @@ def _read_samples(
             raise tell_change(shard, position)
         left.remove(position)
         fields = {name: row[name] for name in _FIELDS if row[name] is not None}
-        rewritten, said = rewrite(members)
-        yield row[UID], enrich(rewritten, row[UID], caption, {**said, **fields})
+        as_read, said = rewrite(members)
+        if "original_sha256" in said:
+            rewritten[row[UID]] = hash_image(as_read)
+        yield row[UID], enrich(as_read, row[UID], caption, {**said, **fields})
     if left:
         raise tell_change(shard, min(left))

@@ -17,7 +17,7 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.controls import fingerprint_controls
-from raycomp.loops.evaluate.open import Opened, check_outside, open_exams
+from raycomp.loops.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
 from raycomp.loops.model import fetch_model, find_model
@@ -29,7 +29,7 @@ from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import write_table
 from raycomp.shards.paths import CHECKPOINT, WEIGHTS, absolute_uri
-from raycomp.shards.runs import digest
+from raycomp.shards.runs import TIMES, digest
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.table import Estimate, plain, write_cell
 from raycomp.words import OK, STATUS
@@ -73,6 +73,7 @@ def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
         "model": fingerprint_scorer(fetch_model(config.model)),
         "preprocessing": digest(vars(spec.image)),
         **{one.exam.name: one.fingerprint for one in opened},
+        TIMES: digest(list_exam_times(opened)),
         **fingerprint_controls(config.controls),
     }
 

@@ -26,8 +26,9 @@ from raycomp.loops.evaluate.table import write_lines
 from raycomp.report.pages.compare import render_compare
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
+from raycomp.shards.manifest import check_results
 from raycomp.shards.parquet import read_columns
-from raycomp.shards.paths import absolute_uri, join_uri
+from raycomp.shards.paths import absolute_uri
 from raycomp.shards.runs import identify, read_finished
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
@@ -85,11 +86,11 @@ def _compare_scores(name: str, config: CompareConfig) -> _Compared:
 
 
 def _read_scores(source: str, name: str) -> pa.Table:
-    uri = join_uri(source, "scores", f"{name}.parquet")
-    try:
-        table = read_columns(uri)
-    except FileNotFoundError:
-        raise ValueError(f"{uri}: is gone; evaluate again, into another folder") from None
+    files = check_results(Folder(source), _read_evaluation(source), "scores")
+    uri = files.get(f"scores/{name}.parquet")
+    if uri is None:
+        raise ValueError(f"{source}: has no scores of {name}; evaluate again, into another folder")
+    table = read_columns(uri)
     check_table(table, uri)
     return table
 

@@ -34,8 +34,8 @@ from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
 from raycomp.shards.parquet import read_columns
-from raycomp.shards.paths import absolute_uri, fingerprint_shards, join_uri
-from raycomp.shards.runs import digest, identify, read_curation
+from raycomp.shards.paths import absolute_uri, fingerprint_shards, join_uri, list_times
+from raycomp.shards.runs import TIMES, digest, identify, read_curation
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
 
@@ -102,6 +102,7 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
     by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
     return {
         "input": input_digest,
+        **({} if run else {TIMES: digest(list_times(expand_input(config.input)))}),
         **({"scorer": fingerprint_scorer(config.ranker)} if config.negatives.rank else {}),
         "parser": load_parser(config.parser.name).fingerprint,
         **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
@@ -158,6 +159,12 @@ def count_all(job: Job) -> dict[int, int]:
         if count is None:
             raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
         totals[source.ordinal] = count
+    _, run = read_curation(job.config.input)
+    if run is not None and sum(totals.values()) != run["funnel"]["kept"]:
+        raise ValueError(
+            f"input={job.config.input!r}: holds {sum(totals.values()):,} captions, the run kept "
+            f"{run['funnel']['kept']:,}"
+        )
     return totals
 
 

@@ -62,11 +62,13 @@ def _read_uids(uri: str) -> np.ndarray:
     return parse_uids(read_columns(uri, [UID])[UID])
 
 
-def _write_shard(job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder) -> int:
-    """Return how many samples were written."""
+def _write_shard(
+    job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder
+) -> tuple[int, dict[str, str]]:
+    """Return how many samples were written; no image is changed."""
     shard, parts = job
     rows = [row for part in parts for row in _read_rows(*part)]
-    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows))
+    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows)), {}
 
 
 def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import write_table
 from raycomp.shards.paths import RUN, absolute_uri
-from raycomp.shards.runs import check_classed, digest, identify, read_finished
+from raycomp.shards.runs import check_classed, digest, identify, list_scores, read_finished
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import OK
 
@@ -101,6 +101,7 @@ def _check(config: SweepConfig) -> tuple[Plan, str]:
                 f"curated={config.curated!r}: holds {curated['kind']}; name the curation that scored"
             )
         check_classed(curated, config.curated)
+        list_scores(curated, config.curated)
         scored = curated["config"]
     plan = make_plan(config, scored)
     metric = check_metric(config.metric, _list_known(config))

@@ -32,7 +32,7 @@ from raycomp.report.pages.train import list_uses, render_train
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output
-from raycomp.shards.paths import RUN, absolute_uri
+from raycomp.shards.paths import CHECKPOINT, RUN, WORK, absolute_uri
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
 
@@ -41,8 +41,8 @@ _EPOCHS = 5
 _CPUS_FOR_BATCHES = 2
 # Without which no batch would ever be made.
 _CPUS_TO_DECODE = 1
-_ROOMS = ("checkpoint", METRICS)
-_OF_A_START = ("work", "logs", "checkpoints", EVENTS, METRICS, RUN)
+_ROOMS = (CHECKPOINT, METRICS)
+_OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
 _METRICS = ("step", "loss", "learning_rate", "samples_per_s")
 
 
@@ -175,10 +175,11 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
     read = dict(index.reasons)
     for reason in (NOT_IN_SUBSET, DUPLICATE_UID):
         read[OK] += read.pop(reason, 0)
+    run.staged = (CHECKPOINT,)
     run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), **sections)
     said = (
         f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s: loss "
-        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at('checkpoint')}"
+        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
     )
     run.tell(said, render_train(run.record, metrics))
 

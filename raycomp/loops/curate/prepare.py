@@ -1,6 +1,5 @@
 """Prepare, on CPUs: image bytes to uint8 pixels of one fixed size, captions to tokens."""
 
-import hashlib
 import json
 from typing import Any, TypeGuard
 
@@ -10,7 +9,7 @@ import torch
 
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
-from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists, to_matrix
+from raycomp.loops.tables import TOKENS, add_columns, hash_images, readable, to_fixed_lists, to_matrix
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens
@@ -50,7 +49,6 @@ def prepare(
         seen = {IMAGE_EMBEDDING: _prepare_embeddings(to_matrix(table[IMAGE_EMBEDDING]), statuses)}
     else:
         seen = {PIXELS: _prepare_images(images, statuses, sizes, spec, max_pixels, fast_decode)}
-    hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in images]
     fields = [json.loads(text) if text else {} for text in table[JSON].to_pylist()]
     sizes = [_size_before_download(f) or size for f, size in zip(fields, sizes, strict=True)]
     captions = [
@@ -59,7 +57,7 @@ def prepare(
     ]
     columns = {
         STATUS: pa.array(statuses, pa.string()),
-        IMAGE_SHA256: pa.array(hashes, pa.string()),
+        IMAGE_SHA256: hash_images(table)[IMAGE_SHA256],
         ORIGINAL_WIDTH: pa.array([width for width, _ in sizes], pa.int32()),
         ORIGINAL_HEIGHT: pa.array([height for _, height in sizes], pa.int32()),
         **{name: to_fixed_lists(value_NM) for name, value_NM in seen.items()},

@@ -36,9 +36,13 @@ DECODED = frozenset(
 
 def is_scored(members: Mapping[str, bytes], image_sha256: str | None, caption: str) -> bool:
     """Return whether members hold the image (None = none) and the caption that their scores are of."""
+    return hash_image(members) == image_sha256 and read_caption(members) == caption
+
+
+def hash_image(members: Mapping[str, bytes]) -> str | None:
+    """Return the SHA-256 of the image that a reader of the members takes, None without one."""
     name = find_image(members)
-    found = None if name is None else hashlib.sha256(members[name]).hexdigest()
-    return found == image_sha256 and read_caption(members) == caption
+    return None if name is None else hashlib.sha256(members[name]).hexdigest()
 
 
 def read_caption(members: Mapping[str, bytes]) -> str | None:

@@ -17,7 +17,7 @@ from raycomp.loops.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output
-from raycomp.shards.paths import fingerprint_shards, stamp_files
+from raycomp.shards.paths import fingerprint_shards, list_times, size_files
 from raycomp.shards.runs import digest
 
 Say = Callable[[str], None]
@@ -74,7 +74,7 @@ def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
 
 def _open_other(name: str, config: EvaluateConfig) -> Opened:
     exam = _OTHERS[name](getattr(config, name))
-    return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards)), _stamp_pictures(exam)]))
+    return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards)), _size_pictures(exam)]))
 
 
 def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
@@ -86,12 +86,19 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
     blind = open_controls(config.controls, texts, names, say)
     exam = ChoiceExam(name, choices, found.uris, blind, config.seed)
-    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _stamp_pictures(exam)])
+    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(exam)])
     return Opened(exam, read, tuple(choices), tuple(_tell_images(name, found)))
 
 
-def _stamp_pictures(exam: Exam) -> list[tuple[str, int | None, int | None]]:
-    return stamp_files(sorted({picture.uri for picture in exam.pictures}))
+def _size_pictures(exam: Exam) -> list[tuple[str, int | None]]:
+    return size_files(sorted({picture.uri for picture in exam.pictures}))
+
+
+def list_exam_times(opened: Sequence[Opened]) -> list[int | None]:
+    """Return when the files of exams were last modified, in ns."""
+    exams = [one.exam for one in opened]
+    shards = dict.fromkeys(shard for exam in exams for shard in exam.shards)
+    return list_times(shards, sorted({picture.uri for exam in exams for picture in exam.pictures}))
 
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:

@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 from raycomp.config import ScorerConfig, UserError
 from raycomp.loops.tables import OTHERS
 from raycomp.models.clip import fingerprint_scorer
+from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
+from raycomp.shards.manifest import check_results
 from raycomp.shards.parquet import read_columns, read_matching, read_schema
-from raycomp.shards.paths import join_uri
+from raycomp.shards.paths import KEPT_FILE, join_uri
 from raycomp.shards.rows import decode_text
 from raycomp.shards.runs import find_curation, list_scores
 from raycomp.words import (
@@ -49,7 +51,7 @@ class Source:
 
 def list_curated(run: dict, source: str, with_images: bool = False) -> list[Source]:
     """Return the scores files of a curation or selection in ``source``, of which its subset's rows count."""
-    kept = join_uri(source, "subset", "kept.parquet")
+    kept = check_results(Folder(source), run, "subset").get(KEPT_FILE, join_uri(source, KEPT_FILE))
     uris = enumerate(list_scores(run, source))
     return [Source(ordinal, uri, kept, with_images) for ordinal, uri in uris]
 
@@ -102,6 +104,10 @@ def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
         kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
         # A bad row or a duplicate may have the uid of one that was kept.
         stays = pc.and_(pc.is_in(table[UID], kept.combine_chunks()), _is_aligned(table))
+        if pc.sum(stays).as_py() != len(kept):
+            raise UserError(
+                f"{source.uri}: has {pc.sum(stays)} of the {len(kept):,} captions that the run kept"
+            )
         table, others, statuses = table.filter(stays), others.filter(stays), statuses.filter(stays)
     rows = pa.table(
         {

@@ -6,8 +6,8 @@ from typing import Any
 
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import find_rows, read_columns
-from raycomp.shards.paths import absolute_uri, join_uri
-from raycomp.shards.runs import identify, list_tables, read_run
+from raycomp.shards.paths import absolute_uri
+from raycomp.shards.runs import identify, list_negatives, read_run
 from raycomp.table import Table, tell_facts
 from raycomp.words import CAPTION, NEGATIVE_STATUSES, NEGATIVES, STATUS, STATUSES, UID
 
@@ -20,7 +20,7 @@ def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
 
     Also where its curation tells more, as long as that lies where it was and can be read.
     """
-    tables = list_tables(Folder(join_uri(source, "negatives"))).values()
+    tables = list_negatives(run, source)
     rows = [row for uri in tables for at in find_rows(uri, UID, uid) for row in _read(uri, at)]
     if not rows:
         return None

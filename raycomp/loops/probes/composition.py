@@ -18,8 +18,8 @@ from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import Parser, load_parser
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
-from raycomp.shards.paths import absolute_uri, join_uri
-from raycomp.shards.runs import identify, list_scores, list_tables, read_finished, read_run
+from raycomp.shards.paths import absolute_uri
+from raycomp.shards.runs import identify, list_negatives, list_scores, read_finished, read_run
 from raycomp.words import (
     CAPTION,
     IMAGE_EMBEDDING,
@@ -86,8 +86,7 @@ def read_negatives(config: ProbeConfig) -> Material:
 
 
 def _read_rows(run: dict[str, Any], source: str) -> list[Row]:
-    tables = list_tables(Folder(absolute_uri(join_uri(source, "negatives"))))
-    uris = [tables[ordinal] for ordinal in sorted(tables)]
+    uris = list_negatives(run, absolute_uri(source))
     rows = [row for uri in uris for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist()]
     if len(rows) != run["funnel"]["read"]:
         raise ValueError(f"input={source!r}: holds {len(rows)} rows, the run wrote {run['funnel']['read']}")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from raycomp.shards.folder import Folder
+from raycomp.shards.manifest import check_results
 from raycomp.table import Table
 from raycomp.words import UID
 
@@ -11,6 +12,7 @@ _COLUMNS = ("target", "kind", "nonces", "same category", "cross category")
 
 def explain_targets(run: dict[str, Any], source: str, uid: str) -> str | None:
     """Return what was put in place of a sample's targets, and what that cost; none where it has no target."""
+    check_results(Folder(source), run, "pas.json")
     rows = [row for row in Folder(source).read_json("pas.json")["rows"]["targets"] if row[UID] == uid]
     if not rows:
         return None

@@ -16,7 +16,7 @@ from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, WEIGHTS
 
 
 def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
-    """Write what a trainer has made of ``model`` to ``checkpoint/``; one rank does.
+    """Write what a trainer has made of ``model`` to ``checkpoint/`` in ``out``; one rank does.
 
     The weights; open_clip's config of the model, which comes last, as without it there is no checkpoint;
     beside them preprocessing and tokenizer, so that ``local-dir:DIR/checkpoint`` is a model of open_clip,

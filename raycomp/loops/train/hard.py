@@ -20,13 +20,12 @@ from raycomp.core.selection import parse_uids
 from raycomp.core.uids import KEY, find_keys, to_keys
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.schema import HARD_TYPE
-from raycomp.shards.folder import Folder
 from raycomp.shards.headers import MAX_MEMBER_BYTES
 from raycomp.shards.inputs import expand_input
-from raycomp.shards.parquet import read_columns, read_rows, read_schema
+from raycomp.shards.parquet import count_rows, read_columns, read_rows, read_schema
 from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.rows import parse_uid
-from raycomp.shards.runs import find_curation, identify, list_tables, read_curation, read_finished
+from raycomp.shards.runs import find_curation, identify, list_negatives, read_curation, read_finished
 from raycomp.words import IMAGE, NEGATIVE, NEGATIVES, UID
 
 PATH = "path"
@@ -40,19 +39,20 @@ def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[s
     """
     try:
         written = read_finished(uri)
+        if written["kind"] != "negatives":
+            raise ValueError(f"holds {written['kind']}, must hold a run of raycomp negatives")
+        tables = list_negatives(written, uri)
     except ValueError as error:
         raise ValueError(f"negatives={uri!r}: {error}") from error
-    if written["kind"] != "negatives":
-        raise ValueError(f"negatives={uri!r}: holds {written['kind']}, must hold a run of raycomp negatives")
     if run is not None and not _is_of(written, run, source):
         raise ValueError(
             f"negatives={uri!r}: were written for {written['config'].get('input')!r}, which is no curation "
             f"of the pairs in {source}; run raycomp negatives on these"
         )
-    tables = list_tables(Folder(join_uri(uri, "negatives")))
-    if not tables or sorted(tables) != list(range(len(tables))):
-        raise ValueError(f"negatives={uri!r}: files are missing in its folder negatives")
-    return tuple(tables[number] for number in range(len(tables)))
+    num_rows, num_written = sum(map(count_rows, tables)), written["funnel"]["read"]
+    if num_rows != num_written:
+        raise ValueError(f"negatives={uri!r}: holds {num_rows:,} captions, the run wrote {num_written:,}")
+    return tuple(tables)
 
 
 def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:

@@ -26,6 +26,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from raycomp.shards.files import name_place
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import resolve
+from raycomp.shards.written import forget_written
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"
@@ -45,6 +46,7 @@ class Journal:
         self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")
         self._near = folder if self._spool is None else Folder(self._spool.name)
         self._near.write_bytes(begun, METRICS)
+        forget_written(self._near.at(METRICS))  # it grows from here on
         path = Path(resolve(self._near.uri)[1])
         self._lines = (path / METRICS).open("ab")
         self._events = _Events(path / EVENTS, first_step)

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.schema import NEGATIVE_IMAGE_SCHEMA
-from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
 from raycomp.shards.paths import join_uri
-from raycomp.shards.runs import list_tables, read_finished
+from raycomp.shards.runs import list_negatives, read_finished
 from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
 from raycomp.worlds.captions import read
 from raycomp.worlds.render import encode_jpeg, render
@@ -32,10 +31,11 @@ def write_negative_images(negatives: str, out: str) -> Counter[tuple[str, str]]:
     joined by "+") were SHOWN, and how many have no row because they are OUTSIDE the world or ALSO_TRUE.
     Raises ValueError where the folder holds no finished run that wrote negatives.
     """
-    if read_finished(negatives)["kind"] != "negatives":
+    run = read_finished(negatives)
+    if run["kind"] != "negatives":
         raise ValueError(f"{negatives}: must be a folder that raycomp negatives wrote")
     counts: Counter[tuple[str, str]] = Counter()
-    for ordinal, uri in list_tables(Folder(join_uri(negatives, NEGATIVES))).items():
+    for ordinal, uri in enumerate(list_negatives(run, negatives)):
         shown = []
         for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist():
             ops = {negative["text"]: negative["op"] for negative in row[NEGATIVES] or ()}

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from raycomp.config import CurateConfig, TrainConfig, UserError, from_dict
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import find_keys, to_keys
+from raycomp.loops.tables import hash_images
 from raycomp.loops.train.hard import (
     HardImages,
     find_images,
@@ -24,21 +25,32 @@ from raycomp.loops.train.hard import (
     join_negatives,
 )
 from raycomp.loops.train.subset import load_keys, read_uids, refuse_unknown
+from raycomp.loops.train.written import WrittenSamples
 from raycomp.models.images import ImageFault, decode_image
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
+from raycomp.shards.datacomp import SAMPLES_PER_SHARD
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
-from raycomp.shards.parquet import read_columns, read_matching
-from raycomp.shards.paths import ShardPath, fingerprint_shards
+from raycomp.shards.manifest import check_results
+from raycomp.shards.parquet import count_rows, read_columns, read_matching, read_rows, read_schema
+from raycomp.shards.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.shards.reader import read_shard
 from raycomp.shards.rows import decode_text, parse_object
-from raycomp.shards.runs import digest, find_curation, identify, list_scores, read_curation, read_finished
+from raycomp.shards.runs import (
+    digest,
+    find_curation,
+    identify,
+    list_scores,
+    read_curation,
+    read_finished,
+)
 from raycomp.shards.table import CAPTION_COLUMNS
 from raycomp.words import (
     ALIGNED_STATUSES,
     CAPTION,
     CAPTIONS,
     IMAGE,
+    IMAGE_SHA256,
     JSON,
     NEGATIVE_IMAGES,
     NEGATIVES,
@@ -52,6 +64,9 @@ from raycomp.words import (
 )
 
 _BLOCK_ROWS = 256
+_LOADED_SCHEMA = pa.schema(
+    [(UID, pa.string()), (IMAGE, pa.large_binary()), (CAPTION, pa.string()), (IMAGE_SHA256, pa.string())]
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,9 @@ class Pairs:
     scores: tuple[str, ...] = ()
     """A curation without shards: the scores of every shard, which tell statuses and captions."""
     kept: str | None = None
-    """And the subset that it chose."""
+    """The subset that a curation or selection chose, with the SHA-256 of the images that it wrote."""
+    num_kept: int = 0
+    """How many pairs that are."""
     subset: str | None = None
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
@@ -91,8 +108,8 @@ def find_pairs(config: TrainConfig) -> Pairs:
     if config.subset is not None:
         pairs = replace(pairs, subset=config.subset)
         uid_N2 = read_uids(config.subset)
-        if run is not None:
-            kept = read_columns(folder.at("subset", "kept.parquet"), [UID])[UID]
+        if pairs.kept is not None:
+            kept = read_columns(pairs.kept, [UID])[UID]
             refuse_unknown(config.subset, config.input, uid_N2, np.sort(to_keys(parse_uids(kept))), 0)
     if config.negatives is not None:
         pairs = replace(pairs, negatives=find_negatives(config.negatives, run, folder.uri))
@@ -124,15 +141,19 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         raise ValueError(f"input={source!r}: was curated from stored embeddings, there are no images")
     if not run["funnel"]["kept"]:
         raise ValueError(f"input={source!r}: kept no pair")
-    most = config.prepare.max_pixels
-    if folder.exists("shards"):
-        return Pairs(source, tuple(expand_input(folder.at("shards"))), most, is_curated=True)
+    files = check_results(folder, run, "subset", "shards")
+    kept = files.get(KEPT_FILE, folder.at(KEPT_FILE))
+    pairs = Pairs(source, (), config.prepare.max_pixels, True, kept=kept, num_kept=count_rows(kept))
+    if pairs.num_kept != run["funnel"]["kept"]:
+        raise ValueError(f"{kept}: names {pairs.num_kept:,} pairs, the run kept {run['funnel']['kept']:,}")
+    if any(name.startswith("shards/") for name in files):
+        return replace(pairs, shards=tuple(expand_input(folder.at("shards"))))
     scores = list_scores(run, folder.uri)
     shards = expand_input(config.input)
-    if digest(fingerprint_shards(shards)) != find_curation(run, folder.uri)["fingerprint"]["input"]:
+    curated = find_curation(run, folder.uri)
+    if "format" in curated and digest(fingerprint_shards(shards)) != curated["fingerprint"]["input"]:
         raise ValueError(f"input={source!r}: has no shards, and {config.input} was changed after scoring")
-    kept = folder.at("subset", "kept.parquet")
-    return Pairs(source, tuple(shards), most, is_curated=True, scores=tuple(scores), kept=kept)
+    return replace(pairs, shards=tuple(shards), scores=tuple(scores))
 
 
 def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
@@ -155,33 +176,56 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
 
 
 def _index_scores(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
-    table = read_columns(pairs.scores[ordinal], [POSITION, UID, CAPTION, STATUS])
+    table = read_columns(pairs.scores[ordinal], [POSITION, UID, IMAGE_SHA256, CAPTION, STATUS])
     assert pairs.kept is not None, "scores without a subset"
     kept = read_matching(pairs.kept, [UID], SHARD, pairs.shards[ordinal].name)[UID]
     # A bad row or a duplicate may have the uid of one that was kept.
     aligned_N = pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES)).to_numpy()
-    stays_N = aligned_N & pc.is_in(table[UID], kept.combine_chunks()).to_numpy() & _are_named(pairs, table)
+    stays_N = aligned_N & pc.is_in(table[UID], kept.combine_chunks()).to_numpy()
+    if stays_N.sum() != len(kept):
+        raise UserError(
+            f"{pairs.scores[ordinal]}: has {stays_N.sum():,} of the {len(kept):,} pairs that the run kept of "
+            f"{pairs.shards[ordinal].name}"
+        )
+    stays_N &= _are_named(pairs, table)
     reason_N = np.where(aligned_N, NOT_IN_SUBSET, np.array(table[STATUS].to_pylist(), object))
     reason_N[stays_N] = OK
     table = table.filter(pa.array(stays_N))
     captions = pa.array([[caption] for caption in table[CAPTION].to_pylist()], pa.list_(pa.string()))
-    return table.select([POSITION, UID]).append_column(CAPTIONS, captions), reason_N.tolist()
+    return table.select([POSITION, UID, IMAGE_SHA256]).append_column(CAPTIONS, captions), reason_N.tolist()
 
 
 def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
     shard = pairs.shards[ordinal]
-    columns: dict[str, list[Any]] = {POSITION: [], UID: [], CAPTIONS: []}
+    columns: dict[str, list[Any]] = {POSITION: [], UID: [], IMAGE_SHA256: [], CAPTIONS: []}
     reasons: list[str] = []
+    written = WrittenSamples(pairs.shards[ordinal].uri, _list_written(pairs, ordinal))
     for table in read_shard(shard, _BLOCK_ROWS):
+        table = hash_images(table)
+        written.check(table, len(reasons))
         found = _judge(pairs, table)
         kept = table.filter(pa.array([reason == OK for reason in found]))
+        columns[IMAGE_SHA256] += kept[IMAGE_SHA256].to_pylist()
         columns[POSITION] += kept[POSITION].to_pylist()
         columns[UID] += kept[UID].to_pylist()
         texts = zip(kept[CAPTION].to_pylist(), kept[JSON].to_pylist(), strict=True)
         columns[CAPTIONS] += [_list_captions(caption, text, shard.format) for caption, text in texts]
         reasons += found
+    written.check_end(len(reasons))
     schema = pa.schema([PAIRS_SCHEMA.field(name) for name in columns])
     return pa.table(columns, schema=schema), reasons
+
+
+def _list_written(pairs: Pairs, ordinal: int) -> pa.Table | None:
+    """Return uid, caption and image_sha256 of all samples that a run wrote to a shard; none if unknown.
+
+    Its shards hold the kept pairs in their order, SAMPLES_PER_SHARD each. Until format 1 no SHA-256 was kept.
+    """
+    if pairs.kept is None or IMAGE_SHA256 not in read_schema(pairs.kept).names:
+        return None
+    end = min(pairs.num_kept, (ordinal + 1) * SAMPLES_PER_SHARD)
+    row_N = np.arange(ordinal * SAMPLES_PER_SHARD, end)
+    return pa.concat_tables(read_rows(pairs.kept, [UID, CAPTION, IMAGE_SHA256], row_N))
 
 
 def _judge(pairs: Pairs, table: pa.Table) -> list[str]:
@@ -227,24 +271,26 @@ def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
 def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:
     """Return the pairs of an index with their images' bytes, and those of their negatives if there are any.
 
-    The shard is read once, up to its last pair. Raises UserError where it is no longer what was indexed, and
-    OSError where the storage fails.
+    The shard is read once, up to its last pair. Raises UserError where it is no longer what was indexed, by
+    uid and the image's SHA-256 (without shards of its own, a curation's captions too), and OSError where the
+    storage fails.
     """
     shard, wanted_N = pairs.shards[ordinal], index[POSITION].to_numpy()
     blocks: list[pa.Table] = []
     start = 0
     for table in read_shard(shard, _BLOCK_ROWS) if len(index) else ():
         low, high = np.searchsorted(wanted_N, [start, start + len(table)])
-        blocks.append(table.select([UID, IMAGE]).take(pa.array(wanted_N[low:high] - start)))
+        taken = table.select([UID, IMAGE, CAPTION]).take(pa.array(wanted_N[low:high] - start))
+        blocks.append(hash_images(taken))
         start += len(table)
         if start > wanted_N[-1]:
             break
-    schema = pa.schema([(UID, pa.string()), (IMAGE, pa.large_binary())])
-    found = pa.concat_tables([schema.empty_table(), *blocks])
-    if found[IMAGE].null_count or not found[UID].equals(index[UID]):
-        raise UserError(
-            f"{shard.uri}: changed since the run began; put it back, or train into another folder"
-        )
+    found = pa.concat_tables([_LOADED_SCHEMA.empty_table(), *blocks])
+    is_same = all(found[name].equals(index[name]) for name in (UID, IMAGE_SHA256))
+    if pairs.scores:
+        is_same &= found[CAPTION].equals(pc.list_element(index[CAPTIONS], 0)) if len(index) else True
+    if found[IMAGE].null_count or not is_same:
+        raise UserError(f"{shard.uri}: its pairs are not those that the run listed; put the file back")
     columns = {IMAGE: found[IMAGE]}
     if pairs.negative_images:
         negatives = index[NEGATIVES].combine_chunks()

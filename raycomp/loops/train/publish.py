@@ -1,5 +1,6 @@
 """A trained model in the layout of open_clip's ``save_for_hf``, ready for a model hub."""
 
+import posixpath
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,8 +9,12 @@ from raycomp.config import ModelConfig
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import load_start, load_tokenizer
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, WEIGHTS
+from raycomp.shards.manifest import check_results
+from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
+from raycomp.shards.runs import read_finished
 
+# What a model and its tokenizer are made of.
+_PUBLISHED = (".safetensors", ".json", ".jsonl", ".txt", ".model", ".jinja")
 PUBLISHED_WEIGHTS = "open_clip_model.safetensors"
 
 
@@ -17,18 +22,13 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     """Lay the model that a training left in ``source`` out in ``out``, once it has been loaded from there.
 
     ``open_clip.create_model_and_transforms("local-dir:OUT")`` loads it; uploaded as it is, ``hf-hub:`` does.
-    Weights are safetensors alone, no pickle. Raises ValueError where there is no model, or ``out`` holds
-    something.
+    Only files that the training wrote are copied, and of these no pickle. Raises ValueError where ``source``
+    holds no finished training, its model is not as it was written, or ``out`` holds something.
     """
     found, folder = Folder(source), Folder(out)
-    if not found.exists(CHECKPOINT, ARCHITECTURE):
-        where = f"{CHECKPOINT}/{ARCHITECTURE}"
-        raise ValueError(f"{source}: holds no {where}; name a folder in which raycomp train has ended")
+    names = _list_files(found)
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
-    names = [name for name in found.list_names(CHECKPOINT) if name != ARCHITECTURE and name[0] != "."]
-    # What tells of the model comes last.
-    names.sort(key=lambda name: name == HUB_CONFIG)
     with TemporaryDirectory() as local:
         for name in names:
             content = found.read_bytes(CHECKPOINT, name)
@@ -43,3 +43,23 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
             name = PUBLISHED_WEIGHTS if name == WEIGHTS else name
             folder.write_bytes((Path(local) / name).read_bytes(), name)
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
+
+
+def _list_files(source: Folder) -> list[str]:
+    """Return the names of the files that are published, the one that describes the model last."""
+    above, name = posixpath.split(source.uri.rstrip("/"))
+    if name == CHECKPOINT and Folder(above).exists(RUN):
+        raise ValueError(f"{source.uri}: is a part of a training; name its folder, {above}")
+    run = read_finished(source.uri)
+    if run["kind"] != "train":
+        raise ValueError(f"{source.uri}: holds {run['kind']}, must hold a training")
+    written = [posixpath.basename(name) for name in check_results(source, run, CHECKPOINT)]
+    folders = Folder(source.at(CHECKPOINT)).list_folders()
+    if folders:
+        raise ValueError(
+            f"{source.at(CHECKPOINT, folders[0])}: is a folder, a model is files alone; take it out"
+        )
+    if ARCHITECTURE not in written or WEIGHTS not in written:
+        raise ValueError(f"{source.at(CHECKPOINT)}: no whole model, {ARCHITECTURE} or {WEIGHTS} is not there")
+    names = [name for name in written if name != ARCHITECTURE and name.endswith(_PUBLISHED)]
+    return sorted(names, key=lambda name: name == HUB_CONFIG)

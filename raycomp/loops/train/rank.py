@@ -16,6 +16,7 @@ from raycomp.loops.train.state import keep_states, list_states, save_state
 from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import load_start
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import WORK
 
 Evaluate = Callable[[Any, int], dict[str, float]]
 """Takes the model, in evaluation mode, and how many steps it took; returns what is told of it by name."""
@@ -62,11 +63,11 @@ class Writer:
         self.began = time.perf_counter()
 
     def close(self) -> None:
-        """Keep the last step, if it is not, and write the model."""
+        """Keep the last step, if it is not, and write the model, which is no result before it is checked."""
         if self.trainer.step not in list_states(self.folder):
             self.keep()
         self.journal.close()
-        finish(self.trainer, fetch_model(self.config.model), self.folder)
+        finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
 
 
 def begin_rank(

@@ -10,7 +10,7 @@ from raycomp.loops.continual.cells import Cell, name_stream
 from raycomp.loops.continual.streams.samples import GOLD
 from raycomp.loops.train.little_world import TINY_CLIP
 from raycomp.shards.folder import Folder
-from raycomp.shards.runs import digest
+from raycomp.shards.runs import TIMES, digest
 
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")
 _OF_STREAMS = ("seed", "primitives", "parser", "max_pixels", "reference", "little")
@@ -75,6 +75,9 @@ def find_place(
     if cell.stream not in WORLD_STREAMS:
         depends = [cell.stream, "model", "reference", "parser"]
     content = {name: fingerprint.get(name) for name in depends}
+    # Another run may have made it of files that were exchanged for others of the same size since.
+    if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
+        content[TIMES] = times
     name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
     return Place(cell.stream, backbone, folder.at(name))
 

@@ -1,0 +1,129 @@
+"""What a run writes, hashed while it is written: the facts that its manifest is made of.
+
+The process that runs a command watches the places of its results. What tasks write elsewhere is hashed there,
+comes back beside their results, and is noted here.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = len(_MAGIC) + 4
+
+
+class Written(NamedTuple):
+    """A file that was written."""
+
+    uri: str
+    size: int
+    """Bytes."""
+    sha256: str
+    footer: str | None = None
+    """SHA-256 of a Parquet file's footer, by which a reader knows it without reading the rest."""
+
+
+class Result(str):
+    """The uri of a file of a finished run, with the SHA-256 of the footer that it was written with."""
+
+    footer: str | None = None
+
+
+def make_result(uri: str, footer: str | None) -> Result:
+    """Return a uri that carries the footer which its file must have; none = any."""
+    result = Result(uri)
+    result.footer = footer
+    return result
+
+
+class Watch:
+    """What this process has written, or was told of, at some places, by uri; the last one counts."""
+
+    def __init__(self, places: Sequence[str]):
+        """``places``: uris of files or folders."""
+        self.places = tuple(places)
+        self.files: dict[str, Written] = {}
+
+    def covers(self, uri: str) -> bool:
+        """Whether a file is, or lies below, one of the places."""
+        return any(uri == place or uri.startswith(f"{place}/") for place in self.places)
+
+
+_watches: list[Watch] = []
+_lock = threading.Lock()
+
+
+@contextmanager
+def watch_writes(watch: Watch) -> Iterator[Watch]:
+    """Take down in ``watch`` what is written at its places while the block runs."""
+    with _lock:
+        _watches.append(watch)
+    try:
+        yield watch
+    finally:
+        with _lock:
+            _watches.remove(watch)
+
+
+def watched_places() -> tuple[str, ...]:
+    """Return the places that this process watches, for tasks that write there."""
+    return tuple(place for watch in _watches for place in watch.places)
+
+
+def is_watched(uri: str) -> bool:
+    """Return whether what is written at ``uri`` has to be hashed."""
+    return any(watch.covers(uri) for watch in list(_watches))
+
+
+def note_written(files: Iterable[Written]) -> None:
+    """Take down files, also those that other processes wrote."""
+    found = list(files)
+    with _lock:
+        for watch in _watches:
+            watch.files |= {file.uri: file for file in found if watch.covers(file.uri)}
+
+
+def forget_written(uri: str) -> None:
+    """Forget a file, or all below a folder, that is removed."""
+    with _lock:
+        for watch in _watches:
+            gone = [one for one in watch.files if one == uri or one.startswith(f"{uri}/")]
+            for one in gone:
+                del watch.files[one]
+
+
+def call_watched(
+    function: Callable[..., Any], places: Sequence[str], *args: Any
+) -> tuple[Any, list[Written]]:
+    """Return what ``function(*args)`` returns, and what it wrote at ``places``."""
+    with watch_writes(Watch(places)) as watch:
+        return function(*args), list(watch.files.values())
+
+
+def hash_file(uri: str, file: IO[bytes]) -> Written:
+    """Return the facts of a whole file, open for reading at its start."""
+    digest, size = hashlib.sha256(), 0
+    while data := file.read(8 << 20):
+        digest.update(data)
+        size += len(data)
+    return Written(uri, size, digest.hexdigest(), find_footer(file, size))
+
+
+def find_footer(file: Any, size: int) -> str | None:
+    """Return the SHA-256 of the footer of a seekable Parquet file of ``size`` bytes; none of another file."""
+    if size < 2 * len(_MAGIC) + 4:
+        return None
+    file.seek(size - _TAIL_BYTES)
+    tail = file.read(_TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES - len(_MAGIC):
+        return None
+    file.seek(size - _TAIL_BYTES - length)
+    return hash_footer(file.read(length))
+
+
+def hash_footer(footer: bytes) -> str:
+    """Return the SHA-256 of a Parquet file's footer."""
+    return hashlib.sha256(footer).hexdigest()

@@ -1,0 +1,12 @@
+"""Finished runs made by hand, with the manifest that a run writes."""
+
+from raycomp.shards.folder import Folder
+from raycomp.shards.manifest import FORMAT, write_manifest
+
+ROOMS = ("scores", "subset", "shards", "negatives", "checkpoint")
+
+
+def seal(folder: Folder, rooms: tuple[str, ...] = ROOMS) -> None:
+    """Give the run in a folder the manifest of what lies there now."""
+    manifest = write_manifest(folder, rooms, {})
+    folder.write_json(folder.read_json("run.json") | {"format": FORMAT, "manifest": manifest}, "run.json")
