@@ -11,6 +11,7 @@ from typing import Any
 
 from raycomp.config import CONFIGS, flatten, is_marked
 from raycomp.shards.folder import Folder
+from raycomp.shards.inputs import list_roots
 from raycomp.shards.manifest import FORMAT, check_results
 from raycomp.shards.paths import RUN
 from raycomp.shards.written import Result
@@ -126,6 +127,18 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     if run["kind"] not in ("curate", "select"):
         raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
     return folder, run
+
+
+def check_shards_of_run(spec: str) -> None:
+    """Raise ValueError where an input names shards of a run, and they are not as it wrote them.
+
+    While the run has not finished they may still change: that is refused, too.
+    """
+    for uri in list_roots(spec):
+        above, name = posixpath.split(uri.rstrip("/"))
+        if name == "shards" and Folder(above).exists(RUN):
+            run = read_finished(above)
+            check_results(Folder(above), run, "shards")
 
 
 def _say_lack(folder: Folder) -> str:

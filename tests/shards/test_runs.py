@@ -11,7 +11,15 @@ from raycomp.config import CONFIGS, CurateConfig, list_dials, to_dict
 from raycomp.loops import inspect
 from raycomp.loops.inspect import explain
 from raycomp.shards.folder import Folder
-from raycomp.shards.runs import check_classed, identify, list_scores, read_finished, read_run
+from raycomp.shards.runs import (
+    check_classed,
+    check_shards_of_run,
+    identify,
+    list_scores,
+    read_finished,
+    read_run,
+)
+from tests.sealed import seal
 
 
 def show(source: str) -> str:
@@ -223,3 +231,22 @@ def test_what_is_no_run_is_said_in_one_line(tmp_path, content):
 
 def test_no_run_is_none(tmp_path):
     assert read_run(Folder(str(tmp_path))) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["{}", "{}/", "{}/*.tar", "a={}/00000000.tar", "{}/{{00000000..00000001}}.tar"]
+)
+def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path, name):
+    folder = Folder(str(tmp_path))
+    run = write_curation(tmp_path)
+    for i in range(2):
+        folder.write_bytes(b"tar", "shards", f"{i:08d}.tar")
+    seal(folder)
+    spec = name.format(tmp_path / "shards")
+    check_shards_of_run(f"{spec}::b={tmp_path}/none/*.tar")
+    folder.write_bytes(b"ta", "shards", "00000001.tar")
+    with pytest.raises(ValueError, match=r"00000001\.tar: is shorter"):
+        check_shards_of_run(f"b={tmp_path}/none::{spec}")
+    folder.write_json(run | {"status": "running"}, "run.json")
+    with pytest.raises(ValueError, match="the run has not finished"):
+        check_shards_of_run(spec)

@@ -33,7 +33,15 @@ from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
 from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards, list_times
-from raycomp.shards.runs import TIMES, check_classed, digest, identify, list_scores, read_finished
+from raycomp.shards.runs import (
+    TIMES,
+    check_classed,
+    check_shards_of_run,
+    digest,
+    identify,
+    list_scores,
+    read_finished,
+)
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.table import Table
 from raycomp.words import KEPT, OK
@@ -85,6 +93,7 @@ def curate(
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and what the scorer is that they fit."""
     check_output(config.input, out)
+    check_shards_of_run(config.input)
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_extra_columns(config.extra_columns)
     check_writable(out)  # before a model is looked for

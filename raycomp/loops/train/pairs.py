@@ -37,6 +37,7 @@ from raycomp.shards.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.shards.reader import read_shard
 from raycomp.shards.rows import decode_text, parse_object
 from raycomp.shards.runs import (
+    check_shards_of_run,
     digest,
     find_curation,
     identify,
@@ -102,6 +103,7 @@ def find_pairs(config: TrainConfig) -> Pairs:
     """
     folder, run = read_curation(config.input)
     if run is None:
+        check_shards_of_run(config.input)
         pairs = Pairs(config.input, tuple(expand_input(config.input)), config.train.max_pixels)
     else:
         pairs = _find_curated(config.input, folder, run)

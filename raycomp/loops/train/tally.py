@@ -43,9 +43,12 @@ def check_pairs(
     """Raise ValueError, one line, for what is only known of all shards together.
 
     ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
-    all indices, uint64 (n, 2), where there is a subset. There is no pair; the subset names uids without one
-    (other than those of bad samples); no pair has any of the negatives, or of their pictures.
+    all indices, uint64 (n, 2), where there is a subset. The shards of a run hold other pairs than it kept;
+    there is no pair; the subset names uids without one (other than those of bad samples); no pair has any of
+    the negatives, or of their pictures.
     """
+    if pairs.is_curated and not pairs.scores:
+        _check_carried(pairs, reasons)
     if pairs.subset is not None and not pairs.is_curated:
         others = (OK, NOT_IN_SUBSET, DUPLICATE_UID, *SHARD_STATUSES)
         named_bad = sum(count for reason, count in reasons.items() if reason not in others)
@@ -63,4 +66,15 @@ def check_pairs(
         raise ValueError(
             f"negative_images: not one of the {tally['negatives']:,} negatives has a picture that decodes in "
             f"{pairs.negative_images[0]}; they are joined by uid and negative"
+        )
+
+
+def _check_carried(pairs: Pairs, reasons: Counter[str]) -> None:
+    """Raise ValueError unless the shards of a run hold as many pairs as it kept, and nothing else."""
+    bad = {why: count for why, count in sorted(reasons.items()) if count and why not in (OK, NOT_IN_SUBSET)}
+    if bad or reasons.total() != pairs.num_kept:
+        said = ", ".join(f"{count:,} {why}" for why, count in bad.items()) or "all ok"
+        raise ValueError(
+            f"input={pairs.source!r}: its shards hold {reasons.total():,} samples ({said}), the run kept "
+            f"{pairs.num_kept:,}"
         )
