@@ -225,7 +225,7 @@ def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, r
     run = raycomp.select(str(out), {**settings, "materialize": "false"}, str(tmp_path / "out"))
     assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (kept, reasons)
     assert not (tmp_path / "out/shards").exists()
-    assert f"{kept:,}  kept" in show(str(tmp_path / "out"))
+    assert f"{kept:,}  kept" in "".join(show(str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.gate_2])
@@ -300,14 +300,14 @@ def test_what_changes_while_a_run_goes_on_is_never_published(curated, tmp_path, 
     with pytest.raises(ValueError, match=f"^{changed}: changed while the run went on"):
         raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "out"))
     assert not (tmp_path / "out/shards").exists() and not (tmp_path / "out/subset").exists()
-    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "running"
+    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "failed"
 
 
 def test_a_finished_run_that_lost_results_is_not_called_finished(curated, tmp_path):
     config, out, _ = curated
     shutil.copytree(out, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy/shards")
-    with pytest.raises(ValueError, match=r"was finished, but shards/ holds 0 of the 4 files"):
+    with pytest.raises(ValueError, match=r"was finished, but .*/shards/00000000\.tar: is missing"):
         raycomp.curate(config, str(tmp_path / "copy"))
     (tmp_path / "twice").symlink_to(out)
     assert raycomp.curate(config, str(tmp_path / "twice"))["status"] == "finished"
@@ -372,7 +372,8 @@ def test_damaged_scores_are_the_users_to_mend(curated, tmp_path, damage, capsys)
         where = [str(tmp_path / "copy")] if command[0] == "select" else ["--set", f"input={tmp_path}/copy"]
         assert main([*command, *where]) == 2
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and ("00001.parquet: is damaged" in said or "wrote 3" in said)
+        assert said.count("\n") == 1
+        assert "00001.parquet: is missing" in said or "00001.parquet: is shorter than the run wrote" in said
 
 
 def test_explain_tells_the_row_that_was_scored(bad):

@@ -114,6 +114,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     if curated["kind"] != "curate":
         raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
     check_classed(curated, origin.uri)
+    scores = list_scores(curated, origin.uri)
     config = choose_config(curated["config"], settings)
     check_output(config.input, out)
     shards = _same_shards(config, curated)
@@ -128,7 +129,6 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, scores=False):
-            scores = list_scores(curated, origin.uri)
             _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
