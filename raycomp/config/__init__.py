@@ -9,6 +9,7 @@ from raycomp.config.change import (
     from_dict,
     override,
     override_all,
+    read_value,
     to_dict,
 )
 from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
@@ -116,6 +117,7 @@ __all__ = [
     "override",
     "override_all",
     "read_space",
+    "read_value",
     "to_dict",
     "write_space",
 ]

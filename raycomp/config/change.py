@@ -83,6 +83,15 @@ def _name_closest(kind: Any, path: str, prefix: str) -> str:
     return f"{hint}; here are {', '.join(one.name for one in dataclasses.fields(kind))}"
 
 
+def read_value(kind: Any, path: str, text: str) -> Any:
+    """Return ``text`` as ``override`` reads it for the option at ``path`` of a config class.
+
+    Raises ValueError where it does not fit the option's type.
+    """
+    hints = {dial.path: dial.hint for dial in list_dials(kind)}
+    return _read(path, hints[path], text)
+
+
 def _read(path: str, hint: Any, value: Any) -> Any:
     """Read ``value`` as type ``hint``: one that ``_convert`` knows, or that | None; a group only as None."""
     kind, is_optional = split_none(hint)
