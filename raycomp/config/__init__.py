@@ -12,7 +12,7 @@ from raycomp.config.change import (
     read_value,
     to_dict,
 )
-from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config.check import ClusterFailed, LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.continual import ContinualConfig
 from raycomp.config.curate import (
     AGGREGATES,
@@ -70,6 +70,7 @@ __all__ = [
     "AttributeConfig",
     "BenchmarkConfig",
     "ClusterConfig",
+    "ClusterFailed",
     "CompareConfig",
     "ContinualConfig",
     "ControlsConfig",

@@ -23,6 +23,10 @@ class TooMuchBadData(Exception):
     """More rows without an alignment than ``max_bad_fraction`` allows."""
 
 
+class ClusterFailed(Exception):
+    """Ray did not start, or lost nodes, workers or its head, so that the run cannot be done on it now."""
+
+
 class LeaseLost(Exception):
     """Another run took the output folder over; nothing more may be committed there."""
 
