@@ -223,7 +223,7 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
             yield
         except BaseException as error:
             error.add_note(f"to go on: {rerun}")
-            if isinstance(error, ValueError) and begins == "begin":
+            if isinstance(error, ValueError) and begins == "begin" and "funnel" not in run.record:
                 _leave_no_start(run)
             if not folder.is_local or folder.exists(RUN):
                 says = " ".join(str(error).split())
