@@ -38,7 +38,7 @@ from raycomp.config import (
     read_space,
 )
 
-USER_ERROR, BAD_DATA, STORAGE_FAILED, CLUSTER_FAILED, INTERRUPTED = 2, 3, 4, 5, 130
+USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, LeaseLost, ClusterFailed) as error:
         # What failed in a remote task comes wrapped, with its traceback in its words.
         _complain(f"{getattr(error, 'cause', error)}; once that is mended: {_name_rest(error)}")
-        return CLUSTER_FAILED if isinstance(error, ClusterFailed) else STORAGE_FAILED
+        return error.exit_code if isinstance(error, ClusterFailed) else STORAGE_FAILED
     return 0
 
 

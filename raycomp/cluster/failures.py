@@ -1,6 +1,10 @@
 """What Ray raises where it fails itself, not the user, the storage or raycomp, in one line."""
 
 import os
+import socket
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +31,9 @@ _LOST = (
     rays.ActorPlacementGroupRemoved,
 )
 _LONGEST = 500
+# Of Ray's patience with a silent head, which this variable sets: told before Ray ends the process.
+_PATIENCE = 2 / 3
+_RAYS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 
 
 @contextmanager
@@ -42,6 +49,38 @@ def told_as_failed_cluster() -> Iterator[None]:
         for note in getattr(error, "__notes__", ()):
             failed.add_note(note)
         raise failed from error
+
+
+@contextmanager
+def watch_head(address: str) -> Iterator[None]:
+    """End this process while the block runs, in a line, where the head at ``address`` takes no connection.
+
+    Ray's native code would end it without a word once its own patience, 60 s, is over; nothing in Python
+    hears of that.
+    """
+    patience_s = _PATIENCE * float(os.environ.get(_RAYS_PATIENCE) or 60)
+    stop = threading.Event()
+    watching = threading.Thread(target=_watch, args=(address, patience_s, stop), daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
+    host, _, port = address.rpartition(":")
+    answered = time.monotonic()
+    while not stop.wait(patience_s / 8):
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), patience_s / 8).close()
+            answered = time.monotonic()
+        except OSError as error:
+            if time.monotonic() - answered > patience_s:
+                said = f"Ray's head at {address} has not answered for {patience_s:.0f} s ({error})"
+                rest = "the same command resumes from what is finished"
+                print(f"raycomp: {said}; once that is mended: {rest}", file=sys.stderr, flush=True)
+                os._exit(ClusterFailed.exit_code)
 
 
 def find_lost(error: Exception) -> Exception | None:

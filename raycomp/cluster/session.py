@@ -19,7 +19,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
 from ray.exceptions import RayError
 
-from raycomp.cluster.failures import is_refused, say_refused, told_as_failed_cluster
+from raycomp.cluster.failures import is_refused, say_refused, told_as_failed_cluster, watch_head
 from raycomp.cluster.forward import forward_environment
 from raycomp.cluster.gpus import await_gpu, count_offered
 from raycomp.cluster.labels import ask_labels
@@ -120,7 +120,8 @@ def connect(
         _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
         try:
             settle_data_context(config.stall_s)
-            with _named_address() if dashboard else nullcontext():
+            here = ray.get_runtime_context().gcs_address
+            with watch_head(here), _named_address() if dashboard else nullcontext():
                 yield _describe(config, scores)
         finally:
             ray.shutdown()

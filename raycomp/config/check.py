@@ -26,6 +26,8 @@ class TooMuchBadData(Exception):
 class ClusterFailed(Exception):
     """Ray did not start, or lost nodes, workers or its head, so that the run cannot be done on it now."""
 
+    exit_code = 5
+
 
 class LeaseLost(Exception):
     """Another run took the output folder over; nothing more may be committed there."""

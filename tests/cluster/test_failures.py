@@ -1,5 +1,11 @@
 """What Ray loses by itself is a line and the cluster's failure; all else stays what it was."""
 
+import os
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
 from ray import exceptions as rays
 
@@ -78,9 +84,37 @@ def test_all_else_is_left_as_it_is(error):
 def test_a_run_on_a_cluster_that_fails_ends_with_its_failure(monkeypatch, is_joined):
     monkeypatch.setattr(session.ray, "is_initialized", lambda: is_joined)
     monkeypatch.setattr(session, "_start", lambda *_: None)
+    monkeypatch.setattr(
+        session.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:9")
+    )
     monkeypatch.setattr(session, "_describe", lambda config, scores: None)
     with (
         pytest.raises(ClusterFailed, match="Ray failed: NodeDiedError: gone"),
         session.connect(ClusterConfig()),
     ):
         raise rays.NodeDiedError("gone")
+
+
+WATCH = """
+import sys, time
+from raycomp.cluster.failures import watch_head
+with watch_head(sys.argv[1]):
+    time.sleep(float(sys.argv[2]))
+time.sleep(1.5)
+"""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_head_that_is_gone_is_told_before_ray_ends_the_process(answers):
+    """Its patience is 0.7 s here; what is watched no longer ends nothing."""
+    env = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        if answers:
+            head.listen()
+        line = [sys.executable, "-c", WATCH, address, "2" if answers else "60"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env)
+    assert done.returncode == (0 if answers else ClusterFailed.exit_code), done
+    told = f"raycomp: Ray's head at {address} has not answered for 1 s ("
+    assert (done.stderr.startswith(told) and done.stderr.count("\n") == 1) or (answers and not done.stderr)
