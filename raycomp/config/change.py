@@ -7,6 +7,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from raycomp.config.dials import Arguments, Seconds, Span, find_group, list_dials, name_type, split_none
@@ -88,8 +89,13 @@ def read_value(kind: Any, path: str, text: str) -> Any:
 
     Raises ValueError where it does not fit the option's type.
     """
-    hints = {dial.path: dial.hint for dial in list_dials(kind)}
-    return _read(path, hints[path], text)
+    return _read(path, _list_hints(kind)[path], text)
+
+
+@lru_cache
+def _list_hints(kind: Any) -> dict[str, Any]:
+    """Return the types of all options of a config class by path; a space may have thousands of values."""
+    return {dial.path: dial.hint for dial in list_dials(kind)}
 
 
 def _read(path: str, hint: Any, value: Any) -> Any:
