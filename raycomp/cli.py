@@ -1,7 +1,8 @@
 """The command line: ``raycomp COMMAND [jobs/FILE.py[:VARIANT]] [--set a.b=value ...] --out DIR``.
 
-Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed, workers were lost time and
-again or another run took the output over; 130 interrupted; 143 terminated.
+Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
+over; 5 the cluster failed: Ray did not start, or workers were lost time and again; 130 interrupted; 143
+terminated.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from raycomp.config import (
+    ClusterFailed,
     ContinualConfig,
     CurateConfig,
     EvaluateConfig,
@@ -204,10 +206,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TooMuchBadData as error:
         _complain(error)
         return BAD_DATA
-    except (OSError, LeaseLost) as error:
+    except (OSError, LeaseLost, ClusterFailed) as error:
         # What failed in a remote task comes wrapped, with its traceback in its words.
         _complain(f"{getattr(error, 'cause', error)}; once that is mended: {_name_rest(error)}")
-        return STORAGE_FAILED
+        return error.exit_code if isinstance(error, ClusterFailed) else STORAGE_FAILED
     return 0
 
 

@@ -25,7 +25,7 @@ from raycomp.cluster.parts import Part, stage_part
 from raycomp.cluster.progress import GPUS, Place
 from raycomp.cluster.session import Session
 from raycomp.cluster.source import ItemSource
-from raycomp.config import UserError
+from raycomp.config import ClusterFailed
 from raycomp.loops.stage import CPUS, DEVICE, READ, SCORERS, WRITE, Scorer, Stage, Work
 from raycomp.loops.tables import SECONDS
 from raycomp.models.faults import one_line
@@ -188,13 +188,15 @@ class _Scorer:
 def _start_again(error: Exception) -> NoReturn:
     """End this process, which can compute on its GPU no more: Ray starts the actor again, with its rows.
 
-    Raises UserError where that was done often enough.
+    Raises ClusterFailed where that was done often enough.
     """
     restarts = actors(ray.get_runtime_context().get_actor_id())["NumRestarts"]
     if restarts >= _RESTARTS:
         node = ray.util.get_node_ip_address()
         said = f"a scorer was started again {restarts} times, and its GPU on node {node} broke once more"
-        raise UserError(f"{said} ({one_line(error)}); take the node out, the same command goes on") from error
+        raise ClusterFailed(
+            f"{said} ({one_line(error)}); take the node out, the same command goes on"
+        ) from error
     print(f"The GPU is lost to this process, which ends: {one_line(error)}", file=sys.stderr, flush=True)
     os._exit(1)
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from raycomp.cluster.events import keep_events, log_event
 from raycomp.cluster.lease import LEASE, Lease, hold_lease
-from raycomp.config import CONFIGS, LeaseLost, as_setting, changed_dials, to_dict
+from raycomp.config import CONFIGS, ClusterFailed, LeaseLost, as_setting, changed_dials, to_dict
 from raycomp.shards.files import check_writable, copy_file, remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.manifest import FORMAT, check_results, write_manifest
@@ -223,6 +223,8 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
             yield
         except BaseException as error:
             error.add_note(f"to go on: {rerun}")
+            if isinstance(error, ValueError) and begins == "begin" and "funnel" not in run.record:
+                _leave_no_start(run)
             if not folder.is_local or folder.exists(RUN):
                 says = " ".join(str(error).split())
                 log_event("fail", error=type(error).__name__, says=says)
@@ -231,13 +233,21 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
         log_event("finish", funnel=run.record["funnel"])
 
 
+def _leave_no_start(run: Run) -> None:
+    """Leave nothing of a run that was refused before it wrote anything: corrected, it may be another run."""
+    if all(name in (RUN, LEASE) or name.startswith("logs/") for name in run.folder.find_names()):
+        run.lease.check()
+        for name in ("logs", RUN):
+            run.folder.remove(name)
+
+
 def _keep_failure(folder: Folder, error: BaseException, says: str) -> None:
     """Write down what a run failed of, where the same command would fail of it again.
 
     A storage, a lost cluster or a signal is nothing that the run itself failed of: it is resumed.
     """
     cause = getattr(error, "cause", error)
-    if isinstance(cause, (OSError, LeaseLost)) or not isinstance(cause, Exception):
+    if isinstance(cause, (OSError, LeaseLost, ClusterFailed)) or not isinstance(cause, Exception):
         return
     with suppress(OSError, ValueError):  # what ended the run is the error to report
         if (record := read_run(folder)) is not None:

@@ -17,13 +17,15 @@ import ray
 from ray.data import DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.execution.operators.map_operator import MapOperator
+from ray.exceptions import RayError
 
+from raycomp.cluster.failures import is_refused, say_refused, told_as_failed_cluster, watch_head
 from raycomp.cluster.forward import forward_environment
 from raycomp.cluster.gpus import await_gpu, count_offered
 from raycomp.cluster.labels import ask_labels
 from raycomp.cluster.log import keep_log
 from raycomp.cluster.progress import Progress
-from raycomp.config import ClusterConfig, LeaseLost, Terminated, TooMuchBadData
+from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, TooMuchBadData
 from raycomp.shards.folder import Folder
 from raycomp.shards.retries import MAP_RETRIES, STORAGE_ERRORS
 
@@ -39,6 +41,7 @@ _STARTS = 3
 # A cluster that is there answers within seconds, and a busy machine starts its own within half a minute.
 _JOIN_S = 60.0
 _START_S = 180.0
+_LONGEST = 500
 _LONGEST_SOCKET = 107
 # What Ray adds to its temporary folder, but for the process' number.
 _SOCKET = "/ray/session_0000-00-00_00-00-00_000000_/sockets/plasma_store"
@@ -104,20 +107,21 @@ def connect(
     ``needed`` CPUs; none = those that scoring needs. Only who ``scores`` (or trains) takes GPUs, and waits
     for the first. Who starts trainings that may be stopped needs the ``dashboard`` of a cluster started here,
     on localhost, and RAY_ADDRESS, which says which cluster is meant: without them Ray Train never gives back
-    what a stopped training held.
+    what a stopped training held. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     Progress.forget()
     if ray.is_initialized():
-        with keep_log(out, check):
+        with keep_log(out, check), told_as_failed_cluster():
             settle_data_context(config.stall_s)
             yield _describe(config, scores)
         return
-    with keep_log(out, check), _hush_native_code():
+    with keep_log(out, check), _hush_native_code(), told_as_failed_cluster():
         _, most = config.span or (1, 1)
         _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
         try:
             settle_data_context(config.stall_s)
-            with _named_address() if dashboard else nullcontext():
+            here = ray.get_runtime_context().gcs_address
+            with watch_head(here), _named_address() if dashboard else nullcontext():
                 yield _describe(config, scores)
         finally:
             ray.shutdown()
@@ -155,7 +159,8 @@ def _hush_native_code() -> Iterator[None]:
         sys.stderr = shown
         try:
             yield
-        except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost):  # told in a line
+        except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost, ClusterFailed):
+            # Told in a line.
             raise
         except BaseException:
             log.seek(0)
@@ -166,31 +171,52 @@ def _hush_native_code() -> Iterator[None]:
             sys.stderr = before
 
 
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+
+
 def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-    address = config.address or os.environ.get("RAY_ADDRESS")
-    if address:
-        nobody = f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s"
-        with _at_most(_JOIN_S, nobody), _keep_signals():
-            try:
-                ray.init(address=address, runtime_env=forward_environment(), **quiet)
-            except ConnectionError as error:
-                raise ValueError(nobody) from error
+    """Join the cluster that there is, or start one here.
+
+    Raises ValueError where none answers or it does not let us in, ClusterFailed where none starts here.
+    """
+    if address := config.address or os.environ.get("RAY_ADDRESS"):
+        _join(address)
         return
     num_cpus = config.num_cpus or max(os.cpu_count() or 1, needed)
     if num_cpus < needed:
         raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many workers")
     folder = check_temporary_folder()
-    late = f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
+    late = ClusterFailed(
+        f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
+    )
     with _at_most(_START_S, late), _keep_signals():
         for _ in range(_STARTS):
             try:
-                ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **quiet)
+                ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **_QUIET)
                 return
+            except ValueError:  # of what it was asked for
+                raise
             except Exception as error:  # Ray has no kind of its own for it
                 if _GAVE_UP not in str(error):
-                    raise
-        raise ValueError(late)
+                    said = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+                    raise ClusterFailed(
+                        f"Ray did not start on this machine: {said}; its logs are in {folder}/ray"
+                    ) from error
+        raise late
+
+
+def _join(address: str) -> None:
+    nobody = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
+    with _at_most(_JOIN_S, nobody), _keep_signals():
+        try:
+            ray.init(address=address, runtime_env=forward_environment(), **_QUIET)
+        except (ConnectionError, RuntimeError, RayError) as error:
+            if is_refused(error):
+                raise ValueError(say_refused(address)) from error
+            if isinstance(error, ConnectionError):
+                raise nobody from error
+            said = " ".join(str(error).split())[:_LONGEST]
+            raise ClusterFailed(f"cluster.address={address!r}: cannot be joined: {said}") from error
 
 
 def check_temporary_folder() -> str:
@@ -223,8 +249,8 @@ class _Late(BaseException):
 
 
 @contextmanager
-def _at_most(seconds: float, late: str) -> Iterator[None]:
-    """Raise ValueError saying ``late`` once the block has taken so long; only the main thread can."""
+def _at_most(seconds: float, late: Exception) -> Iterator[None]:
+    """Raise ``late`` once the block has taken so long; only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -237,7 +263,7 @@ def _at_most(seconds: float, late: str) -> Iterator[None]:
     try:
         yield
     except _Late as error:
-        raise ValueError(late) from error
+        raise late from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -32,6 +32,7 @@ from raycomp.cluster.labels import leave_head_alone
 from raycomp.cluster.parts import Stats, name_parts
 from raycomp.cluster.progress import Crew, Progress
 from raycomp.cluster.receipts import Stalled, read_receipts
+from raycomp.config import ClusterFailed
 from raycomp.loops.stage import WRITE
 from raycomp.shards.folder import Folder
 from raycomp.shards.retries import TASK_RETRIES
@@ -137,7 +138,7 @@ class Phase:
         """Say that the phase begins again from its commits; raise where that was in vain too often."""
         stood = f"{self.name}: {stall} for {DataContext.get_current().execution_no_progress_timeout_s:,.0f} s"
         if num_stalls > _MOST_STALLS:
-            raise Stalled(
+            raise ClusterFailed(
                 f"{stood}, {num_stalls} times without a commit in between; what is committed is kept, "
                 f"the same command goes on with it"
             ) from stall

@@ -9,9 +9,10 @@ from raycomp.config.change import (
     from_dict,
     override,
     override_all,
+    read_value,
     to_dict,
 )
-from raycomp.config.check import LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config.check import ClusterFailed, LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.continual import ContinualConfig
 from raycomp.config.curate import (
     AGGREGATES,
@@ -69,6 +70,7 @@ __all__ = [
     "AttributeConfig",
     "BenchmarkConfig",
     "ClusterConfig",
+    "ClusterFailed",
     "CompareConfig",
     "ContinualConfig",
     "ControlsConfig",
@@ -116,6 +118,7 @@ __all__ = [
     "override",
     "override_all",
     "read_space",
+    "read_value",
     "to_dict",
     "write_space",
 ]

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from raycomp.config.dials import Arguments, Seconds, Span, find_group, list_dials, name_type, split_none
@@ -81,6 +82,20 @@ def _name_closest(kind: Any, path: str, prefix: str) -> str:
     closest = [*get_close_matches(path, paths, 1), *within][:1]
     hint = "".join(f", the closest is {prefix}{known}" for known in closest)
     return f"{hint}; here are {', '.join(one.name for one in dataclasses.fields(kind))}"
+
+
+def read_value(kind: Any, path: str, text: str) -> Any:
+    """Return ``text`` as ``override`` reads it for the option at ``path`` of a config class.
+
+    Raises ValueError where it does not fit the option's type.
+    """
+    return _read(path, _list_hints(kind)[path], text)
+
+
+@lru_cache
+def _list_hints(kind: Any) -> dict[str, Any]:
+    """Return the types of all options of a config class by path; a space may have thousands of values."""
+    return {dial.path: dial.hint for dial in list_dials(kind)}
 
 
 def _read(path: str, hint: Any, value: Any) -> Any:

@@ -23,6 +23,12 @@ class TooMuchBadData(Exception):
     """More rows without an alignment than ``max_bad_fraction`` allows."""
 
 
+class ClusterFailed(Exception):
+    """Ray did not start, or lost nodes, workers or its head, so that the run cannot be done on it now."""
+
+    exit_code = 5
+
+
 class LeaseLost(Exception):
     """Another run took the output folder over; nothing more may be committed there."""
 

@@ -8,9 +8,12 @@ values that have a comma themselves.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Any
+
+from raycomp.config.change import as_setting
 
 GRID, CHOICE, UNIFORM, LOGUNIFORM, FIXED = "grid", "choice", "uniform", "loguniform", "fixed"
 KINDS = (GRID, CHOICE, UNIFORM, LOGUNIFORM)
@@ -62,6 +65,30 @@ def read_space(text: str) -> dict[str, Domain]:
 def write_space(space: Mapping[str, Domain]) -> str:
     """Return what ``read_space`` reads."""
     return " ".join(f"{dial}={domain}" for dial, domain in space.items())
+
+
+def spell_values(dial: str, domain: Domain, read: Callable[[str], Any]) -> Domain:
+    """Return the domain of ``dial`` with every value in the one spelling that all texts of it share: 1e-3 and
+    0.001 are 0.001. ``read`` returns the value that a text stands for.
+
+    Raises ValueError, naming both, where two texts are one value, which would be tried twice.
+    """
+    found: dict[str, str] = {}
+    for text in domain.values:
+        spelled = spell_value(text, read(text))
+        if spelled in found:
+            raise ValueError(
+                f"space={dial}={domain}: {found[spelled]} and {text} are the same value; remove one of them"
+            )
+        found[spelled] = text
+    return replace(domain, values=tuple(found))
+
+
+def spell_value(text: str, value: Any) -> str:
+    """Return the one spelling of the value that was read from ``text``."""
+    if isinstance(value, float) and value == 0:
+        value = 0.0  # -0.0 is the same number
+    return as_setting(value) or text  # a space has no entry for an empty list
 
 
 def _read_domain(entry: re.Match[str]) -> Domain:

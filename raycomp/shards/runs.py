@@ -19,7 +19,7 @@ from raycomp.shards.written import Result
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
 _BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
 _FINISHED = {
-    "funnel": {"read": int, "corpus": int, "kept": int, "dropped": dict},
+    "funnel": {"read": int, "corpus": int, "kept": int, "dropped": {str: int}},
     "warnings": list,
 }
 _PHASE = {"phase": str, "rows": int, "wall_s": (int, float), "bottleneck": (str, NoneType)}
@@ -76,13 +76,18 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
 
 
 def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
-    """Return where ``value`` is not of a shape: a type, several, shapes by name, or [a shape or none]."""
+    """Return where ``value`` is not of a shape: a type, several, shapes by name, or [a shape or none].
+
+    The name ``str`` stands for all names.
+    """
     if isinstance(shape, list):
         return None if value is None else _find_lack(value, shape[0], path)
     if not isinstance(shape, dict):
         return None if isinstance(value, shape) else path
     if not isinstance(value, dict):
         return path
+    if str in shape:
+        shape = dict.fromkeys(value, shape[str])
     prefix = "" if path == "it" else f"{path}."
     found = (
         _find_lack(value[name], inner, prefix + name) if name in value else prefix + name

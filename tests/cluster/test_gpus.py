@@ -19,7 +19,7 @@ from raycomp.cluster.gpus import await_gpu, check_gpu, count_offered
 from raycomp.cluster.passes import Pass
 from raycomp.cluster.receipts import read_receipts
 from raycomp.cluster.session import Session
-from raycomp.config import UserError
+from raycomp.config import ClusterFailed, UserError
 from raycomp.loops.stage import SCORERS, Stage
 from tests.cluster.test_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass
 
@@ -175,5 +175,5 @@ def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path
 def test_a_gpu_that_breaks_again_and_again_ends_the_run_in_a_line(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()
     steps = break_so_often(99, tmp_path / "marks")
-    with pytest.raises(ValueError, match=r"^a scorer was started again 5 times, and its GPU .* illegal"):
+    with pytest.raises(ClusterFailed, match=r"^a scorer was started again 5 times, and its GPU .* illegal"):
         list(read_receipts(steps.lay([0], str(tmp_path))))

@@ -206,6 +206,30 @@ def test_what_changed_meanwhile_is_not_published(tmp_path):
     assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
 
 
+@pytest.mark.parametrize("out", ["disk", "s3"])
+@pytest.mark.parametrize("writes", ["nothing", "work", "results"])
+def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path, request, out, writes):
+    uri = f"{request.getfixturevalue('bucket')}/run" if out == "s3" else str(tmp_path)
+    config = ProbeConfig()
+    with (
+        pytest.raises(ValueError, match="too few CPUs"),
+        begin("probe", config, fingerprint, uri, print) as run,
+    ):
+        if writes != "nothing":
+            (run.work if writes == "work" else run.folder).write_json(1, "waves", "a.json")
+        raise ValueError("too few CPUs")
+    assert ("run.json" in Folder(uri).list_names()) == (writes != "nothing")
+    if writes == "nothing":
+        assert Folder(uri).find_names() == []
+
+
+def test_a_run_that_was_begun_before_stays_where_it_is_refused(tmp_path):
+    for error in (KeyboardInterrupt(), ValueError("a")):
+        with pytest.raises(type(error)), begin("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
+            raise error
+    assert {"run.json", "logs"} <= {*names(tmp_path)}
+
+
 def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
     with pytest.raises(ValueError, match="has been writing it"), hold_lease(Folder(str(tmp_path))):
         count_words(ProbeConfig(), tmp_path)

@@ -10,17 +10,20 @@ import sys
 import tempfile
 import time
 from collections import namedtuple
+from collections.abc import Callable
 from contextlib import nullcontext
 from math import inf
+from typing import Any
 
 import pytest
 from ray._private import worker
+from ray.exceptions import AuthenticationError, RaySystemError
 
 from raycomp.cluster import session
 from raycomp.cluster.log import LOG, keep_log
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.session import check_temporary_folder, connect
-from raycomp.config import ClusterConfig, LeaseLost, Terminated
+from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated
 from raycomp.shards.folder import Folder
 
 Usage = namedtuple("Usage", "total used free")
@@ -91,13 +94,13 @@ def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
 
 
 def test_a_wait_ends_with_what_was_waited_for():
-    with pytest.raises(ValueError, match="too late"), session._at_most(0.05, "too late"):
+    with pytest.raises(ClusterFailed, match="too late"), session._at_most(0.05, ClusterFailed("too late")):
         try:
             time.sleep(10)
         except Exception:  # as Ray does, which then tries again
             time.sleep(10)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-    with session._at_most(10, "never"):
+    with session._at_most(10, ValueError("never")):
         pass
 
 
@@ -132,9 +135,71 @@ def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, told):
             raise error
 
     monkeypatch.setattr(session.ray, "init", start)
-    with pytest.raises(ValueError, match=told) if told else nullcontext():
+    with pytest.raises(ClusterFailed, match=told) if told else nullcontext():
         session._start(ClusterConfig(num_cpus=5), 5)
     assert len(list(tries)) == 2 + (told is not None)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def init(**settings: Any) -> None:
+        raise error
+
+    return init
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Failed to start\nGCS."),
+        ConnectionError("Could not\nconnect to localhost"),
+        RaySystemError("the raylet\nwas killed"),
+        Exception("of no kind"),
+    ],
+)
+def test_a_ray_that_does_not_start_here_is_the_clusters_failure(monkeypatch, error):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(session.ray, "init", raising(error))
+    told = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
+    with pytest.raises(ClusterFailed, match=told):
+        session._start(ClusterConfig(num_cpus=5), 5)
+
+
+# What ray.init raises of a cluster with a token, where RAY_AUTH_MODE is unset or the token is another one.
+REFUSED = ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
+REFUSED.__cause__ = RuntimeError(
+    "Failed to connect to GCS. Last connection error: Traceback (most recent call last):\n"
+    "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing"
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "told"),
+    [
+        (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
+        ("token", REFUSED, "the token here is missing or another one; set RAY_AUTH_TOKEN_PATH to"),
+        ("token", AuthenticationError("no token was found"), "the token here is missing or another one; set"),
+    ],
+)
+def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error, told):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(session.ray, "init", raising(error))
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    with pytest.raises(ValueError) as refused, connect(ClusterConfig(address="10.0.0.1:6379")):
+        pass
+    said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster asks for a token, "
+    assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{told}")
+
+
+def test_a_cluster_that_cannot_be_joined_fails_in_a_line(monkeypatch):
+    monkeypatch.setattr(session.ray, "init", raising(RuntimeError("Version mismatch:\n2.60 and 2.59")))
+    told = "cluster.address='a:1': cannot be joined: Version mismatch: 2.60 and 2.59$"
+    with pytest.raises(ClusterFailed, match=told):
+        session._start(ClusterConfig(address="a:1"), 5)
+    monkeypatch.setattr(session.ray, "init", raising(ConnectionError("no")))
+    with pytest.raises(ValueError, match="no Ray cluster answered there within 60 s"):
+        session._start(ClusterConfig(address="a:1"), 5)
 
 
 # Ray's agent on a machine so busy that its first start takes longer than the raylet waits.

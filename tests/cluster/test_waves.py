@@ -18,6 +18,7 @@ from raycomp.cluster import parts
 from raycomp.cluster.parts import Part, read_parts, stage_part
 from raycomp.cluster.progress import Place
 from raycomp.cluster.waves import Phase
+from raycomp.config import ClusterFailed
 from raycomp.shards.folder import Folder
 from raycomp.words import (
     IS_LAST,
@@ -201,7 +202,7 @@ def test_a_phase_that_stands_still_for_good_ends_in_one_line(tmp_path, ray_clust
     merge = partial(merge_counted, target=str(tmp_path))
     phase = Phase("align", Folder(str(tmp_path)), 1, merge, (), CREW)
     with pytest.raises(
-        OSError, match=r"^align: no block came for [\d,]+ s, 4 times without a commit .* goes on"
+        ClusterFailed, match=r"^align: no block came for [\d,]+ s, 4 times without a commit .* goes on"
     ):
         phase.run([0, 1, 2], Still, None)
     assert len(phase.work.list_names("waves")) == 1

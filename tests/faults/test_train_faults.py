@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 
 import raycomp
 from raycomp.cli import STORAGE_FAILED
-from raycomp.config import NegativesConfig, TrainConfig, WritingConfig, override_all
+from raycomp.config import ClusterFailed, NegativesConfig, TrainConfig, WritingConfig, override_all
 from raycomp.loops.train.journal import read_metrics
 from raycomp.shards.folder import Folder
 from tests.faults.harness import Run, find_parent, mount, num_files, processes, seeded, start_command, tell
@@ -256,7 +256,7 @@ def test_a_lost_controller_is_one_line_and_a_restart_goes_on(trained, out, joine
         run.reach(lambda: kill(raylet, 0, "ray::TrainController"))
         code, said = run.wait()
     tell("controller of Ray Train killed", tell_steps(out), f"exit {code}: {said.strip()[-300:]}")
-    assert code == STORAGE_FAILED and said.count("\n") == 1, said
+    assert code == ClusterFailed.exit_code and said.count("\n") == 1, said
     with trained.start(out, joined) as run:
         code, said = run.wait()
     assert code == 0 and not said, said

@@ -69,6 +69,23 @@ def trial_of(dials, development, report=(), begun="2026-01-01"):
         ),
         ("train.batch_size=uniform(8.5,9)", {"search": "random"}, "must be of type int"),
         ("train.loss=grid(clip,triplet)", {}, "negative_images"),
+        (
+            "train.learning_rate=grid(0.001,1e-3)",
+            {},
+            "train.learning_rate=grid(0.001,1e-3): 0.001 and 1e-3 are the same value; remove one of them",
+        ),
+        ("attribute.keep=choice(0.5,.50)", {"search": "random"}, "0.5 and .50 are the same value"),
+        ("train.weight_decay=grid(16,16.0)", {}, "16 and 16.0 are the same value"),
+        ("train.weight_decay=grid(0,-0.0)", {}, "0 and -0.0 are the same value"),
+        ("train.autocast=grid(true,True,1)", {}, "true and True are the same value"),
+        ("train.steps=grid(none,null)", {}, "none and null are the same value"),
+        ("train.steps=grid(16,16.0)", {}, "train.steps='16.0': must be of type int"),
+        ("train.freeze=grid(image,text;image, text)", {}, "image,text and image, text are the same value"),
+        (
+            "train.loss=uniform(0,1)",
+            {"search": "random"},
+            "must be choice(...), for train.loss is not a number",
+        ),
         ("train.learning_rate=uniform(1e-4,1)", {}, "must be grid(...), or set search=random"),
         ("train.loss=grid(clip,negclip)", {"search": "optuna"}, "must be choice(...) with search=optuna"),
         ("train.loss=clip", {"search": "optuna"}, "must have a choice or a range"),
@@ -259,7 +276,7 @@ def test_a_curve_has_a_point_for_every_value():
 
 def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
     plan = plan_of("attribute.keep=grid(0.7,0.5,0.6) train.learning_rate=grid(1e-3,1e-4)", seeds=2)
-    keeps, rates = ("0.7", "0.5", "0.6"), ("1e-3", "1e-4")
+    keeps, rates = ("0.7", "0.5", "0.6"), ("0.001", "0.0001")
     trials = [
         trial_of({"attribute.keep": keep, "train.learning_rate": rate}, [i + j / 10, i + j / 10 + 0.2])
         for i, keep in enumerate(keeps)
@@ -267,7 +284,9 @@ def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
     ]
     (curve,) = list_grids(plan, trials[:-1], METRIC)
     assert (curve.dial, curve.name) == ("attribute.keep", "attribute.keep-by-train.learning_rate")
-    assert [name for name, _ in curve.series] == [f"train.learning_rate {rate}" for rate in ("1e-4", "1e-3")]
+    assert [name for name, _ in curve.series] == [
+        f"train.learning_rate {rate}" for rate in ("0.0001", "0.001")
+    ]
     found = [[(x, round(one.value, 6)) for x, one in points] for _, points in curve.series]
     assert found == [[(0.7, 0.2), (0.5, 1.2)], [(0.7, 0.1), (0.5, 1.1), (0.6, 2.1)]]
     assert list_grids(plan_of("attribute.keep=grid(0.7,0.5)", seeds=2), [], METRIC) == []

@@ -1,9 +1,13 @@
 """A training that stops at any step goes on to the same bits."""
 
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 
-from raycomp.config import ModelConfig
+from raycomp.config import FitConfig, ModelConfig, TrainConfig
+from raycomp.loops.train import rank
+from raycomp.loops.train.rank import Writer
 from raycomp.loops.train.state import keep_states, list_states, load_state, save_state
 from raycomp.shards.folder import Folder
 from tests.loops.fitting import begin, measure_resumed, on_ranks, run, write_model
@@ -53,7 +57,7 @@ def test_ranks_go_on_to_the_same_bits(model, tmp_path):
                 assert torch.equal(value, ranks[0][0]["weights"][name]), name
 
 
-def test_a_state_cut_short_is_none_and_old_ones_go(model, out):
+def test_a_state_cut_short_is_none_and_goes_with_the_old_ones(model, out):
     trainer = make_trainer(model, "clip")
     assert list_states(out) == []
     for _ in range(3):
@@ -62,7 +66,27 @@ def test_a_state_cut_short_is_none_and_old_ones_go(model, out):
     out.remove("checkpoints", "00000003", "state.json")
     assert list_states(out) == [1, 2]
     keep_states(out, 1)
-    assert out.list_names("checkpoints") == ["00000002", "00000003"] and list_states(out) == [2]
+    assert out.list_names("checkpoints") == ["00000002"] and list_states(out) == [2]
+    keep_states(out, 1)
+    assert list_states(out) == [2]
+
+
+def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeypatch):
+    """Killed while it wrote one of a later step, and again once the last was written."""
+    monkeypatch.setattr(rank, "finish", lambda *_: None)
+    monkeypatch.setattr(rank, "fetch_model", lambda model: model)
+    config = TrainConfig(input="x", model=model, train=FitConfig(keep_checkpoints=2, batch_size=2))
+    for step in (1, 2, 6, 9):
+        out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=3)
+    monkeypatch.setattr(rank, "Journal", MagicMock())
+    writer = Writer(trainer, config, out, lambda told: None)
+    writer.keep()
+    assert out.list_names("checkpoints") == ["00000003"]
+    out.write_bytes(b"half", "checkpoints", "00000001", "model.safetensors")
+    writer.close()
+    assert out.list_names("checkpoints") == ["00000003"]
 
 
 @pytest.mark.parametrize("file", ["state.json", "model.safetensors", "optimizer.safetensors"])

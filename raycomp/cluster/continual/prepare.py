@@ -20,6 +20,7 @@ from raycomp.loops.continual.streams.sources import open_reference, open_stream
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.model import fetch_model
 from raycomp.models.clip import describe_scorer
+from raycomp.shards.files import remove_temporary_files
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.runs import digest
@@ -68,6 +69,8 @@ def prepare_streams(
                 run.lease.check()
                 lease.check()
 
+            for name in folder.list_folders():  # not at the top: other runs ask for the lease there
+                remove_temporary_files(folder.at(name))
             making = Making(config, folder, tuned, session, check, say)
             _make_backbones(places, making)
             _make_places(places, making)

@@ -19,6 +19,7 @@ from raycomp.config import SweepConfig
 from raycomp.config.train import WITH_NEGATIVES
 from raycomp.loops.evaluate.open import open_exams
 from raycomp.loops.model import fetch_model, find_model
+from raycomp.loops.sweep.check import check_trials, mend_trials
 from raycomp.loops.sweep.choose import Winner, choose_best, is_whole, list_sites
 from raycomp.loops.sweep.curves import (
     list_curves,
@@ -71,7 +72,9 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     check_writable(out)
     with begin("sweep", config, partial(_fingerprint, config), out, say, rooms=_ROOMS) as run:
         if run.is_finished:
+            check_trials(plan, Journal(run.folder))
             return run.record
+        mend_trials(plan, Journal(run.folder), say)
         cluster = replace(config.cluster, scorers=config.workers)
         with (
             _leave_no_start(run.folder),

@@ -66,7 +66,7 @@ def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outco
 
 
 def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder: Folder) -> Outcome:
-    starts = 1 + (folder.read_json(_STARTS) if folder.exists(_STARTS) else 0)
+    starts = 1 + _count_starts(folder)
     folder.write_json(starts, _STARTS)
     began = time.perf_counter()
     try:
@@ -81,6 +81,15 @@ def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder:
     job.journal.write(name, site, outcome)
     folder.remove()
     return outcome
+
+
+def _count_starts(folder: Folder) -> int:
+    """Return how often a training was begun before; 0 where that was never written, or was damaged."""
+    try:
+        found = folder.read_json(_STARTS) if folder.exists(_STARTS) else 0
+    except (ValueError, RecursionError):
+        return 0
+    return found if type(found) is int else 0
 
 
 def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:

@@ -25,7 +25,7 @@ from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say
 from raycomp.cluster.sweep.room import OF_TRIAL
 from raycomp.cluster.sweep.site import Job, run_site
-from raycomp.config import Domain, LeaseLost, SweepConfig, UserError
+from raycomp.config import ClusterFailed, Domain, LeaseLost, SweepConfig, UserError
 from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
 from raycomp.loops.sweep.choose import mean_so_far
 from raycomp.loops.sweep.journal import FINISHED, Outcome, Site, name_trial
@@ -150,7 +150,7 @@ def find_cause(error: Exception) -> Exception:
     cause: Exception = error
     while isinstance(getattr(cause, "cause", None), Exception):
         cause = cause.cause  # type: ignore[attr-defined]
-    is_told = isinstance(cause, OSError | LeaseLost | UserError) or type(cause) is ValueError
+    is_told = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
     return cause if is_told else error
 
 
@@ -190,6 +190,7 @@ def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> An
     """
     address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     resources: dict[str, Any] = {"num_cpus": 0, **TASK_RETRIES}
+    resources["retry_exceptions"] = [OSError, ClusterFailed]
     task = ray.remote(**resources)(run_site)
     return task.options(scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}).remote(
         job, name, dict(dials), site

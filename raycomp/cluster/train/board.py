@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from raycomp.config import ClusterFailed
+
 # Starts from one and the same step: what ends them all will end the next.
 _MOST_STARTS = 4
 _LOST = "a worker was lost"
@@ -32,6 +34,7 @@ class Board:
     def __init__(self) -> None:
         self.known = News()
         self.why = ""
+        self.is_storage = False
         self.tries = 0
 
     def arrive(self) -> bool:
@@ -51,7 +54,7 @@ class Board:
             lost = f"{_LOST} ({self.why})" if self.why else _LOST
             why = lost if known.starts else _BEGUN_BEFORE * (step > 0)
             known.starts.append({"step": step, "why": why})
-            known.step, self.why = step, ""
+            known.step, self.why, self.is_storage = step, "", False
         return known.error is None
 
     def _end_after(self, starts: int) -> None:
@@ -60,16 +63,21 @@ class Board:
         if known.error is None and self.tries >= starts:
             where = f"step {known.starts[-1]['step']:,}" if known.starts else "its start"
             said = f"training ended {starts - 1} times between {where} and a checkpoint"
-            known.error = OSError(f"{said}: {self.why or _LOST}")
+            kind = OSError if self.is_storage else ClusterFailed
+            known.error = kind(f"{said}: {self.why or _LOST}")
 
     def tell(self, told: dict[str, Any]) -> bool:
         """Take down a step; return whether there is to be another."""
         self.known.step = told["step"] + 1
         return self.known.error is None
 
-    def fail(self, why: str, error: Exception | None = None) -> None:
-        """Take down why a rank ended: until the next start, or for good where there is an ``error``."""
-        self.why = self.why or why
+    def fail(self, why: str, error: Exception | None = None, is_storage: bool = False) -> None:
+        """Take down why a rank ended: until the next start, or for good where there is an ``error``.
+
+        ``is_storage``: what it ended of is a storage that fails.
+        """
+        if not self.why:
+            self.why, self.is_storage = why, is_storage
         self.known.error = self.known.error or error
 
     def news(self) -> News:

@@ -12,11 +12,13 @@ import ray
 from ray.exceptions import RayError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api import config as v2
+from ray.train.v2.api.exceptions import ControllerError
 
 from raycomp.cluster.progress import Progress
 from raycomp.cluster.run import Say
 from raycomp.cluster.train.board import News
 from raycomp.cluster.train.job import Job, work
+from raycomp.config import ClusterFailed
 
 _POLL_S = 0.5
 _CHECK_S = 10.0
@@ -38,8 +40,9 @@ class Ranks:
 def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
     """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
 
-    Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where one
-    start after the other was lost, RuntimeError with a rank's traceback for a mistake of our own.
+    Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where the
+    storage failed one start after the other, ClusterFailed where workers were lost, RuntimeError with the
+    traceback of a rank for a mistake of our own.
     """
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
@@ -63,9 +66,9 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
         raise
     if news.error is not None:
         raise news.error
-    if isinstance(ended[0], RayError):
+    if isinstance(ended[0], RayError | ControllerError):
         line = " ".join(str(ended[0]).split())[:_LONGEST]
-        raise OSError(f"Ray lost what starts the workers: {line}") from ended[0]
+        raise ClusterFailed(f"Ray lost what starts the workers: {line}") from ended[0]
     if ended[0] is not None:
         raise ended[0]
     return news

@@ -35,7 +35,7 @@ def train_as_rank(job: Job) -> None:
         _train(job)
     except Exception as error:
         why, final = judge(error)
-        ray.get(job.board.fail.remote(why, final))
+        ray.get(job.board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
         raise
 
 
@@ -44,10 +44,7 @@ def judge(error: Exception) -> tuple[str, Exception | None]:
 
     A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
     """
-    # What failed in a task comes wrapped by each task between, with its traceback in its words.
-    cause: BaseException = error
-    while isinstance(getattr(cause, "cause", None), BaseException):
-        cause = cause.cause  # type: ignore[attr-defined]
+    cause = find_cause(error)
     why = " ".join(str(cause).split())[:_LONGEST]
     # A library's own kind of ValueError is our mistake.
     if isinstance(cause, UserError) or type(cause) is ValueError:
@@ -64,6 +61,14 @@ def judge(error: Exception) -> tuple[str, Exception | None]:
     if isinstance(cause, (RuntimeError, RayError)):
         return why, None
     return why, RuntimeError("".join(traceback.format_exception(error)))
+
+
+def find_cause(error: Exception) -> BaseException:
+    """Return what ended a rank, without the tracebacks that tasks between have wrapped it in."""
+    cause: BaseException = error
+    while isinstance(getattr(cause, "cause", None), BaseException):
+        cause = cause.cause  # type: ignore[attr-defined]
+    return cause
 
 
 class _Line:

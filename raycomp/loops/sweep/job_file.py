@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from raycomp.config import Domain, SweepConfig, changed_dials, write_space
 from raycomp.config.space import FIXED
 from raycomp.loops.sweep.choose import Winner
 from raycomp.loops.sweep.plan import Plan
+from raycomp.loops.sweep.rows import is_numeral
 from raycomp.table import Estimate, plain, write_cell
 
 BEST = "best.py"
@@ -35,7 +37,8 @@ def {name}() -> {kind}:
 def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     """Return the text of the job: ``config`` is the best of all, further functions those of each group."""
     best = winners[0]
-    others = [(name_function(one), one) for one in winners] if len(winners) > 1 else []
+    names = name_functions([one.name for one in winners])
+    others = [(names[one.name], one) for one in winners] if len(winners) > 1 else []
     told = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
     lines = _list_lines(plan, best, file)
     head = _HEAD.format(
@@ -53,9 +56,19 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     return head + "".join(functions)
 
 
-def name_function(winner: Winner) -> str:
-    """Return what the job's function of a group is called."""
-    return f"of_{re.sub(r'[^0-9a-zA-Z]+', '_', winner.name).strip('_').lower()}"
+def name_functions(values: Sequence[str]) -> dict[str, str]:
+    """Return by the values of groups what the job's functions of them are called; no two alike.
+
+    Signs of numbers are words; where letters that a name cannot have leave two alike, later ones of the
+    sorted values are numbered.
+    """
+    found: dict[str, str] = {}
+    for value in sorted(values):
+        text = value.replace("-", " minus ").replace("+", " plus ") if is_numeral(value) else value
+        base = f"of_{re.sub(r'[^0-9a-zA-Z]+', '_', text).strip('_').lower()}"
+        numbered = (f"{base}_{n}" for n in count(2))
+        found[value] = next(name for name in chain([base], numbered) if name not in found.values())
+    return found
 
 
 def fix(plan: Plan, winner: Winner) -> SweepConfig:

@@ -4,8 +4,10 @@
 to; written last, so whatever has one is never trained again, whoever was killed.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from raycomp.shards.folder import Folder
@@ -15,9 +17,12 @@ from raycomp.table import Estimate
 TRIALS = "trials"
 _DIALS = "dials.json"
 _NAME_LETTERS = 12
+_SITE = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
 # What became of a training: it ended, it could not (with the reason), or it was not begun, its trial stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
+_OUTCOME = {"status": (str,), "metrics": (dict,), "seconds": (int, float), "starts": (int,), "why": (str,)}
+_BEGUN = {"dials": (dict,), "begun": (str,)}
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,12 @@ class Outcome:
         return {**vars(self), "metrics": metrics}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> "Outcome":
-        """Return what ``to_dict`` wrote."""
-        metrics = {name: Estimate(*map(_read, ends)) for name, ends in values["metrics"].items()}
+    def from_dict(values: Any) -> "Outcome":
+        """Return what ``to_dict`` wrote. Raises ValueError for anything else."""
+        _check_types(values, _OUTCOME)
+        if values["status"] not in (FINISHED, FAILED):
+            raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
+        metrics = {name: _read_ends(name, ends) for name, ends in values["metrics"].items()}
         return Outcome(**{**values, "metrics": metrics})
 
 
@@ -68,8 +76,22 @@ def _write(one: Estimate) -> list[float | None]:
     return [None if end != end else end for end in (one.value, one.low, one.high)]
 
 
-def _read(end: float | None) -> float:
-    return float("nan") if end is None else end
+def _read_ends(name: str, ends: Any) -> Estimate:
+    """Return a metric as ``_write`` wrote it."""
+    if not isinstance(ends, list) or len(ends) != 3:
+        raise ValueError(f"metrics.{name}: must have a value and the two ends of its interval")
+    if not all(type(end) in (int, float, NoneType) for end in ends):
+        raise ValueError(f"metrics.{name}: must have numbers")
+    return Estimate(*(float("nan") if end is None else end for end in ends))
+
+
+def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
+    """Raise ValueError unless ``values`` has these fields and no others, each of its types."""
+    if not isinstance(values, dict) or values.keys() != types.keys():
+        raise ValueError(f"must have {', '.join(types)}")
+    for name, wanted in types.items():
+        if type(values[name]) not in wanted:
+            raise ValueError(f"{name}={values[name]!r}: is of the wrong type")
 
 
 @dataclass(frozen=True)
@@ -99,7 +121,7 @@ class Trial:
 
 
 def name_trial(dials: Mapping[str, str]) -> str:
-    """Return what a trial of these dials is called, whenever it is tried."""
+    """Return what a trial of these dials, in their one spelling, is called, whenever it is tried."""
     return digest(dict(dials))[:_NAME_LETTERS]
 
 
@@ -116,9 +138,12 @@ class Journal:
         return name
 
     def find(self, name: str, site: Site) -> Outcome | None:
-        """Return what a training came to; none where it has not ended."""
+        """Return what a training came to; none where it has not ended.
+
+        Raises ValueError where the file is damaged.
+        """
         file = (TRIALS, name, f"{site.name}.json")
-        return Outcome.from_dict(self.folder.read_json(*file)) if self.folder.exists(*file) else None
+        return Outcome.from_dict(self._read_json(*file)) if self.folder.exists(*file) else None
 
     def write(self, name: str, site: Site, outcome: Outcome) -> None:
         """Write down what a training came to."""
@@ -126,16 +151,37 @@ class Journal:
 
     def read(self) -> list[Trial]:
         """Return all trials, in the order in which they were begun."""
-        names = Folder(self.folder.at(TRIALS)).list_folders()
-        trials = [self._read_trial(name) for name in names if self.folder.exists(TRIALS, name, _DIALS)]
+        trials = [self._read_trial(name) for name in self.list_trials()]
         return sorted(trials, key=lambda trial: (trial.begun, trial.name))
 
-    def _read_trial(self, name: str) -> Trial:
-        told = self.folder.read_json(TRIALS, name, _DIALS)
-        return Trial(name, told["dials"], told["begun"], dict(self._list_outcomes(name)))
+    def list_trials(self) -> list[str]:
+        """Return the names of the folders that trials lie in."""
+        return Folder(self.folder.at(TRIALS)).list_folders()
 
-    def _list_outcomes(self, name: str) -> Iterator[tuple[Site, Outcome]]:
-        for file in self.folder.list_names(TRIALS, name):
-            split, dash, number = file.removesuffix(".json").rpartition("-")
-            if dash and number.isdecimal():
-                yield Site(split, int(number)), Outcome.from_dict(self.folder.read_json(TRIALS, name, file))
+    def list_sites(self, name: str) -> list[Site]:
+        """Return the sites that a trial has an outcome of."""
+        found = [_SITE.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
+        return [Site(one[1], int(one[2])) for one in found if one]
+
+    def read_dials(self, name: str) -> tuple[dict[str, str], str]:
+        """Return what a trial tries, and since when. Raises ValueError where it is not written there."""
+        if not self.folder.exists(TRIALS, name, _DIALS):
+            raise ValueError("there is none")
+        told = self._read_json(TRIALS, name, _DIALS)
+        _check_types(told, _BEGUN)
+        _check_types(told["dials"], dict.fromkeys(told["dials"], (str,)))
+        return told["dials"], told["begun"]
+
+    def remove(self, *file: str) -> None:
+        """Forget a trial, or one of its files."""
+        self.folder.remove(TRIALS, *file)
+
+    def _read_trial(self, name: str) -> Trial:
+        found = {site: self.find(name, site) for site in self.list_sites(name)}
+        return Trial(name, *self.read_dials(name), {site: one for site, one in found.items() if one})
+
+    def _read_json(self, *file: str) -> Any:
+        try:
+            return self.folder.read_json(*file)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is not json ({' '.join(str(error).split())})") from error

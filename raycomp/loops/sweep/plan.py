@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, product
 from typing import Any
 
@@ -16,9 +17,10 @@ from raycomp.config import (
     list_dials,
     override_all,
     read_space,
+    read_value,
 )
-from raycomp.config.dials import split_none
-from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM
+from raycomp.config.dials import Seconds, split_none
+from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
 from raycomp.config.sweep import OWN_DIALS
 from raycomp.loops.curate.arm import choose_config
 
@@ -39,6 +41,7 @@ class Plan:
 
     config: SweepConfig
     space: Mapping[str, Domain]
+    """Every value in its one spelling, so that texts are equal where values are."""
     parts: Mapping[str, Part]
     """By dial of the space the part of a trial that it is of."""
     scored: Mapping[str, Any] | None
@@ -60,8 +63,25 @@ class Plan:
 
     def is_whole(self, dial: str) -> bool:
         """Whether a dial takes whole numbers alone."""
-        found = {one.path: one.hint for one in list_dials(self.parts[dial].config)}
-        return split_none(found[dial])[0] is int
+        return _find_type(self.parts[dial], dial) is int
+
+    def spell(self, dials: Dials) -> dict[str, str]:
+        """Return the options of a trial in their one spelling. Raises ValueError where the space has no such
+        trial."""
+        if set(dials) != set(self.space):
+            raise ValueError(f"the options are {', '.join(dials)}, the space has {', '.join(self.space)}")
+        return {dial: self._spell_value(dial, text) for dial, text in dials.items()}
+
+    def _spell_value(self, dial: str, text: str) -> str:
+        domain, value = self.space[dial], read_value(self.parts[dial].config, dial, text)
+        spelled = spell_value(text, value)
+        is_within = spelled in domain.values
+        if domain.is_range and value is not None:
+            low, high = domain.ends
+            is_within = low <= value <= high
+        if not is_within:
+            raise ValueError(f"{dial}={text} is not in {domain}")
+        return spelled
 
 
 def find_base(config: SweepConfig) -> Any:
@@ -86,12 +106,16 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
     """
     space = read_space(config.space)
     parts = {dial: _find_part(config, dial, scored is not None) for dial in space}
+    for dial, domain in space.items():
+        space[dial] = spell_values(dial, domain, partial(read_value, parts[dial].config, dial))
     plan = Plan(config, space, parts, scored)
     for dial, domain in space.items():
         if domain.kind == GRID and config.search == "optuna" and dial != config.per:
             raise ValueError(f"space={dial}={domain}: must be choice(...) with search=optuna, which draws")
         if domain.kind not in (GRID, FIXED) and config.search == "grid":
             raise ValueError(f"space={dial}={domain}: must be grid(...), or set search=random or optuna")
+        if domain.is_range and _find_type(parts[dial], dial) not in (int, float, Seconds):
+            raise ValueError(f"space={dial}={domain}: must be choice(...), for {dial} is not a number")
     if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
         raise ValueError(f"per={config.per!r}: must be a dial that the space has a grid of")
     if config.search == "optuna" and not _list_drawn(space):
@@ -129,6 +153,11 @@ def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> Part:
             raise ValueError(f"space: {dial} needs scores to choose from; set curated instead of train.input")
         return part
     raise ValueError(f"space: {'; '.join(errors)}")
+
+
+def _find_type(part: Part, dial: str) -> Any:
+    """Return the type of an option's values, but for none."""
+    return split_none({one.path: one.hint for one in list_dials(part.config)}[dial])[0]
 
 
 def _list_swept(part: Part) -> list[str]:

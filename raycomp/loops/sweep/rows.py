@@ -62,10 +62,11 @@ def _list_rows(
 
 def is_number(plan: Plan, dial: str) -> bool:
     """Whether all that is tried of a dial are numbers."""
-    return all(_is_number(value) for value in plan.space[dial].values)
+    return all(is_numeral(value) for value in plan.space[dial].values)
 
 
-def _is_number(value: str) -> bool:
+def is_numeral(value: str) -> bool:
+    """Whether a text is a number."""
     try:
         float(value)
     except ValueError:

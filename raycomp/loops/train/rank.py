@@ -66,6 +66,9 @@ class Writer:
         """Keep the last step, if it is not, and write the model, which is no result before it is checked."""
         if self.trainer.step not in list_states(self.folder):
             self.keep()
+        keep_states(
+            self.folder, self.config.train.keep_checkpoints
+        )  # the last start may have been killed at it
         self.journal.close()
         finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
 

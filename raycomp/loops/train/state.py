@@ -70,10 +70,10 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
 
 
 def keep_states(out: Folder, count: int) -> None:
-    """Remove all states but the last ``count``, and what was left of one half written before those."""
+    """Remove all states but the last ``count``, and what killed starts left half written, of any step."""
     steps = list_states(out)[-count:]
     for name in _list_rooms(out):
-        if steps and int(name) < steps[0]:
+        if int(name) not in steps:
             out.remove(_ROOM, name)
 
 

@@ -1,15 +1,24 @@
 """What cannot be swept is told in a line, with exit code 2, and leaves nothing behind."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
 from raycomp.cli import main
+from raycomp.cluster.run import Run, begin
 from raycomp.cluster.session import Session
-from raycomp.cluster.sweep import room
+from raycomp.cluster.sweep import command, room
 from raycomp.cluster.sweep.room import count_trials, cpus_of, plan_alone
 from raycomp.config import EvaluateConfig, FitConfig, SweepConfig, TrainConfig
+from raycomp.loops.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, Site
+from raycomp.shards.folder import Folder
+from raycomp.table import Estimate
+from raycomp.words import OK
 
 CONTINUAL = ("--set", "command=continual", "--set", "continual.little.backbones=4")
 GAMMA = "--space=trust.gamma=grid(1,2)"
@@ -65,6 +74,60 @@ def test_a_users_mistake_is_one_line_and_leaves_nothing(words, said, capsys, tmp
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and said in error, error
     assert not (tmp_path / "x").exists()
+
+
+CONFIG = SweepConfig(space="attribute.keep=grid(0.7,.5)", seeds=1, report_seeds=0)
+FINISHED_ONE = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.99, 0.98, 1.0)})
+
+
+@contextmanager
+def begun(out: str) -> Iterator[Run]:
+    """A sweep with one training done, as a command of its own begins it; published where the block ends."""
+    with begin("sweep", CONFIG, partial(command._fingerprint, CONFIG), out, lambda line: None) as run:
+        journal = Journal(run.folder)
+        journal.write(journal.begin({"attribute.keep": "0.7"}, "2026"), Site(DEVELOPMENT, 0), FINISHED_ONE)
+        run.close({OK: 1}, {OK: 1}, OK)
+        yield run
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_trial_of_another_sweep_is_refused_whenever_the_folder_is_read(
+    is_finished, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(command, "connect", lambda *_, **__: pytest.fail("Ray was started"))
+    with nullcontext() if is_finished else pytest.raises(KeyboardInterrupt), begun(str(tmp_path)):
+        if not is_finished:
+            raise KeyboardInterrupt
+    words = ["sweep", "--space", CONFIG.space, "--set", "seeds=1", "--set", "report_seeds=0"]
+    words += ["--out", str(tmp_path)]
+    if is_finished:
+        assert main(words) == 0
+    folder = Folder(str(tmp_path / "trials" / "foreign"))
+    folder.write_json({"dials": {"attribute.keep": "0.5"}, "begun": "2026"}, "dials.json")
+    folder.write_json(FINISHED_ONE.to_dict(), "development-00.json")
+    capsys.readouterr()
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{folder.uri}: is not of this sweep" in error, error
+
+
+def test_a_damaged_outcome_is_said_and_forgotten_before_ray_starts(capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(KeyboardInterrupt), begun(str(tmp_path)) as run:
+        raise KeyboardInterrupt
+    (name,) = Journal(run.folder).list_trials()
+    run.folder.write_bytes(b"{", "trials", name, "development-00.json")
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "connect", stop)
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        command.sweep(CONFIG, str(tmp_path), said.append)
+    assert [line.partition(":")[0] for line in said] == [f"trials/{name}/development-00.json"]
+    assert Journal(run.folder).list_sites(name) == []
 
 
 def test_little_worlds_need_a_disk(capsys):

@@ -19,7 +19,15 @@ from raycomp.cluster.train.board import Board
 from raycomp.cluster.train.command import train
 from raycomp.cluster.train.index import make_index
 from raycomp.cluster.train.work import Stopped, judge
-from raycomp.config import NegativesConfig, ScorerConfig, TrainConfig, UserError, WritingConfig, override_all
+from raycomp.config import (
+    ClusterFailed,
+    NegativesConfig,
+    ScorerConfig,
+    TrainConfig,
+    UserError,
+    WritingConfig,
+    override_all,
+)
 from raycomp.core.selection import parse_uids
 from raycomp.loops.inspect import show
 from raycomp.loops.train.pairs import find_pairs
@@ -297,7 +305,8 @@ def test_a_board_ends_what_no_start_mends():
     board = Board()
     for _ in range(3):
         assert start(board, 0)
-        board.fail("no room", None)
+        board.fail("no room", None, is_storage=True)
+        board.fail("another rank is gone", None)
     assert not start(board, 0) and not start(board, 0)
     assert str(board.news().error) == "training ended 3 times between step 0 and a checkpoint: no room"
     assert isinstance(board.news().error, OSError)
@@ -316,6 +325,15 @@ def test_a_board_ends_starts_that_get_no_further_than_loading():
     assert str(board.news().error) == (
         "training ended 4 times between its start and a checkpoint: a worker was lost"
     )
+    assert isinstance(board.news().error, ClusterFailed)
+
+
+def test_a_board_judges_by_what_ended_the_last_start():
+    board = Board()
+    for is_storage in (True, True, False):
+        assert start(board, 0)
+        board.fail("ended", None, is_storage)
+    assert not start(board, 0) and isinstance(board.news().error, ClusterFailed)
 
 
 def test_a_board_counts_anew_from_each_checkpoint():

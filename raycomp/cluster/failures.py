@@ -1,0 +1,123 @@
+"""What Ray raises where it fails itself, not the user, the storage or raycomp, in one line."""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ray import exceptions as rays
+
+from raycomp.config import ClusterFailed
+
+# Beside these there are what a task raised by itself, what was cancelled, and what we do wrong with Ray.
+_LOST = (
+    rays.LocalRayletDiedError,
+    rays.WorkerCrashedError,
+    rays.RayActorError,
+    rays.RaySystemError,
+    rays.OutOfMemoryError,
+    rays.OutOfDiskError,
+    rays.ObjectStoreFullError,
+    rays.NodeDiedError,
+    rays.ObjectLostError,
+    rays.RpcError,
+    rays.RuntimeEnvSetupError,
+    rays.TaskUnschedulableError,
+    rays.ActorUnschedulableError,
+    rays.TaskPlacementGroupRemoved,
+    rays.ActorPlacementGroupRemoved,
+)
+_LONGEST = 500
+# Of Ray's patience with a silent head, which this variable sets: told before Ray ends the process.
+_PATIENCE = 2 / 3
+_RAYS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+
+
+@contextmanager
+def told_as_failed_cluster() -> Iterator[None]:
+    """Raise ClusterFailed in the place of what Ray raises in the block where it fails itself."""
+    try:
+        yield
+    except Exception as error:
+        cause = find_lost(error)
+        if cause is None:
+            raise
+        failed = ClusterFailed(say_lost(cause))
+        for note in getattr(error, "__notes__", ()):
+            failed.add_note(note)
+        raise failed from error
+
+
+@contextmanager
+def watch_head(address: str) -> Iterator[None]:
+    """End this process while the block runs, in a line, where the head at ``address`` takes no connection.
+
+    Ray's native code would end it without a word once its own patience, 60 s, is over; nothing in Python
+    hears of that.
+    """
+    patience_s = _PATIENCE * float(os.environ.get(_RAYS_PATIENCE) or 60)
+    stop = threading.Event()
+    watching = threading.Thread(target=_watch, args=(address, patience_s, stop), daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
+    host, _, port = address.rpartition(":")
+    answered = time.monotonic()
+    while not stop.wait(patience_s / 8):
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), patience_s / 8).close()
+            answered = time.monotonic()
+        except OSError as error:
+            if time.monotonic() - answered > patience_s:
+                said = f"Ray's head at {address} has not answered for {patience_s:.0f} s ({error})"
+                rest = "the same command resumes from what is finished"
+                print(f"raycomp: {said}; once that is mended: {rest}", file=sys.stderr, flush=True)
+                os._exit(ClusterFailed.exit_code)
+
+
+def find_lost(error: Exception) -> Exception | None:
+    """Return what Ray lost, without what tasks between have wrapped it in; none where Ray did its work."""
+    cause: Exception = error
+    while isinstance(getattr(cause, "cause", None), Exception):
+        cause = cause.cause  # type: ignore[attr-defined]
+    # An actor whose constructor raised, and an object that cannot be read, are our own mistakes.
+    is_ours = getattr(cause, "actor_init_failed", False) or getattr(cause, "traceback_str", None)
+    return cause if isinstance(cause, _LOST) and not is_ours else None
+
+
+def say_lost(error: BaseException) -> str:
+    """Return in a line what Ray failed with."""
+    said = " ".join(str(error).split())[:_LONGEST]
+    return f"Ray failed: {type(error).__name__}: {said}"
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """Whether a cluster asked for a token and got none, or another one.
+
+    Ray raises its own error where it looks for the token itself, and else a ConnectionError whose cause has
+    the traceback of that error in its words.
+    """
+    while error is not None:
+        if isinstance(error, rays.AuthenticationError) or "AuthenticationError" in str(error):
+            return True
+        error = error.__cause__
+    return False
+
+
+def say_refused(address: str) -> str:
+    """Return what to set so that a cluster with a token lets this driver in."""
+    where = "RAY_AUTH_TOKEN_PATH to the file of the cluster's token (or RAY_AUTH_TOKEN to the token)"
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        lack, wanted = "RAY_AUTH_MODE is not token", f"RAY_AUTH_MODE=token, and {where}"
+    else:
+        lack, wanted = "the token here is missing or another one", where
+    failed = "authentication failed: the cluster asks for a token"
+    return f"cluster.address={address!r}: {failed}, {lack}; set {wanted}"
