@@ -25,6 +25,7 @@ from raycomp.words import (
     SHARD,
     SHARD_ORDINAL,
     STATUS,
+    TIMES,
     UID,
     URL,
 )
@@ -170,6 +171,7 @@ PAIRS_SCHEMA = pa.schema(
         (UID, pa.string()),
         (IMAGE_SHA256, pa.string()),
         (CAPTIONS, pa.list_(pa.string())),
+        (TIMES, pa.int64()),
         (NEGATIVES, pa.list_(HARD_TYPE)),
     ]
 )

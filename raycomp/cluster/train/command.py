@@ -162,7 +162,7 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
         "epochs": num_steps / job.steps_per_epoch,
         "batch_size": num_pairs,
         "workers": session.num_scorers,
-        **{name: index.tally[name] for name in ("pairs", "captions")},
+        **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
         "pairs_with_negatives": index.tally["with_negatives"],
         "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
         "first_loss": float(metrics["loss"][0]),
@@ -177,8 +177,10 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
         read[OK] += read.pop(reason, 0)
     run.staged = (CHECKPOINT,)
     run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), **sections)
+    copies = index.tally["copies"]
+    repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (
-        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s: loss "
+        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
         f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
     )
     run.tell(said, render_train(run.record, metrics))
