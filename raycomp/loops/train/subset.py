@@ -18,7 +18,7 @@ from raycomp.words import UID
 
 @lru_cache(maxsize=1)
 def load_keys(uri: str, token: str) -> np.ndarray:
-    """Return the keys of a subset in order, repeated ones too, (N,), kept for the next call with the ``token``.
+    """Return the keys of a subset in order, (N,), repeated ones too, kept for the next call with ``token``.
 
     Raises as ``read_uids``.
     """

@@ -280,7 +280,7 @@ def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, 
     """What evaluates fails once: our own mistake is told with its traceback, and nothing is lost."""
     dials = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ZeroDivisionError"):
-        train(world.config(**dials), str(tmp_path / "out"), evaluate=_divide)
+        train(world.config(**dials), str(tmp_path / "out"), evaluate=_divide_later)
     said: list[str] = []
     config = world.config(**dials, **{"train.workers": 2})
     run = train(config, str(tmp_path / "out"), said.append, evaluate=count_heads)
@@ -289,8 +289,15 @@ def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, 
     np.testing.assert_allclose(read_losses(tmp_path / "out"), read_losses(trained[0]), rtol=0, atol=1e-5)
 
 
-def _divide(clip, step: int) -> dict[str, float]:
-    return {"none": step / 0}
+def _divide_later(clip, step: int) -> dict[str, float]:
+    return {"none": step / (0 if step else 1)}
+
+
+def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=r"^evaluate: returned 'loss', a column of every step; use a name"):
+        train(world.config(), str(out), evaluate=lambda clip, step: {"loss": 1.0})
+    assert not out.exists() or not os.listdir(out)
 
 
 def start(board: Board, step: int) -> bool:
