@@ -17,6 +17,7 @@ from raycomp.words import (
     MEAN_PAS,
     NEGATIVE,
     NEGATIVES,
+    NUM_ROWS,
     ORIGINAL_HEIGHT,
     ORIGINAL_WIDTH,
     PHRASES,
@@ -25,7 +26,6 @@ from raycomp.words import (
     SHARD,
     SHARD_ORDINAL,
     STATUS,
-    TIMES,
     UID,
     URL,
 )
@@ -171,7 +171,7 @@ PAIRS_SCHEMA = pa.schema(
         (UID, pa.string()),
         (IMAGE_SHA256, pa.string()),
         (CAPTIONS, pa.list_(pa.string())),
-        (TIMES, pa.int64()),
+        (NUM_ROWS, pa.int64()),
         (NEGATIVES, pa.list_(HARD_TYPE)),
     ]
 )

@@ -92,14 +92,14 @@ def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     return np.stack([shard_n, row_n])[:, draw.permutation(len(row_n))]
 
 
-def find_samples(times_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_samples(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sample of each row of a shard, int64 (R,), and which of its copies the row is, from 0.
 
-    ``times_N`` are the rows that each of the shard's N samples has, at least 1; they stand side by side.
+    ``rows_N`` are the rows that each of the shard's N samples has, at least 1; they stand side by side.
     """
-    end_N = times_N.cumsum()
+    end_N = rows_N.cumsum()
     sample_R = np.searchsorted(end_N, row_R, side="right")
-    return sample_R, row_R - (end_N - times_N)[sample_R]
+    return sample_R, row_R - (end_N - rows_N)[sample_R]
 
 
 def slice_of(rank: int, num_ranks: int, batch_size: int) -> slice:

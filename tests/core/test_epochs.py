@@ -88,9 +88,9 @@ def test_a_batch_takes_rows_of_the_shards_of_its_windows(window):
 
 
 def test_every_copy_of_a_sample_has_a_row():
-    times_N = np.random.default_rng(0).integers(1, 5, 40)
-    oracle = [(sample, copy) for sample, times in enumerate(times_N) for copy in range(times)]
+    rows_N = np.random.default_rng(0).integers(1, 5, 40)
+    oracle = [(sample, copy) for sample, times in enumerate(rows_N) for copy in range(times)]
     row_R = np.random.default_rng(1).permutation(len(oracle))
-    sample_R, copy_R = find_samples(times_N, row_R)
+    sample_R, copy_R = find_samples(rows_N, row_R)
     assert list(zip(sample_R.tolist(), copy_R.tolist(), strict=True)) == [oracle[row] for row in row_R]
     assert [part.tolist() for part in find_samples(np.ones(3, int), np.arange(3))] == [[0, 1, 2], [0, 0, 0]]

@@ -46,7 +46,7 @@ def make_row(number: int, negatives: list[tuple[str, int, bool]] = ()) -> dict:
         "position": number,
         "uid": f"{number * 7919:032x}",
         "captions": [f"caption {number} {i}" for i in range(1 + number % 3)],
-        "times": 1,
+        "num_rows": 1,
         "negatives": [
             {"text": text, "op": KINDS[kind][0], "kind": KINDS[kind][1], "image": shown}
             for text, kind, shown in negatives
@@ -113,10 +113,10 @@ def test_every_epoch_and_seed_draws_anew():
 
 def test_copies_draw_for_themselves_and_the_first_as_a_pair_alone():
     draw = make_drawing(loss="ceclip", num_negatives=1)
-    rows = [{**row, "times": times} for row, times in zip(ROWS[:4], (1, 3, 2, 40), strict=True)]
+    rows = [{**row, "num_rows": times} for row, times in zip(ROWS[:4], (1, 3, 2, 40), strict=True)]
     order = np.random.default_rng(0).permutation(46)
     batch = make_batch({0: make_table(rows)}, np.zeros(46, int), order, 2, draw)
-    slow = [(sample, copy) for sample, row in enumerate(rows) for copy in range(row["times"])]
+    slow = [(sample, copy) for sample, row in enumerate(rows) for copy in range(row["num_rows"])]
     seen = Counter(batch["image"][place].tobytes() for place in range(46))
     assert max(seen.values()) == 1, "each copy has a crop of its own"
     for place, row in enumerate(order):

@@ -176,12 +176,12 @@ def test_a_subset_says_how_often_an_epoch_has_each_pair(album, tmp_path, name):
         pq.write_table(pa.table({"uid": wanted}), tmp_path / name)
     pairs, indices, reasons = check_all(make_config(input=str(folder), subset=str(tmp_path / name)))
     assert reasons == {"ok": 4, NOT_IN_SUBSET: 8, DUPLICATE_UID: 2}
-    rows = [uid for table in indices for row in table.to_pylist() for uid in [row["uid"]] * row["times"]]
+    rows = [uid for table in indices for row in table.to_pylist() for uid in [row["uid"]] * row["num_rows"]]
     assert sorted(rows) == sorted(wanted)
     tally = sum(map(tally_pairs, indices), Counter())
     assert (tally["samples"], tally["pairs"], tally["copies"], tally["captions"]) == (4, 8, 4, 8)
     loaded = load_shard(pairs, 2, indices[2])
-    assert loaded["image"].to_pylist() == [make_image(9)] and loaded["times"].to_pylist() == [4]
+    assert loaded["image"].to_pylist() == [make_image(9)] and loaded["num_rows"].to_pylist() == [4]
 
 
 def test_an_image_outside_the_subset_is_never_decoded(tmp_path):
@@ -257,7 +257,7 @@ def test_negatives_are_joined_by_uid_wherever_they_stand(album, tmp_path):
     once = {"samples": 12, "pairs": 12, "captions": 12, "with_negatives": 3, "negatives": 4}
     assert tally == once
     some, repeated = indices[0], pa.array([3, 1, 2, 5])
-    table = some.set_column(some.schema.get_field_index("times"), "times", repeated)
+    table = some.set_column(some.schema.get_field_index("num_rows"), "num_rows", repeated)
     slow = some.take([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 3])
     assert tally_pairs(table) == tally_pairs(slow) | {"samples": 4, "copies": 7}
     assert count_kinds(table) == count_kinds(slow) == {("SWAP", "object"): 5}

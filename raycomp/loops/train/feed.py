@@ -22,7 +22,7 @@ from raycomp.loops.tables import readable
 from raycomp.loops.train.pairs import Pairs, load_shard
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.models.tokens import load_tokens
-from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, TIMES, UID
+from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, NUM_ROWS, UID
 
 _COPY = "copy"
 _fetch = lru_cache(maxsize=2)(fetch_model)
@@ -96,7 +96,7 @@ def _take(
     rows: list[dict[str, Any]] = [{}] * len(shard_R)
     for shard in np.unique(shard_R).tolist():
         mine = np.flatnonzero(shard_R == shard)
-        sample_R, copy_R = find_samples(tables[shard][TIMES].to_numpy(), row_R[mine])
+        sample_R, copy_R = find_samples(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
         found = tables[shard].select(names).take(pa.array(sample_R)).to_pylist()
         for place, row, copy in zip(mine.tolist(), found, copy_R.tolist(), strict=True):
             rows[place] = {**row, _COPY: copy}

@@ -56,12 +56,12 @@ from raycomp.words import (
     NEGATIVE_IMAGES,
     NEGATIVES,
     NOT_IN_SUBSET,
+    NUM_ROWS,
     OK,
     POSITION,
     SHARD,
     SHARD_STATUSES,
     STATUS,
-    TIMES,
     UID,
 )
 
@@ -163,9 +163,9 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     """Return the pairs of a shard that are trained on (PAIRS_SCHEMA), and how many rows it has by reason.
 
     The reason is OK for what is trained on, else the status or NOT_IN_SUBSET; they sum to the rows read. A
-    sample that the subset repeats has one row here, which says how often it is trained on. A
     sample of plain shards is judged as curation does: images of all but what the subset leaves out are
-    decoded. Duplicates in other rows stay; see ``drop_duplicates``.
+    decoded. Duplicates in other rows stay; see ``drop_duplicates``. A sample that the subset repeats is one
+    row, whose ``num_rows`` says how many rows an epoch has of it.
     """
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
@@ -176,7 +176,7 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     if pairs.negative_images:
         images = HardImages(pairs.negative_images, pairs.token)
         negatives = images.mark(found[UID], negatives, pairs.max_pixels)
-    found = found.append_column(TIMES, pa.array(_count_times(pairs, found)))
+    found = found.append_column(NUM_ROWS, pa.array(_count_rows(pairs, found)))
     return found.append_column(NEGATIVES, negatives).cast(PAIRS_SCHEMA), Counter(reasons)
 
 
@@ -268,10 +268,10 @@ def _list_captions(caption: str, text: str | None, form: str) -> list[str]:
 
 def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
     """Return which rows the subset names, bool (N,)."""
-    return _count_times(pairs, table) > 0
+    return _count_rows(pairs, table) > 0
 
 
-def _count_times(pairs: Pairs, table: pa.Table) -> np.ndarray:
+def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
     """Return how often an epoch trains on each row, int64 (N,): as often as the subset names its uid.
 
     That is how DataComp upsamples: its resharder writes a sample once for every time that the uid stands in

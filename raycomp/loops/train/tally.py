@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from raycomp.core.uids import to_keys
 from raycomp.loops.train.pairs import Pairs
 from raycomp.loops.train.subset import read_uids, refuse_unknown
-from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, OK, SHARD_STATUSES, TIMES
+from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, NUM_ROWS, OK, SHARD_STATUSES
 
 
 def tally_pairs(index: pa.Table) -> Counter[str]:
@@ -21,29 +21,29 @@ def tally_pairs(index: pa.Table) -> Counter[str]:
     and every further one of a sample.
     """
     flat = index[NEGATIVES].combine_chunks()
-    length_N, times_N = pc.list_value_length(flat).to_numpy(), index[TIMES].to_numpy()
+    length_N, rows_N = pc.list_value_length(flat).to_numpy(), index[NUM_ROWS].to_numpy()
     shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
     row_F = np.repeat(np.arange(len(index)), length_N)
     return Counter(
         samples=len(index),
-        pairs=int(times_N.sum()),
-        copies=int(times_N.sum()) - len(index),
-        with_negatives=int(times_N[length_N > 0].sum()),
-        with_negative_images=int(times_N[np.unique(row_F[shown_F])].sum()),
-        captions=int(pc.list_value_length(index[CAPTIONS]).to_numpy() @ times_N),
-        negatives=int(length_N @ times_N),
-        negative_images=int(times_N[row_F[shown_F]].sum()),
+        pairs=int(rows_N.sum()),
+        copies=int(rows_N.sum()) - len(index),
+        with_negatives=int(rows_N[length_N > 0].sum()),
+        with_negative_images=int(rows_N[np.unique(row_F[shown_F])].sum()),
+        captions=int(pc.list_value_length(index[CAPTIONS]).to_numpy() @ rows_N),
+        negatives=int(length_N @ rows_N),
+        negative_images=int(rows_N[row_F[shown_F]].sum()),
     )
 
 
 def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
     """Return how many negatives of every operation and kind an epoch has, as ``tally_pairs`` counts them."""
     lists = index[NEGATIVES].combine_chunks()
-    flat, times_N = lists.flatten(), index[TIMES].to_numpy()
+    flat, rows_N = lists.flatten(), index[NUM_ROWS].to_numpy()
     columns = {name: pc.struct_field(flat, name) for name in ("op", "kind")}
-    columns[TIMES] = pa.array(np.repeat(times_N, pc.list_value_length(lists).to_numpy()))
-    lines = pa.table(columns).group_by(["op", "kind"]).aggregate([(TIMES, "sum")]).to_pylist()
-    return Counter({(line["op"], line["kind"]): line[f"{TIMES}_sum"] for line in lines})
+    columns[NUM_ROWS] = pa.array(np.repeat(rows_N, pc.list_value_length(lists).to_numpy()))
+    lines = pa.table(columns).group_by(["op", "kind"]).aggregate([(NUM_ROWS, "sum")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line[f"{NUM_ROWS}_sum"] for line in lines})
 
 
 def check_pairs(
