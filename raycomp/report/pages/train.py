@@ -187,7 +187,9 @@ def _tell_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
         ("trained on", kept, Numeral(percent(kept, read)), ""),
     ]
     if copies:
-        rows.append(("copies", copies, "", "the subset names these pairs again: an epoch repeats them"))
+        rows.append(
+            ("copies", copies, Numeral(""), "the subset names these pairs again: an epoch repeats them")
+        )
     return Table("From pairs read to pairs trained on", ("Pairs", "rows", "of read", "meaning"), rows)
 
 
