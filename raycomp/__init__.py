@@ -108,13 +108,14 @@ def sweep(config: SweepConfig, out: str) -> dict[str, Any]:
 
 
 def train(
-    config: TrainConfig, out: str, evaluate: Callable[[Any, int], dict[str, float]] | None = None
+    config: TrainConfig, out: str, evaluate: Callable[[Any, int], Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Train on ``config.input`` into ``out``, as ``raycomp train`` does; return what run.json holds.
 
     ``evaluate`` is called every ``train.evaluate_steps`` and in the end, in one worker, with open_clip's
-    model and the steps it took; what it returns stands in metrics.jsonl. Raises ValueError for what the
-    caller can mend.
+    model and the steps it took. It returns a dict of numbers by name, which metrics.jsonl stores. Before the
+    first step it is tried once, with step 0: a mistake in it ends the run there. Raises ValueError for what
+    the caller can mend.
     """
     from raycomp.cluster.train.command import train as run
 

@@ -17,6 +17,7 @@ from raycomp.words import (
     MEAN_PAS,
     NEGATIVE,
     NEGATIVES,
+    NUM_ROWS,
     ORIGINAL_HEIGHT,
     ORIGINAL_WIDTH,
     PHRASES,
@@ -170,6 +171,7 @@ PAIRS_SCHEMA = pa.schema(
         (UID, pa.string()),
         (IMAGE_SHA256, pa.string()),
         (CAPTIONS, pa.list_(pa.string())),
+        (NUM_ROWS, pa.int64()),
         (NEGATIVES, pa.list_(HARD_TYPE)),
     ]
 )

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 WIDTH = 100
 """Characters of a line of running text."""
+FORMULA_STARTS = (*"=+-@\t\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""With these a spreadsheet starts a formula, some in full width too, or passes over them to one."""
+_GUARD = "\u00a0"
 _PLAIN = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " "})
 
 
@@ -87,14 +90,15 @@ class Table:
 
     def to_csv(self) -> str:
         """Return the numbers in full, with their ends in two more columns where one is an estimate."""
-        columns, out = as_columns(self.columns), io.StringIO()
+        columns = as_columns(self.columns)
         ends = [("", " low", " high") if self._has_ends(i) else ("",) for i in range(len(columns))]
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(column.head + end for column, some in zip(columns, ends, strict=True) for end in some)
+        lines: list[list[object]] = [
+            [column.head + end for column, some in zip(columns, ends, strict=True) for end in some]
+        ]
         for row in self.rows:
             cells = (_split(cell)[: len(some)] for cell, some in zip(row, ends, strict=True))
-            writer.writerow(value for some in cells for value in some)
-        return out.getvalue()
+            lines.append([value for some in cells for value in some])
+        return write_csv(lines)
 
     def _has_ends(self, place: int) -> bool:
         return any(isinstance(row[place], Estimate) for row in self.rows)
@@ -102,6 +106,43 @@ class Table:
     def list_sides(self) -> list[bool]:
         """Return which columns stand to the right: those that have a number in the first row."""
         return [is_number(cell) for cell in self.rows[0]] if self.rows else [False] * len(self.columns)
+
+
+def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
+    """Return lines of cells as CSV: numbers in full, nothing for None, no text that starts a formula.
+
+    A spreadsheet computes "=..." of anybody's caption or name as a formula. A no-break space comes before
+    such a text, unless it is a number; ``read_csv`` takes it away. A carriage return, which csv leaves
+    unquoted and a spreadsheet takes for the end of the line, becomes a line feed.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    writer.writerows([_guard(cell) if isinstance(cell, str) else cell for cell in line] for line in lines)
+    return out.getvalue()
+
+
+def _guard(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _GUARD + text if text.startswith(FORMULA_STARTS) and not _is_numeral(text) else text
+
+
+def _is_numeral(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    """Return the lines below the first of what ``write_csv`` wrote, by the names in it."""
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    return [{name: _unguard(cell) for name, cell in row.items()} for row in rows]
+
+
+def _unguard(text: str) -> str:
+    bare = text.removeprefix(_GUARD)
+    return bare if _guard(bare) == text else text
 
 
 def as_columns(columns: Iterable[str | Column]) -> list[Column]:

@@ -127,6 +127,8 @@ NOT_IN_SUBSET = "not_in_subset"
 
 # What a pair has that is trained on, beside position, uid, negatives and image.
 CAPTIONS = "captions"
+# How many rows an epoch has of it, at least 1: one, or as many as the times that a subset names it.
+NUM_ROWS = "num_rows"
 NEGATIVE_IMAGES = "negative_images"
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
 

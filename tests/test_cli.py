@@ -241,6 +241,33 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
         cli.main(["show", "x"])
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("import sys; sys.exit(0)", "ends Python by exit(0); return a config instead"),
+        ("exit()", "ends Python by exit(None)"),
+        ("raise SystemExit('no data')", "ends Python by exit('no data')"),
+        ("raise GeneratorExit('why')", "GeneratorExit: why"),
+        ("import asyncio; raise asyncio.CancelledError('why')", "CancelledError: why"),
+    ],
+)
+@pytest.mark.parametrize("place", ["{line}\ndef config(): pass\n", "def config():\n    {line}\n"])
+def test_a_job_that_ends_python_is_one_line(tmp_path, capsys, line, told, place):
+    path = tmp_path / "job.py"
+    path.write_text(place.format(line=line))
+    assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {told}")
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_interrupt_in_a_job_stays_one(tmp_path):
+    path = tmp_path / "job.py"
+    path.write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_job(str(path))
+
+
 def test_a_job_is_a_function_that_returns_a_config(tmp_path):
     path = tmp_path / "job.py"
     path.write_text(

@@ -1,9 +1,10 @@
 """The one row of every benchmark: an image, captions that are true of it, captions that are false."""
 
-import json
 from collections.abc import Iterable, Iterator
 from types import UnionType
 from typing import Any, NamedTuple, Protocol
+
+from raycomp.config.json_text import parse_json
 
 EQUAL = "equal"
 DUPLICATE = "duplicate"
@@ -98,18 +99,9 @@ def _read_text(folder: Folder, name: str) -> str:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_read_object)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: cannot be read as JSON: {error}") from error
-
-
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r:.80} stands twice in one object")
-    return record
 
 
 def take(record: Any, name: str, shape: type | UnionType, where: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 def load_job(name: str) -> Any:
     """Return what ``FILE.py:VARIANT`` returns; without a variant, its function ``config``.
 
-    Raises ValueError where there is no such file or function, or the job itself fails.
+    Raises ValueError where there is no such file or function, or the job itself fails or ends Python.
     """
     path, _, variant = name.partition(":")
     variant = variant or "config"
@@ -25,7 +25,11 @@ def load_job(name: str) -> Any:
         spec.loader.exec_module(module)
         make = getattr(module, variant, None)
         config = make() if callable(make) else None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except SystemExit as error:
+        raise ValueError(f"{name}: ends Python by exit({error.code!r}); return a config instead") from error
+    except BaseException as error:
         if type(error) is ValueError:
             raise
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error

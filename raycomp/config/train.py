@@ -125,7 +125,8 @@ class TrainConfig:
     """A folder that ``raycomp curate`` or ``select`` wrote, with shards or without, or shards or Parquet as
     ``raycomp curate`` takes them."""
     subset: str | None = field(default=None, metadata=PLACE)
-    """A ``subset.npy`` or ``kept.parquet`` that names the pairs to train on; none = all there are."""
+    """A ``subset.npy`` or ``kept.parquet`` that names the pairs to train on. A pair that it names k times
+    is trained on k times in each epoch. none = all pairs, once."""
     negatives: str | None = field(default=None, metadata=PLACE)
     """A folder that ``raycomp negatives`` wrote of the same pairs."""
     negative_images: str | None = field(default=None, metadata=PLACE)

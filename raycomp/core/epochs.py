@@ -16,7 +16,7 @@ class EpochPlan:
     are asked after many times."""
 
     rows_S: tuple[int, ...]
-    """Rows of every shard, at least 0."""
+    """Rows of every shard, at least 0. A sample that a subset repeats has several, see ``find_samples``."""
     batch_size: int
     """B, the rows of a global batch."""
     window: int
@@ -90,6 +90,16 @@ def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     row_n = np.concatenate([np.arange(plan.rows_S[shard]) for shard in shards])
     draw = _draw(plan.seed, window // plan._windows_per_epoch, 1 + shards[0])
     return np.stack([shard_n, row_n])[:, draw.permutation(len(row_n))]
+
+
+def find_samples(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sample of each row of a shard, int64 (R,), and which of its copies the row is, from 0.
+
+    ``rows_N`` are the rows that each of the shard's N samples has, at least 1; they stand side by side.
+    """
+    end_N = rows_N.cumsum()
+    sample_R = np.searchsorted(end_N, row_R, side="right")
+    return sample_R, row_R - (end_N - rows_N)[sample_R]
 
 
 def slice_of(rank: int, num_ranks: int, batch_size: int) -> slice:

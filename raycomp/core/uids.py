@@ -29,6 +29,11 @@ def find_keys(key_M: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     return np.where(found_N, place_N, -1)
 
 
+def count_keys(key_M: np.ndarray, key_N: np.ndarray) -> np.ndarray:
+    """Return how often each key stands among the sorted ``key_M``, int64 (N,)."""
+    return np.searchsorted(key_M, key_N, side="right") - np.searchsorted(key_M, key_N)
+
+
 def drop_duplicates(uids: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return which rows of each shard stay, bool: the first of every uid in the order of shards and rows.
 

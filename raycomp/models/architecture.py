@@ -4,7 +4,6 @@ A name that open_clip knows is trusted. A json file, and the ``open_clip_config.
 ``hf-hub:`` models, are somebody's text: numbers have ranges, and the model is built without memory first.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import open_clip
 import torch
 from open_clip.factory import get_model_config
 
+from raycomp.config.json_text import parse_json
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
 # The largest models that open_clip knows have images of 512 pixels, 77 tokens, 56 layers, 901,629 words.
@@ -33,11 +33,7 @@ def register_file(model: str, said: str) -> str:
     path = Path(model)
     if not path.is_file():
         raise ValueError(f"{said}: no such file")
-    try:
-        content = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{said}: not a json file ({error})") from error
-    check_config(said, content)
+    check_config(said, _read_json(path, said))
     open_clip.add_model_config(path)
     return path.stem
 
@@ -52,13 +48,17 @@ def find_preprocessing(model: str) -> dict[str, Any] | None:
     beside = path.with_name(HUB_CONFIG)
     if path.suffix != ".json" or ":" in model or not beside.is_file():
         return None
-    try:
-        told, own = json.loads(beside.read_text()), json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{beside}: not a json file ({error})") from error
+    told, own = (_read_json(file, str(file)) for file in (beside, path))
     if not isinstance(told, dict) or told.get("model_cfg") != own:
         return None
     return told.get("preprocess_cfg")
+
+
+def _read_json(path: Path, said: str) -> Any:
+    try:
+        return parse_json(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{said}: cannot be read as JSON ({error})") from error
 
 
 def check_schema(model: str, said: str) -> None:
@@ -67,6 +67,9 @@ def check_schema(model: str, said: str) -> None:
     Raises ValueError where there is none, or it is no model's.
     """
     try:
+        place = model.removeprefix("local-dir:")
+        if place != model:
+            parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # of a key twice open_clip takes the last
         content = get_model_config(model)
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: has no config that can be read ({one_line(error)})") from error

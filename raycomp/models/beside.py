@@ -14,6 +14,7 @@ import open_clip
 from open_clip.factory import get_model_config
 
 from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.config.json_text import parse_json
 from raycomp.models.architecture import HUB_CONFIG
 
 _QUICK, _SUFFIX = "quick_gelu", "-quickgelu"
@@ -57,14 +58,21 @@ def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] |
     """Return the file, the config that it tells of, and what names that model, if anything; None if none."""
     if path.name == _PARAMS:
         return _read_params(path, own)
+    text = path.read_text()
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return None  # nothing of open_clip's
     is_hub = path.name == HUB_CONFIG
     theirs: Any = found.get("model_cfg") if is_hub and isinstance(found, dict) else found
     is_config = isinstance(theirs, dict) and all(isinstance(theirs.get(part), dict) for part in _PARTS[1:])
-    return (path, theirs, "" if is_hub else str(path)) if is_config else None
+    if not is_config:
+        return None
+    try:
+        parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; write it once") from error
+    return path, theirs, "" if is_hub else str(path)
 
 
 def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:

@@ -1,7 +1,6 @@
 """Texts to token ids in a process that needs nothing else of open_clip, whose import takes 5 s and 600 MB."""
 
 import importlib.util
-import json
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.config.json_text import parse_json
 
 _CONTEXT_LENGTH = 77
 
@@ -33,7 +33,7 @@ def _read_text_config(name: str) -> dict[str, Any] | None:
         return None
     is_file = Path(name).suffix == ".json"
     path = Path(name) if is_file else _find("model_configs") / f"{name.replace('/', '-')}.json"
-    return json.loads(path.read_text("utf-8")).get("text_cfg", {}) if path.is_file() else None
+    return parse_json(path.read_text("utf-8")).get("text_cfg", {}) if path.is_file() else None
 
 
 def _find(name: str) -> Path:

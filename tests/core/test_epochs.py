@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.core.epochs import EpochPlan, find_samples, slice_of
 
 ROWS = (5, 0, 7, 3, 9, 1, 6)  # 31 rows
 
@@ -85,3 +85,12 @@ def test_a_batch_takes_rows_of_the_shards_of_its_windows(window):
         assert set(plan.batch(step)[0].tolist()) <= shards
         assert window > 1 or len(shards) <= 1 + 4  # some shards have but a row, one has none
     assert window < 100 or all(shards == set(range(len(ROWS))) for shards in windows)
+
+
+def test_every_copy_of_a_sample_has_a_row():
+    rows_N = np.random.default_rng(0).integers(1, 5, 40)
+    oracle = [(sample, copy) for sample, times in enumerate(rows_N) for copy in range(times)]
+    row_R = np.random.default_rng(1).permutation(len(oracle))
+    sample_R, copy_R = find_samples(rows_N, row_R)
+    assert list(zip(sample_R.tolist(), copy_R.tolist(), strict=True)) == [oracle[row] for row in row_R]
+    assert [part.tolist() for part in find_samples(np.ones(3, int), np.arange(3))] == [[0, 1, 2], [0, 0, 0]]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raycomp.core.selection import format_uids
-from raycomp.core.uids import drop_duplicates, find_keys, to_keys
+from raycomp.core.uids import count_keys, drop_duplicates, find_keys, to_keys
 
 
 @pytest.mark.parametrize("rows_per_bucket", [1, 7, 1000])
@@ -26,4 +26,6 @@ def test_keys_are_found_where_they_stand():
     found_N = find_keys(key_M, to_keys(uid_N2))
     for key, place in zip(to_keys(uid_N2), found_N, strict=True):
         assert place == (list(key_M).index(key) if key in list(key_M) else -1)
+    assert count_keys(key_M, to_keys(uid_N2)).tolist() == [list(key_M).count(k) for k in to_keys(uid_N2)]
     assert find_keys(key_M[:0], key_M).tolist() == [-1] * 10
+    assert count_keys(key_M[:0], key_M).tolist() == [0] * 10

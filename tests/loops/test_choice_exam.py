@@ -13,6 +13,8 @@ from raycomp.loops.evaluate.compare import compare_tables, find_partings
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
 from raycomp.loops.evaluate.outcomes import find_outcomes
 from raycomp.loops.evaluate.table import Line, make_lines, tell_lines, write_lines
+from raycomp.loops.sweep.metric import read_metrics
+from raycomp.shards.folder import Folder
 
 DIM = 8
 
@@ -167,6 +169,15 @@ def test_the_table_is_a_line_for_every_split_metric_and_control():
     # The false caption is the longer one in every row.
     assert by_place["swap_obj", "accuracy", "shorter_caption"]["value"] == "1.0"
     assert len(tell_lines(lines)) == 4
+
+
+def test_a_split_named_as_a_formula_is_text_in_the_table_and_read_back(tmp_path):
+    exam = make_exam(make_choices(12, "=cmd|' /C calc'!A0"))
+    data = write_lines(Line._fields, make_lines("made", find_outcomes(exam.grade(*see(exam)))))
+    rows = list(csv.DictReader(io.StringIO(data.decode())))
+    assert rows and not any(cell.startswith("=") for row in rows for cell in row.values())
+    (tmp_path / "table.csv").write_bytes(data)
+    assert "made.accuracy.=cmd|' /C calc'!A0" in read_metrics(Folder(str(tmp_path)), "table.csv")
 
 
 def test_two_models_are_compared_on_the_rows_of_both():

@@ -243,7 +243,12 @@ def test_shards_need_names_of_classes(tmp_path):
 
 def test_a_list_of_names_that_is_none(tmp_path):
     folder = make_folder(tmp_path / "images", {"a": 1, "b": 1})
-    for text, said in (('{"a": 1}', "must hold a JSON list of texts"), ("[", "cannot be read as JSON")):
+    wrong = (
+        ('{"a": 1}', "must hold a JSON list of texts"),
+        ("[", "cannot be read as JSON"),
+        ('{"a": 1, "a": 2}', "'a' stands twice in one object"),
+    )
+    for text, said in wrong:
         (tmp_path / "names.json").write_text(text)
         with pytest.raises(ValueError, match=rf"zeroshot\.classes=.*{said}"):
             open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "names.json")))

@@ -46,7 +46,17 @@ def test_captions_are_read_from_s3(bucket):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.jsonl", '{"image": "1.jpg", "captions": ["a"]}\n{"image"', "line 2: is no JSON"),
+        ("a.jsonl", '{"image": "1.jpg", "captions": ["a"]}\n{"image"', "line 2: cannot be read as JSON"),
+        (
+            "a.jsonl",
+            '{"image": "1.jpg", "caption": "a", "caption": "b"}',
+            "'caption' stands twice",
+        ),
+        (
+            "a.json",
+            '[{"image": "1.jpg", "caption": "a", "image": "2"}]',
+            "'image' stands twice",
+        ),
         ("a.jsonl", '{"image": "1.jpg"}', "line 1: has no field 'caption'"),
         ("a.jsonl", "5", "line 1: has no field 'image'"),
         ("a.json", '{"image": "1.jpg"}', "must hold a JSON list, holds a dict"),

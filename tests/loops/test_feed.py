@@ -18,6 +18,7 @@ from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.loops.train import feed
 from raycomp.loops.train.feed import Drawing, make_batch, read_batches
 from raycomp.loops.train.pairs import find_pairs, index_shard
+from raycomp.loops.train.tally import tally_pairs
 from raycomp.loops.train.towers import to_batch
 from raycomp.models.images import ImageSpec, decode_image, prepare_image
 from raycomp.schema import PAIRS_SCHEMA
@@ -45,6 +46,7 @@ def make_row(number: int, negatives: list[tuple[str, int, bool]] = ()) -> dict:
         "position": number,
         "uid": f"{number * 7919:032x}",
         "captions": [f"caption {number} {i}" for i in range(1 + number % 3)],
+        "num_rows": 1,
         "negatives": [
             {"text": text, "op": KINDS[kind][0], "kind": KINDS[kind][1], "image": shown}
             for text, kind, shown in negatives
@@ -107,6 +109,26 @@ def test_every_epoch_and_seed_draws_anew():
     assert not np.array_equal(first, make_one(row, make_drawing(), epoch=1)["image"])
     assert not np.array_equal(first, make_one(row, make_drawing(seed=1))["image"])
     assert not np.array_equal(first, make_one({**row, "uid": "f" * 32}, make_drawing())["image"])
+
+
+def test_copies_draw_for_themselves_and_the_first_as_a_pair_alone():
+    draw = make_drawing(loss="ceclip", num_negatives=1)
+    rows = [{**row, "num_rows": times} for row, times in zip(ROWS[:4], (1, 3, 2, 40), strict=True)]
+    order = np.random.default_rng(0).permutation(46)
+    batch = make_batch({0: make_table(rows)}, np.zeros(46, int), order, 2, draw)
+    slow = [(sample, copy) for sample, row in enumerate(rows) for copy in range(row["num_rows"])]
+    seen = Counter(batch["image"][place].tobytes() for place in range(46))
+    assert max(seen.values()) == 1, "each copy has a crop of its own"
+    for place, row in enumerate(order):
+        sample, copy = slow[row]
+        if not copy:
+            alone = make_one(ROWS[sample], draw, epoch=2)
+            assert same({name: value[place : place + 1] for name, value in batch.items()}, alone)
+            of_caption = np.random.default_rng((0, 2, int(ROWS[sample]["uid"], 16), 0))
+            texts = ROWS[sample]["captions"]
+            token_1N = tokens([texts[of_caption.integers(len(texts))]])
+            assert np.array_equal(alone["token"], token_1N), "the bits of a run without copies"
+    assert len({batch["token"][place].tobytes() for place, row in enumerate(order) if slow[row][0] == 2}) > 1
 
 
 def test_every_caption_has_its_turn():
@@ -214,3 +236,21 @@ def test_batches_are_the_same_over_ranks_and_from_any_step(album, monkeypatch):
         assert same(whole[step], joined)
     late = read_batches(pairs, indices, plan, make_drawing(), steps - 1, 1)
     assert same(next(late), whole[-1])
+
+
+def test_an_epoch_has_every_pair_as_often_as_the_subset_names_it(album, tmp_path):
+    """Counted in batches: one caption and no crop tell the pairs apart."""
+    numbers = [0, 1, 1, 9, 9, 9, 24, 16, 16, 3]
+    wanted = [make_row(number)["uid"] for number in numbers]
+    pq.write_table(pa.table({"uid": wanted}), tmp_path / "kept.parquet")
+    pairs = find_pairs(TrainConfig(input=str(album), subset=str(tmp_path / "kept.parquet")))
+    indices = [index_shard(pairs, shard.ordinal)[0] for shard in pairs.shards]
+    rows_S = tuple(tally_pairs(index)["pairs"] for index in indices)
+    plan = EpochPlan(rows_S, batch_size=5, window=2, seed=0)
+    assert plan.steps_per_epoch == 2
+    draw = make_drawing(crop=(1.0, 1.0))
+    known = {make_one(make_row(number), draw)["image"].tobytes(): number for number in set(numbers)}
+    for epoch in range(3):
+        batches = read_batches(pairs, indices, plan, draw, 2 * epoch, 2)
+        found = [known[image.tobytes()] for batch in batches for image in batch["image"]]
+        assert sorted(found) == sorted(numbers)

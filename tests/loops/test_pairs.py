@@ -163,6 +163,27 @@ def test_a_subset_is_the_same_as_npy_and_as_parquet(album, tmp_path):
     assert found[0][1] == found[1][1]
 
 
+@pytest.mark.parametrize("name", ["subset.npy", "kept.parquet"])
+def test_a_subset_says_how_often_an_epoch_has_each_pair(album, tmp_path, name):
+    """Against the rows of a slow loop; a second sample of the same uid in the input is dropped as ever."""
+    folder = shutil.copytree(album, tmp_path / "album")
+    again = pq.read_table(folder / "0.parquet").slice(2, 2)
+    pq.write_table(again, folder / "3.parquet")
+    wanted = [uid_of(number) for number in (9, 2, 9, 3, 9, 2, 5, 9)]
+    if name.endswith(".npy"):
+        write_subset([parse_uids(wanted)], str(tmp_path / name))
+    else:
+        pq.write_table(pa.table({"uid": wanted}), tmp_path / name)
+    pairs, indices, reasons = check_all(make_config(input=str(folder), subset=str(tmp_path / name)))
+    assert reasons == {"ok": 4, NOT_IN_SUBSET: 8, DUPLICATE_UID: 2}
+    rows = [uid for table in indices for row in table.to_pylist() for uid in [row["uid"]] * row["num_rows"]]
+    assert sorted(rows) == sorted(wanted)
+    tally = sum(map(tally_pairs, indices), Counter())
+    assert (tally["samples"], tally["pairs"], tally["copies"], tally["captions"]) == (4, 8, 4, 8)
+    loaded = load_shard(pairs, 2, indices[2])
+    assert loaded["image"].to_pylist() == [make_image(9)] and loaded["num_rows"].to_pylist() == [4]
+
+
 def test_an_image_outside_the_subset_is_never_decoded(tmp_path):
     columns = {"uid": [uid_of(0), uid_of(1)], "image": [b"no image", make_image(1)], "caption": ["a", "b"]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
@@ -233,7 +254,13 @@ def test_negatives_are_joined_by_uid_wherever_they_stand(album, tmp_path):
     kinds = sum(map(count_kinds, indices), Counter())
     assert kinds == {("SWAP", "object"): 3, ("ADD", "object"): 1}
     tally = sum(map(tally_pairs, indices), Counter())
-    assert tally == {"pairs": 12, "captions": 12, "with_negatives": 3, "negatives": 4}
+    once = {"samples": 12, "pairs": 12, "captions": 12, "with_negatives": 3, "negatives": 4}
+    assert tally == once
+    some, repeated = indices[0], pa.array([3, 1, 2, 5])
+    table = some.set_column(some.schema.get_field_index("num_rows"), "num_rows", repeated)
+    slow = some.take([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 3])
+    assert tally_pairs(table) == tally_pairs(slow) | {"samples": 4, "copies": 7}
+    assert count_kinds(table) == count_kinds(slow) == {("SWAP", "object"): 5}
 
 
 def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):

@@ -195,6 +195,8 @@ def test_shards_are_judged_as_files_are(tmp_path, tiny_scorer):
         ({"captions.jsonl": ""}, "has no image with captions"),
         ({"captions.jsonl": "{"}, "cannot be read as JSON"),
         ({"captions.json": "{}"}, "must hold a JSON list, holds a dict"),
+        ({"captions.jsonl": '{"image": "a.jpg", "image": "b.jpg", "caption": "x"}'}, "'image' stands twice"),
+        ({"captions.json": '[{"image": "a.jpg", "caption": "x", "caption": "y"}]'}, "'caption' stands twice"),
         ({"captions.jsonl": '{"image": "a.jpg"}'}, "row 0: has no field 'captions'"),
         ({"captions.jsonl": '{"image": "a.jpg", "captions": []}'}, "captions=[]"),
         ({"captions.jsonl": '{"image": "a.jpg", "caption": "x"}'}, "has none of the 1 images looked for"),

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from raycomp.config import CurateConfig, ScorerConfig
+from raycomp.models.architecture import find_preprocessing
 from raycomp.models.clip import Clip, describe_scorer, fingerprint_scorer
 from raycomp.shards.whole import with_absolute_paths
 
@@ -89,6 +90,19 @@ def test_a_json_that_is_no_model_is_one_line(text, tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     say_no(ScorerConfig(model=str(path), weights="random:0"), r"scorer\.model=")
+
+
+def test_a_model_that_says_something_twice_is_refused(tmp_path):
+    text = json.dumps(TINY)[:-1] + ', "embed_dim": 8}'
+    (tmp_path / "bad.json").write_text(text)
+    line = say_no(ScorerConfig(model=str(tmp_path / "bad.json"), weights="random:0"), r"scorer\.model=.*bad")
+    assert line.endswith("cannot be read as JSON ('embed_dim' stands twice in one object)")
+    (tmp_path / "open_clip_config.json").write_text(f'{{"model_cfg": {text}}}')
+    place = f"local-dir:{tmp_path}"
+    say_no(ScorerConfig(model=place, weights="random:0"), "'embed_dim' stands twice in one object")
+    (tmp_path / "good.json").write_text(json.dumps(TINY))
+    with pytest.raises(ValueError, match=r"_config\.json: cannot be read as JSON \('embed_dim' stands"):
+        find_preprocessing(str(tmp_path / "good.json"))
 
 
 def most_kilobytes() -> int:

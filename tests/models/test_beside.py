@@ -83,6 +83,13 @@ def test_a_json_of_something_else_tells_nothing(tiny_scorer, tmp_path, content):
     check(tiny_scorer.model, str(tmp_path / "a.pt"))
 
 
+def test_what_is_said_twice_beside_weights_is_refused(tiny_scorer, plain, tmp_path):
+    text = json.dumps(plain)
+    write(tmp_path, "a.json", text[:-1] + ', "quick_gelu": true, "quick_gelu": false}')
+    with pytest.raises(ValueError, match=r"/a\.json: 'quick_gelu' stands twice in one object; write it"):
+        check(tiny_scorer.model, str(tmp_path / "a.pt"))
+
+
 def params(model: str, pretrained: str = "", force: bool = False) -> str:
     return f"batch_size: 64\nforce_quick_gelu: {force}\nmodel: {model}\npretrained: {pretrained}\n"
 

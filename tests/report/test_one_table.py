@@ -6,7 +6,7 @@ import io
 from html_tree import read_html
 
 from raycomp.report.page import draw_table
-from raycomp.table import Column, Estimate, Numeral, Table, join_text
+from raycomp.table import Column, Estimate, Numeral, Table, join_text, read_csv, write_csv
 
 NAN = float("nan")
 TABLE = Table(
@@ -57,3 +57,28 @@ def test_a_head_of_empty_names_is_left_out_and_an_empty_table_has_its_head():
 def test_paragraphs_are_filled_and_stand_apart():
     text = join_text(["word " * 50, TABLE, "end"])
     assert text.count("\n\n") == 2 and max(map(len, text.splitlines())) <= 100
+
+
+FORMULAS = ["=LINK(1)", "+1 2", "-2+3", "@SUM(1)", "\t=1", "\n=1", "\n\n=1", "\uff1d1", "-", '="a"']
+HARMLESS = ["a = b", "a-b", "", "1+1", " =1", "\u00a0a", "-0.5", "+3", "-1e-5", "-inf", "a\nb", 'a"']
+
+
+def test_no_text_in_csv_starts_a_formula_and_numbers_stay_numbers():
+    lines = [["name", "value"], *([text, -0.5] for text in FORMULAS + HARMLESS), [None, -7]]
+    text = write_csv(lines)
+    written = list(csv.reader(io.StringIO(text, newline="")))
+    assert [cells[0] for cells in written[1:]] == [*(f"\u00a0{text}" for text in FORMULAS), *HARMLESS, ""]
+    assert [cells[1] for cells in written[1:]] == ["-0.5"] * (len(lines) - 2) + ["-7"]
+    assert [row["name"] for row in read_csv(text)] == [*FORMULAS, *HARMLESS, ""]
+    assert read_csv(write_csv([["a", "b"], ["x\r=1", "y\r\n=1"]])) == [{"a": "x\n=1", "b": "y\n=1"}]
+    tabbed = list(csv.reader(io.StringIO(write_csv(lines, "\t"), newline=""), delimiter="\t"))
+    assert tabbed == written
+
+
+def test_a_table_guards_its_heads_and_cells():
+    table = Table("T", ("=a", Column("b", "+s")), [("@x", -0.25), ("-1.5", Estimate(-1.0, -2.0, -0.5))])
+    assert list(csv.reader(io.StringIO(table.to_csv()))) == [
+        ["\u00a0=a", "b, +s", "b, +s low", "b, +s high"],
+        ["\u00a0@x", "-0.25", "", ""],
+        ["-1.5", "-1.0", "-2.0", "-0.5"],
+    ]

@@ -52,6 +52,7 @@ def make_run(count: int, **more: object) -> dict:
         "workers": 2,
         "device": "cpu",
         "pairs": 12_345,
+        "copies": 0,
         "pairs_with_negatives": 11_000,
         "negatives_by_kind": {"SWAP object": 9_000, "REPLACE attribute": 8_000, "ADD object": 2_000},
         "first_loss": float(loss_N[0]),
@@ -106,6 +107,8 @@ def test_the_page_tells_what_was_trained_on_what():
     counts = [int(row[1].replace(",", "").replace("\u2212", "-")) for row in rows]
     assert counts == [13_000, -650, -5, 12_345] and sum(counts[:-1]) == counts[-1]
     assert [row[0] for row in rows] == ["read", "not in subset", "corrupt image", "trained on"]
+    again = find_section(draw(600, pairs=12_385, copies=40), "From pairs read to pairs trained on").rows()
+    assert again[:-1] == rows and again[-1][:2] == ["copies", "40"]
     facts = dict(find_section(page, "What was trained").rows())
     assert facts["Steps"] == "600 of 256 pairs" and facts["Epochs"] == "12.44 of 12,345 pairs"
     negatives = find_section(page, "Hard negatives")

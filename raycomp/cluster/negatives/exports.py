@@ -1,7 +1,5 @@
 """Negatives in other people's layouts: enriched shards, NegCLIP's TSV."""
 
-import csv
-import io
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,7 @@ from raycomp.shards.paths import ShardPath, join_uri, resolve
 from raycomp.shards.reader import extract
 from raycomp.shards.rows import parse_object
 from raycomp.shards.tar import IMAGE_EXTENSIONS
+from raycomp.table import FORMULA_STARTS, write_csv
 from raycomp.words import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
 
 NEIGHBOURS = 3
@@ -32,8 +31,8 @@ _SHARD = re.compile(r"\d{8}\.tar")
 _TSV = ("", "title", "filepath", "neg_caption", "neg_image")
 # What ends a line or a field for some reader, or is nothing that can be read.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# With these a spreadsheet begins a formula, some in full width too; "#N/A N/A" is a missing value.
-_FORMULA = (*"=+-@#", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# "#N/A N/A" is a missing value.
+_NO_TITLE = (*FORMULA_STARTS, "#")
 
 
 def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> None:
@@ -108,13 +107,13 @@ def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_ur
         jobs.append((source, uri, [join_uri(shards_uri, name) for name in holding]))
         place = end
     with new_file(out.at("exports", "negclip.tsv")) as file:
-        file.write(_to_tsv([_TSV]))
+        file.write(write_csv([_TSV], "\t").encode())
         for rows in map_tasks(_read_negclip, jobs, label="export"):
             numbered = [
                 (first + i, title, path, repr(texts), repr([first + n for n in near]))
                 for i, (title, path, texts, near) in enumerate(rows)
             ]
-            file.write(_to_tsv(numbered))
+            file.write(write_csv(numbered, "\t").encode())
             first += len(rows)
     return first
 
@@ -127,13 +126,7 @@ def to_title(caption: str) -> str:
     formula, or a reader of tables for a number or a missing value ("NA", "2024").
     """
     title = " ".join(_CONTROL.sub(" ", caption).split())
-    return f"\u00a0{title}" if " " not in title or title.startswith(_FORMULA) else title
-
-
-def _to_tsv(rows: Sequence[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+    return f"\u00a0{title}" if " " not in title or title.startswith(_NO_TITLE) else title
 
 
 def _read_negclip(job: tuple[Source, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:

@@ -21,10 +21,10 @@ from raycomp.cluster.train.shelf import Stock
 from raycomp.config import TrainConfig
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.model import fetch_model, find_model
+from raycomp.loops.train.evaluation import OWN_COLUMNS, Evaluate
 from raycomp.loops.train.feed import Drawing
 from raycomp.loops.train.journal import EVENTS, METRICS, read_metrics
 from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
-from raycomp.loops.train.rank import Evaluate
 from raycomp.loops.train.state import list_states
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
@@ -43,7 +43,6 @@ _CPUS_FOR_BATCHES = 2
 _CPUS_TO_DECODE = 1
 _ROOMS = (CHECKPOINT, METRICS)
 _OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
-_METRICS = ("step", "loss", "learning_rate", "samples_per_s")
 
 
 def train(
@@ -56,9 +55,10 @@ def train(
     """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
 
     Returns what run.json holds. ``evaluate`` is called every ``train.evaluate_steps`` and in the end, by one
-    worker; what it returns stands in metrics.jsonl. ``num_threads`` are torch's of a worker on CPUs; none =
-    the machine's cores, shared out. A finished run of the same config is left as it is; an unfinished one
-    goes on from its last checkpoint. Raises ValueError for what the user can mend.
+    worker, and tried before the first step; what it returns stands in metrics.jsonl. ``num_threads`` are
+    torch's of a worker on CPUs; none = the machine's cores, shared out. A finished run of the same config is
+    left as it is; an unfinished one resumes from its last checkpoint. Raises ValueError for what the user
+    can mend.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     pairs = find_pairs(config)
@@ -162,7 +162,7 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
         "epochs": num_steps / job.steps_per_epoch,
         "batch_size": num_pairs,
         "workers": session.num_scorers,
-        **{name: index.tally[name] for name in ("pairs", "captions")},
+        **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
         "pairs_with_negatives": index.tally["with_negatives"],
         "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
         "first_loss": float(metrics["loss"][0]),
@@ -177,8 +177,10 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
         read[OK] += read.pop(reason, 0)
     run.staged = (CHECKPOINT,)
     run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), **sections)
+    copies = index.tally["copies"]
+    repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (
-        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s: loss "
+        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
         f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
     )
     run.tell(said, render_train(run.record, metrics))
@@ -186,7 +188,7 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
 
 def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
     """Return what each evaluation told, and after how many steps, as it was told itself."""
-    names = [name for name in metrics if name not in _METRICS]
+    names = [name for name in metrics if name not in OWN_COLUMNS]
     found: dict[int, dict[str, float]] = {}
     for name in names:
         for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():

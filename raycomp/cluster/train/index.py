@@ -25,8 +25,9 @@ class Index:
 
     uris: tuple[str, ...]
     rows_S: tuple[int, ...]
+    """Rows that an epoch has of every shard: a sample that the subset repeats has several."""
     reasons: Counter[str]
-    """All rows of the input by what they became: ok is trained on."""
+    """All samples of the input by what they became: ok is trained on."""
     tally: Counter[str]
     """What pairs have, as ``tally_pairs`` counts it."""
     kinds: Counter[tuple[str, str]]
@@ -54,9 +55,9 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
         tally.update(one)
         kinds.update(of_kinds)
     # A run that was ended in between may have dropped some before.
-    if reasons[OK] > tally["pairs"]:
-        reasons[DUPLICATE_UID] += reasons[OK] - tally["pairs"]
-        reasons[OK] = tally["pairs"]
+    if reasons[OK] > tally["samples"]:
+        reasons[DUPLICATE_UID] += reasons[OK] - tally["samples"]
+        reasons[OK] = tally["samples"]
     check_pairs(pairs, reasons, tally, uids if pairs.subset else ())
     return Index(uris, tuple(rows), reasons, tally, kinds)
 

@@ -1,6 +1,6 @@
 """What every rank is told. Light, for Ray Train's controller has to read it, too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Job:
     image: ImageSpec
     threads: int | None
     """Torch threads of a rank on CPUs; none on GPUs."""
-    evaluate: Callable[[Any, int], dict[str, float]] | None
+    evaluate: Callable[[Any, int], Mapping[str, Any]] | None
 
 
 def work(told: dict[str, Job]) -> None:

@@ -1,8 +1,6 @@
 """The tables of continual learning: what each method comes to, against frozen and the whole method, and all
 figures as CSV."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,7 +13,7 @@ from raycomp.loops.continual.head_tables import tell_heads
 from raycomp.loops.continual.judge import ANSWERS, SCORES
 from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Measured, Results, compare, estimate, list_groups
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
 
 FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"
@@ -139,9 +137,7 @@ def tell_matrices(results: Results, stream: str, methods: Sequence[str]) -> Iter
 
 def write_long(results: Results, measured: Measured) -> str:
     """Return all metrics as CSV: track, method, metric, mean, low, high, seeds."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("track", "method", "metric", "mean", "low", "high", "seeds"))
+    lines: list[tuple[object, ...]] = [("track", "method", "metric", "mean", "low", "high", "seeds")]
     for stream, method in list_groups(results):
         own = [cell for cell in results if (cell.stream, cell.method) == (stream, method)]
         names = list(dict.fromkeys(name for cell in own for name in measured[cell]))
@@ -154,8 +150,8 @@ def write_long(results: Results, measured: Measured) -> str:
             )
             if found is not None and not (minus and method == FROZEN):
                 ends = (None if value != value else value for value in (found.low, found.high))
-                writer.writerow((name_stream(stream), method, metric, found.value, *ends, found.num))
-    return out.getvalue()
+                lines.append((name_stream(stream), method, metric, found.value, *ends, found.num))
+    return write_csv(lines)
 
 
 def say_main(results: Results, measured: Measured) -> list[str]:

@@ -4,7 +4,6 @@ T texts.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 
 from raycomp.benchmarks.choice import take, take_texts
 from raycomp.config import ControlsConfig
+from raycomp.config.json_text import parse_json
 from raycomp.language.blind import (
     Ngrams,
     bigram_likelihood,
@@ -157,9 +157,9 @@ def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: is no JSON ({error})") from error
+        raise ValueError(f"{where}: cannot be read as JSON ({error})") from error
 
 
 def _read_row(row: Any, where: str) -> Iterator[tuple[str, str]]:

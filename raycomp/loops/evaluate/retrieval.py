@@ -3,7 +3,6 @@
 CLIP_benchmark's recalls but for ties, which are wrong. M images that can be judged, T captions of theirs.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from raycomp.benchmarks.choice import is_text, take, take_texts
 from raycomp.config.exams import RetrievalConfig
+from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import Ranks, find_twins, rank_items
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
 from raycomp.loops.evaluate.images import find_images
@@ -226,8 +226,8 @@ def _read_records(file: str, said: str) -> list[Any]:
     try:
         if file.lower().endswith(".jsonl"):
             # Not splitlines: a caption may hold what Unicode calls a line break.
-            return [json.loads(line) for line in text.split("\n") if line.strip()]
-        records = json.loads(text)
+            return [parse_json(line) for line in text.split("\n") if line.strip()]
+        records = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{said}: cannot be read as JSON: {error}") from error
     if not isinstance(records, list):

@@ -1,7 +1,5 @@
 """The table of an evaluation: every benchmark, split, metric and control, and how sure each figure is."""
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +8,7 @@ import numpy as np
 
 from raycomp.core.intervals import find_share
 from raycomp.loops.evaluate.outcomes import CUTS, ITT, Outcome, join_splits
-from raycomp.table import Cell, Column, Estimate, Table
+from raycomp.table import Cell, Column, Estimate, Table, write_csv
 from raycomp.words import (
     ACC1,
     ACC5,
@@ -121,12 +119,10 @@ def choose_main(lines: Sequence[Line]) -> list[Line]:
 
 def write_lines(names: Sequence[str], lines: Iterable[Sequence[object]]) -> bytes:
     """Return lines as a csv file under their names, numbers in full, nothing for NaN."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    for line in lines:
-        writer.writerow("" if isinstance(cell, float) and math.isnan(cell) else cell for cell in line)
-    return out.getvalue().encode()
+    known = (
+        [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in line] for line in lines
+    )
+    return write_csv([names, *known]).encode()
 
 
 def tell_lines(lines: Sequence[Line]) -> list[Table]:

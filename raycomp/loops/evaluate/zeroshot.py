@@ -3,7 +3,6 @@
 CLIP_benchmark's protocol but for ties, which are wrong. C classes, K templates, G images that are judged.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config.exams import ZeroshotConfig
+from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import mean_directions
 from raycomp.loops.evaluate.classified import classify
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
@@ -136,7 +136,7 @@ def _read_list(uri: str, dial: str) -> list[str]:
         found = text.splitlines()
     else:
         try:
-            found = json.loads(text)
+            found = parse_json(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{said}: cannot be read as JSON: {error}") from error
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):

@@ -1,7 +1,5 @@
 """The study's tables: planned contrasts first, then everything else, which is secondary and says so."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -11,7 +9,7 @@ from raycomp.core.contrasts import Contrast, contrast
 from raycomp.loops.study.cells import FULL, HALVES, METHODS, ORACLE, RANDOM
 from raycomp.loops.study.compare import CLEANED, Compared, compare, list_groups, of_group
 from raycomp.loops.study.results import AUGMENTED, BRITTLE, PRIMARY, Result, Results
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
 from raycomp.words import OPERATIONS
 from raycomp.worlds.exam import CATEGORIES
 from raycomp.worlds.faults import NO_FAULT
@@ -238,18 +236,18 @@ def tell_worlds(results: Results) -> Table:
 
 def write_long(results: Results, planned: Sequence[Compared]) -> str:
     """Return all figures as CSV, one a row: what, metric, value, low, high, seeds, detectable, p."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("what", "metric", "value", "low", "high", "seeds", "detectable", "p", "p_holm"))
+    lines: list[tuple[object, ...]] = [
+        ("what", "metric", "value", "low", "high", "seeds", "detectable", "p", "p_holm")
+    ]
     for one in planned:
         name = f"{one.first} minus {one.second}"
-        writer.writerow((name, "primary", *_list_figures(one.by_seed), one.p_holm))
-        writer.writerow((name, "primary by world", *_list_figures(one.by_world), None))
+        lines.append((name, "primary", *_list_figures(one.by_seed), one.p_holm))
+        lines.append((name, "primary by world", *_list_figures(one.by_world), None))
     for group in list_groups(results):
         for name, metric in _list_metrics():
             found = contrast([metric(result) for result in of_group(results, group).values()])
-            writer.writerow((group, name, *_list_figures(found)[:4], None, None, None))
-    return out.getvalue()
+            lines.append((group, name, *_list_figures(found)[:4], None, None, None))
+    return write_csv(lines)
 
 
 def _list_figures(found: Contrast) -> list[float | None]:

@@ -1,9 +1,7 @@
 """Metrics by name, BENCHMARK.METRIC.SPLIT: which an evaluation gives, and what it gave."""
 
-import csv
-import io
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from raycomp.loops.evaluate.outcomes import CUTS, find_outcomes
 from raycomp.loops.evaluate.table import make_lines
 from raycomp.loops.evaluate.world import write_exam
 from raycomp.shards.folder import Folder
-from raycomp.table import Estimate
+from raycomp.table import Estimate, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
 # Scenes that have a negative of every category among them.
@@ -90,7 +88,7 @@ def _name_ends(config: ContinualConfig, ends: Sequence[str]) -> list[str]:
 
 def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     """Return the figures of the one method of a finished run that is not frozen."""
-    rows = list(csv.DictReader(io.StringIO(folder.read_bytes(table).decode())))
+    rows = read_csv(folder.read_bytes(table).decode())
     method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
     return {
         f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": Estimate(
@@ -117,7 +115,7 @@ def _list_of_exam(exam: Exam) -> list[str]:
 
 def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     """Return the model's own figures of a finished evaluation by name."""
-    rows: Iterable[Mapping[str, str]] = csv.DictReader(io.StringIO(folder.read_bytes(table).decode()))
+    rows = read_csv(folder.read_bytes(table).decode())
     return {
         f"{row['benchmark']}.{row['metric']}.{row['split']}": Estimate(
             *(float(row[name] or "nan") for name in ("value", "low", "high"))

@@ -1,5 +1,7 @@
 """From rows of loaded shards to a training run's batches; what is drawn follows from seed, epoch and uid.
 
+A pair that a subset names several times has as many rows, its copies; each draws anew.
+
 B pairs of the global batch, R those of a rank, K hard negatives per caption, N tokens of context, H x W
 pixels, C channels.
 """
@@ -14,14 +16,15 @@ import pyarrow as pa
 
 from raycomp.config import FitConfig, ModelConfig, UserError
 from raycomp.config.train import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES
-from raycomp.core.epochs import EpochPlan
+from raycomp.core.epochs import EpochPlan, find_samples
 from raycomp.loops.model import fetch_model
 from raycomp.loops.tables import readable
 from raycomp.loops.train.pairs import Pairs, load_shard
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.models.tokens import load_tokens
-from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, UID
+from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, NUM_ROWS, UID
 
+_COPY = "copy"
 _fetch = lru_cache(maxsize=2)(fetch_model)
 
 
@@ -86,23 +89,28 @@ def make_batch(
 def _take(
     tables: Mapping[int, pa.Table], shard_R: np.ndarray, row_R: np.ndarray, draw: Drawing
 ) -> list[dict[str, Any]]:
-    """Return the rows as Python values, each shard's taken together."""
+    """Return the rows as Python values, and which copy of its pair each is; a shard's taken together."""
     names = [UID, CAPTIONS, IMAGE]
     names += [NEGATIVES] if draw.fit.loss in WITH_NEGATIVES else []
     names += [NEGATIVE_IMAGES] if draw.fit.loss in WITH_NEGATIVE_IMAGES else []
     rows: list[dict[str, Any]] = [{}] * len(shard_R)
     for shard in np.unique(shard_R).tolist():
         mine = np.flatnonzero(shard_R == shard)
-        found = tables[shard].select(names).take(pa.array(row_R[mine])).to_pylist()
-        for place, row in zip(mine.tolist(), found, strict=True):
-            rows[place] = row
+        sample_R, copy_R = find_samples(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
+        found = tables[shard].select(names).take(pa.array(sample_R)).to_pylist()
+        for place, row, copy in zip(mine.tolist(), found, copy_R.tolist(), strict=True):
+            rows[place] = {**row, _COPY: copy}
     return rows
 
 
 def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
-    """Draw caption, crops and negatives of one pair, each for itself: no loss changes what another shows."""
+    """Draw caption, crops and negatives of one pair, each for itself: no loss changes what another shows.
+
+    The first copy draws what the pair would draw without others.
+    """
+    copy = [row[_COPY]] if row[_COPY] else []
     of_caption, of_crop, of_negatives = (
-        np.random.default_rng((draw.fit.seed, epoch, int(row[UID], 16), what)) for what in range(3)
+        np.random.default_rng((draw.fit.seed, epoch, int(row[UID], 16), what, *copy)) for what in range(3)
     )
     captions = row[CAPTIONS]
     caption = captions[of_caption.integers(len(captions))]

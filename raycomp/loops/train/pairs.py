@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import CurateConfig, TrainConfig, UserError, from_dict
 from raycomp.core.selection import parse_uids
-from raycomp.core.uids import find_keys, to_keys
+from raycomp.core.uids import count_keys, to_keys
 from raycomp.loops.tables import hash_images
 from raycomp.loops.train.hard import (
     HardImages,
@@ -56,6 +56,7 @@ from raycomp.words import (
     NEGATIVE_IMAGES,
     NEGATIVES,
     NOT_IN_SUBSET,
+    NUM_ROWS,
     OK,
     POSITION,
     SHARD,
@@ -163,7 +164,8 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
 
     The reason is OK for what is trained on, else the status or NOT_IN_SUBSET; they sum to the rows read. A
     sample of plain shards is judged as curation does: images of all but what the subset leaves out are
-    decoded. Duplicates in other rows stay; see ``drop_duplicates``.
+    decoded. Duplicates in other rows stay; see ``drop_duplicates``. A sample that the subset repeats is one
+    row, whose ``num_rows`` says how many rows an epoch has of it.
     """
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
@@ -174,6 +176,7 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     if pairs.negative_images:
         images = HardImages(pairs.negative_images, pairs.token)
         negatives = images.mark(found[UID], negatives, pairs.max_pixels)
+    found = found.append_column(NUM_ROWS, pa.array(_count_rows(pairs, found)))
     return found.append_column(NEGATIVES, negatives).cast(PAIRS_SCHEMA), Counter(reasons)
 
 
@@ -265,9 +268,18 @@ def _list_captions(caption: str, text: str | None, form: str) -> list[str]:
 
 def _are_named(pairs: Pairs, table: pa.Table) -> np.ndarray:
     """Return which rows the subset names, bool (N,)."""
+    return _count_rows(pairs, table) > 0
+
+
+def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:
+    """Return how often an epoch trains on each row, int64 (N,): as often as the subset names its uid.
+
+    That is how DataComp upsamples: its resharder writes a sample once for every time that the uid stands in
+    the subset file.
+    """
     if pairs.subset is None:
-        return np.ones(len(table), bool)
-    return find_keys(load_keys(pairs.subset, pairs.token), to_keys(parse_uids(table[UID]))) >= 0
+        return np.ones(len(table), np.int64)
+    return count_keys(load_keys(pairs.subset, pairs.token), to_keys(parse_uids(table[UID])))
 
 
 def load_shard(pairs: Pairs, ordinal: int, index: pa.Table) -> pa.Table:

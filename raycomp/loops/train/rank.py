@@ -8,6 +8,7 @@ import torch
 
 from raycomp.config import TrainConfig
 from raycomp.loops.model import fetch_model
+from raycomp.loops.train.evaluation import Evaluate, evaluate_model, try_evaluation
 from raycomp.loops.train.finish import finish, make_final
 from raycomp.loops.train.fit import Told, Trainer
 from raycomp.loops.train.journal import Journal
@@ -17,9 +18,6 @@ from raycomp.loops.train.towers import Batch
 from raycomp.models.clip import load_start
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import WORK
-
-Evaluate = Callable[[Any, int], dict[str, float]]
-"""Takes the model, in evaluation mode, and how many steps it took; returns what is told of it by name."""
 
 
 class Writer:
@@ -45,15 +43,21 @@ class Writer:
         every = self.config.train.evaluate_steps
         is_due = every is not None and self.trainer.step % every == 0
         if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
-            row |= self._evaluate(self.evaluate)
+            row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
         self.journal.write(row)
         self.tell(row)
         self.began = time.perf_counter()
 
-    def _evaluate(self, evaluate: Evaluate) -> dict[str, float]:
-        """Return what is found of the model as it would be written now."""
+    def try_evaluation(self) -> None:
+        """Evaluate once before the first step. Raises UserError where that fails."""
+        if self.evaluate and self.trainer.step == 0:
+            try_evaluation(self.evaluate, self._make_final())
+        self.began = time.perf_counter()
+
+    def _make_final(self) -> Any:
+        """Return the model as it would be written now."""
         with torch.inference_mode():
-            return evaluate(make_final(self.trainer, self.config.model).eval(), self.trainer.step)
+            return make_final(self.trainer, self.config.model)
 
     def keep(self) -> None:
         """Write a checkpoint: all that was told so far, then the state that goes on from there."""
@@ -93,9 +97,11 @@ def train_rank(
     """Take the steps that are left; the rank with the ``writer`` keeps a checkpoint every so many.
 
     One more is kept when ``is_warned``, which all ranks ask after every step, first says that one of them
-    will soon be gone.
+    will soon be gone. Before the first step that rank tries its evaluation.
     """
     was_warned = False
+    if writer:
+        writer.try_evaluation()
     for told in trainer.run(batches):
         warned = is_warned()
         if writer:

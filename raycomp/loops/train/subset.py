@@ -1,5 +1,6 @@
-"""A file of uids that narrows what is trained on: DataComp's ``subset.npy``, or Parquet with ``uid``.
+"""A file of uids that says what is trained on: DataComp's ``subset.npy``, or Parquet with ``uid``.
 
+A uid that stands there several times is trained on as often in each epoch (upsampling).
 N uids that it names, M keys of pairs in order.
 """
 
@@ -17,7 +18,7 @@ from raycomp.words import UID
 
 @lru_cache(maxsize=1)
 def load_keys(uri: str, token: str) -> np.ndarray:
-    """Return the keys of a subset in order, (N,), kept for the next call with the ``token``.
+    """Return the keys of a subset in order, (N,), repeated ones too, kept for the next call with ``token``.
 
     Raises as ``read_uids``.
     """
@@ -25,7 +26,7 @@ def load_keys(uri: str, token: str) -> np.ndarray:
 
 
 def read_uids(uri: str) -> np.ndarray:
-    """Return the uids of a subset, uint64 (N, 2).
+    """Return the uids of a subset, repeated ones too, uint64 (N, 2).
 
     Raises ValueError, one line, where the file cannot be read or is none.
     """

@@ -10,31 +10,40 @@ import pyarrow.compute as pc
 from raycomp.core.uids import to_keys
 from raycomp.loops.train.pairs import Pairs
 from raycomp.loops.train.subset import read_uids, refuse_unknown
-from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, OK, SHARD_STATUSES
+from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, NUM_ROWS, OK, SHARD_STATUSES
 
 
 def tally_pairs(index: pa.Table) -> Counter[str]:
-    """Return how many pairs an index has, of these with negatives and with pictures of any, and how many
-    captions, negatives and pictures of negatives these are."""
+    """Return how many samples an index has, and what an epoch has of them.
+
+    That is pairs, of these with negatives and with pictures of any, captions, negatives and pictures of
+    negatives, a sample's own counted as often as it is trained on; and of the pairs the copies, the second
+    and every further one of a sample.
+    """
     flat = index[NEGATIVES].combine_chunks()
-    length_N = pc.list_value_length(flat).to_numpy()
+    length_N, rows_N = pc.list_value_length(flat).to_numpy(), index[NUM_ROWS].to_numpy()
     shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
+    row_F = np.repeat(np.arange(len(index)), length_N)
     return Counter(
-        pairs=len(index),
-        with_negatives=int((length_N > 0).sum()),
-        with_negative_images=len(np.unique(np.repeat(np.arange(len(index)), length_N)[shown_F])),
-        captions=pc.sum(pc.list_value_length(index[CAPTIONS])).as_py() or 0,
-        negatives=int(length_N.sum()),
-        negative_images=int(shown_F.sum()),
+        samples=len(index),
+        pairs=int(rows_N.sum()),
+        copies=int(rows_N.sum()) - len(index),
+        with_negatives=int(rows_N[length_N > 0].sum()),
+        with_negative_images=int(rows_N[np.unique(row_F[shown_F])].sum()),
+        captions=int(pc.list_value_length(index[CAPTIONS]).to_numpy() @ rows_N),
+        negatives=int(length_N @ rows_N),
+        negative_images=int(rows_N[row_F[shown_F]].sum()),
     )
 
 
 def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
-    """Return how many negatives an index has of every operation and kind."""
-    flat = index[NEGATIVES].combine_chunks().flatten()
-    found = pa.table([pc.struct_field(flat, name) for name in ("op", "kind")], names=["op", "kind"])
-    lines = found.group_by(["op", "kind"]).aggregate([([], "count_all")]).to_pylist()
-    return Counter({(line["op"], line["kind"]): line["count_all"] for line in lines})
+    """Return how many negatives of every operation and kind an epoch has, as ``tally_pairs`` counts them."""
+    lists = index[NEGATIVES].combine_chunks()
+    flat, rows_N = lists.flatten(), index[NUM_ROWS].to_numpy()
+    columns = {name: pc.struct_field(flat, name) for name in ("op", "kind")}
+    columns[NUM_ROWS] = pa.array(np.repeat(rows_N, pc.list_value_length(lists).to_numpy()))
+    lines = pa.table(columns).group_by(["op", "kind"]).aggregate([(NUM_ROWS, "sum")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line[f"{NUM_ROWS}_sum"] for line in lines})
 
 
 def check_pairs(

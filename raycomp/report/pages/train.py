@@ -41,7 +41,7 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
         _draw_loss(run, metrics),
         _draw_evaluations(run["evaluations"]),
         draw_table(_tell_training(run)),
-        draw_table(_tell_pairs(run["funnel"])),
+        draw_table(_tell_pairs(run["funnel"], run["copies"])),
         draw_table(_tell_negatives(run)) if run["negatives_by_kind"] else None,
         *record.draw_run(run),
     ]
@@ -178,7 +178,7 @@ def _tell_training(run: Mapping[str, Any]) -> Table:
     return Table("What was trained", ("What", "value"), list(facts.items()))
 
 
-def _tell_pairs(funnel: Mapping[str, Any]) -> Table:
+def _tell_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
     read, kept = funnel["read"], funnel["kept"]
     dropped = sorted(funnel["dropped"].items(), key=lambda item: (-item[1], item[0]))
     rows = [
@@ -186,6 +186,10 @@ def _tell_pairs(funnel: Mapping[str, Any]) -> Table:
         *((_name(why), -count, Numeral(percent(count, read)), _explain(why)) for why, count in dropped),
         ("trained on", kept, Numeral(percent(kept, read)), ""),
     ]
+    if copies:
+        rows.append(
+            ("copies", copies, Numeral(""), "the subset names these pairs again: an epoch repeats them")
+        )
     return Table("From pairs read to pairs trained on", ("Pairs", "rows", "of read", "meaning"), rows)
 
 

@@ -162,20 +162,24 @@ def negatives(curated, tmp_path_factory) -> str:
 
 
 def test_negatives_are_the_same_for_any_number_of_workers(world, curated, negatives, tmp_path):
-    """Of a curation, with a subset of it."""
+    """Of a curation, with a subset of it that names four of them three times."""
     kept = parse_uids(pq.read_table(curated[1] / "subset/kept.parquet")["uid"])
-    np.save(tmp_path / "some.npy", _as_datacomp(kept[::2]))
+    some = kept[::2]
+    np.save(tmp_path / "some.npy", _as_datacomp(np.concatenate([some, some[:4], some[:4]])))
     dials = {"input": str(curated[1]), "negatives": negatives, "train.loss": "negclip"}
     dials |= {"train.num_negatives": 2, "subset": str(tmp_path / "some.npy")}
+    said: list[str] = []
     runs = [
-        train(world.config(**dials, **{"train.workers": workers}), str(tmp_path / str(workers)))
+        train(world.config(**dials, **{"train.workers": workers}), str(tmp_path / str(workers)), said.append)
         for workers in (1, 2)
     ]
     np.testing.assert_allclose(*(read_losses(tmp_path / name) for name in "12"), rtol=0, atol=1e-5)
     for run in runs:
-        assert run["pairs"] == run["funnel"]["kept"] == len(kept[::2]) >= run["pairs_with_negatives"] > 10
-        assert run["funnel"]["dropped"] == {"not_in_subset": len(kept) - len(kept[::2])}
+        assert run["copies"] == 8 and run["funnel"]["kept"] == len(some)
+        assert run["pairs"] == len(some) + 8 >= run["pairs_with_negatives"] > 10
+        assert run["funnel"]["dropped"] == {"not_in_subset": len(kept) - len(some)}
         assert sum(run["negatives_by_kind"].values()) > run["pairs_with_negatives"]
+    assert f"; 8 of the {len(some) + 8} pairs are copies of others: loss" in said[-1]
 
 
 def _as_datacomp(uid_N2: np.ndarray) -> np.ndarray:
@@ -284,7 +288,7 @@ def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, 
     """What evaluates fails once: our own mistake is told with its traceback, and nothing is lost."""
     dials = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ZeroDivisionError"):
-        train(world.config(**dials), str(tmp_path / "out"), evaluate=_divide)
+        train(world.config(**dials), str(tmp_path / "out"), evaluate=_divide_later)
     said: list[str] = []
     config = world.config(**dials, **{"train.workers": 2})
     run = train(config, str(tmp_path / "out"), said.append, evaluate=count_heads)
@@ -293,8 +297,15 @@ def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, 
     np.testing.assert_allclose(read_losses(tmp_path / "out"), read_losses(trained[0]), rtol=0, atol=1e-5)
 
 
-def _divide(clip, step: int) -> dict[str, float]:
-    return {"none": step / 0}
+def _divide_later(clip, step: int) -> dict[str, float]:
+    return {"none": step / (0 if step else 1)}
+
+
+def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=r"^evaluate: returned 'loss', a column of every step; use a name"):
+        train(world.config(), str(out), evaluate=lambda clip, step: {"loss": 1.0})
+    assert not out.exists() or not os.listdir(out)
 
 
 def start(board: Board, step: int) -> bool:

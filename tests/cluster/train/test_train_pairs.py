@@ -63,6 +63,13 @@ def test_a_selection_as_subset_is_the_selection(folders):
         for name in ("subset.npy", "kept.parquet")
     ]
     assert whole[0] == whole[1] == list_uids(check_all(make_config(input=str(folders[1])))[1])
+    uids = pq.read_table(subset / "kept.parquet")["uid"].to_pylist()
+    pq.write_table(pa.table({"uid": uids + uids[:3] * 2}), folders[1].parent / "repeated.parquet")
+    config = make_config(input=str(folders[1]), subset=str(folders[1].parent / "repeated.parquet"))
+    _, indices, reasons = check_all(config)
+    rows = [(row["uid"], row["num_rows"]) for table in indices for row in table.to_pylist()]
+    assert sorted(rows) == sorted((uid, 3 if uid in uids[:3] else 1) for uid in uids)
+    assert reasons == {"ok": len(uids), NOT_IN_SUBSET: 90 - len(uids)}
     with pytest.raises(ValueError, match=r"\d+ of the \d+ uids that it names have no pair in"):
         config = make_config(input=str(folders[1]), subset=str(folders[0] / "subset" / "kept.parquet"))
         find_pairs(config)

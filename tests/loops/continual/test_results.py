@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Result, compare, estimate, measure
 from raycomp.loops.continual.streams.store import read_stream, write_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
+from raycomp.loops.sweep.metric import read_stream_metrics
 from raycomp.shards.folder import Folder
 from tests.loops.continual.streams import make_stream
 
@@ -90,6 +92,16 @@ def test_the_csv_has_every_metric_and_the_tables_every_method():
     assert len(lines) == 3 and "last minus frozen" in lines[1] and "last minus frozen" not in lines[0]
     assert list(list_plots(results, measured)) == ["world"]
     assert all(table.to_text() and table.to_csv() for table in tables)
+
+
+def test_a_stream_named_as_a_formula_is_text_in_the_csv(tmp_path):
+    named = [replace(one, cell=replace(one.cell, stream="=cmd(1).json")) for one in make_results().values()]
+    results = {one.cell: one for one in named}
+    text = write_long(results, {cell: measure(one) for cell, one in results.items()})
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["track"] for row in rows} == {"\u00a0=cmd(1)"}
+    (tmp_path / "continual.csv").write_text(text)
+    assert "=cmd(1).last.all" in read_stream_metrics(Folder(str(tmp_path)), "continual.csv")
 
 
 def test_margins_are_compared_run_by_run():

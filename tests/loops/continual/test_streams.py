@@ -156,6 +156,10 @@ def test_paths_of_a_json_file_begin_at_its_folder(tmp_path, monkeypatch, where):
 WRONG = [
     ("{", r"cannot be read as JSON: Expecting property name"),
     ("[" * 100_000, r"cannot be read as JSON"),
+    (
+        '{"tasks": [{"name": "a", "train": "train", "test": "test", "test": "train"}]}',
+        r"cannot be read as JSON: 'test' stands twice in one object",
+    ),
     ("[]", r"must be a JSON object, is a list"),
     ("{}", r"tasks must hold at least one"),
     ('{"tasks": []}', r"tasks must hold at least one"),

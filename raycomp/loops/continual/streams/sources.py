@@ -1,6 +1,5 @@
 """Where the tasks of a stream are from: the little world, or a json file that lists them."""
 
-import json
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.continual import WORLD_STREAMS, ContinualConfig
 from raycomp.config.exams import RetrievalConfig
+from raycomp.config.json_text import parse_json
 from raycomp.loops.continual.streams.layouts import LAYOUTS, OPTIONS, PAIRS, read_layout
 from raycomp.loops.continual.streams.little_world import TaskInputs, make_tasks
 from raycomp.loops.evaluate.exam import Picture
@@ -155,7 +155,7 @@ def open_reference(spec: str) -> Source:
 
 def _parse(text: str, said: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{said}: cannot be read as JSON: {error}") from error
 
