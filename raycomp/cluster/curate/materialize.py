@@ -144,8 +144,8 @@ def _read_samples(
         left.remove(position)
         fields = {name: row[name] for name in _FIELDS if row[name] is not None}
         as_read, said = rewrite(members)
-        if "original_sha256" in said:
-            rewritten[row[UID]] = hash_image(as_read)
+        if "original_sha256" in said and (sha256 := hash_image(as_read)):
+            rewritten[row[UID]] = sha256
         yield row[UID], enrich(as_read, row[UID], caption, {**said, **fields})
     if left:
         raise tell_change(shard, min(left))
