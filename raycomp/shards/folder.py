@@ -61,10 +61,10 @@ class Folder:
         return sorted(names, key=lambda name: name.split("/"))
 
     def read_bytes(self, *names: str) -> bytes:
-        """Return a whole file."""
+        """Return a whole file, which a store sends in one reply."""
         filesystem, path = resolve(self.at(*names))
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read()
+        with filesystem.open_input_file(path) as file:
+            return file.read()
 
     def read_range(self, start: int, end: int, *names: str) -> bytes:
         """Return the bytes of a file from ``start`` to before ``end``."""
