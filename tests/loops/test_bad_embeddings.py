@@ -178,7 +178,7 @@ def test_a_caption_without_an_embedding_is_a_bad_row_and_moves_no_other(
 def lose_image(clip: Clip, pixels_HWC: np.ndarray) -> None:
     """Let the model give NaN for one picture."""
     with torch.inference_mode():
-        lost_CHW = torch.from_numpy(pixels_HWC).permute(2, 0, 1).float().div(255)
+        lost_CHW = torch.from_numpy(pixels_HWC.copy()).permute(2, 0, 1).float().div(255)
         lost_CHW = lost_CHW.sub(clip.mean_3).div(clip.std_3)
     encode = clip.model.encode_image
 
