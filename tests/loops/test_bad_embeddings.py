@@ -7,14 +7,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from raycomp.cluster.curate.score import check_bad_rows
 from raycomp.config import (
     AttributeConfig,
     ModelConfig,
     NonceConfig,
     ParserConfig,
     ScorerConfig,
-    TooMuchBadData,
     UserError,
 )
 from raycomp.core.alignment import has_unit_length, normalise
@@ -169,10 +167,6 @@ def test_a_caption_without_an_embedding_is_a_bad_row_and_moves_no_other(
     others = pa.array([i for i in range(NUM) if i != 2])
     for name in (ALIGNMENT, IMAGE_EMBEDDING):
         assert found[name].take(others).equals(sound[name].take(others))
-    counts = {OK: NUM - 1, BAD_EMBEDDING: 1}
-    check_bad_rows(counts, 0.2)
-    with pytest.raises(TooMuchBadData, match=r"16\.7% of 6 rows have no alignment \(1 bad_embedding\)"):
-        check_bad_rows(counts, 0.1)
 
 
 def lose_image(clip: Clip, pixels_HWC: np.ndarray) -> None:
