@@ -36,13 +36,14 @@ class EmbedPictures:
         weights, where those of all of the first pictures are not.
         """
         is_ok_M = np.array([status == OK for status in table[STATUS].to_pylist()], bool)
-        image_MD, is_bad_M = np.zeros((len(table), self.spec.embedding_dim), np.float32), ~is_ok_M
+        image_MD = np.zeros((len(table), self.spec.embedding_dim), np.float32)
+        is_bad_M = np.zeros(len(table), bool)
         if is_ok_M.any():
             pixels_MV = to_matrix(table[PIXELS])[is_ok_M]
             shape = (-1, self.spec.image.height, self.spec.image.width, 3)
             image_MD[is_ok_M], is_bad_M[is_ok_M] = clear_bad(self.clip.embed_pixels(pixels_MV.reshape(shape)))
         columns = {
-            STATUS: pc.if_else(pa.array(is_ok_M & is_bad_M), BAD_EMBEDDING, table[STATUS]),
+            STATUS: pc.if_else(pa.array(is_bad_M), BAD_EMBEDDING, table[STATUS]),
             IMAGE_EMBEDDING: to_fixed_lists(image_MD),
         }
         return add_columns(table.drop_columns([PIXELS]), columns)
