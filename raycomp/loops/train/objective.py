@@ -35,7 +35,7 @@ class Embedded:
 
         Slots without a negative do not count. Asks nothing of the CPU.
         """
-        parts = [(self.image_ND, None), (self.text_ND, None)]
+        parts: list[tuple[Tensor, Tensor | None]] = [(self.image_ND, None), (self.text_ND, None)]
         if self.negative_NKD is not None:
             parts.append((self.negative_NKD, self.valid_NK))
         if self.negative_image_ND is not None and self.valid_NK is not None:
