@@ -60,7 +60,7 @@ STATUSES = {
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption is not UTF-8",
     BAD_JSON: "the sample's json member does not parse to an object",
-    BAD_EMBEDDING: "the stored image embedding is zero, not finite or unreadable",
+    BAD_EMBEDDING: "an embedding of the image or a text is unreadable, not finite or not of length 1",
     LINKED_MEMBER: "image, txt or json is a link out of the sample; tar -h --hard-dereference stores data",
     AMBIGUOUS_KEY: "file names with dots before the extension: the key ends at the first dot, so no image",
     NO_PHRASE: "aligned, but the parser found no phrase in the caption",

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from raycomp import cli
@@ -21,6 +23,9 @@ from raycomp.config import (
     list_dials,
     load_job,
 )
+from raycomp.shards.tar import write_tar
+from raycomp.worlds.samples import world_shards
+from tests.loops.broken import break_tower
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,28 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and all(word in error for word in words), error
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("command", ["curate", "plan", "train", "negatives", "evaluate"])
+def test_weights_that_embed_no_text_are_told_before_a_run_begins(command, tiny_scorer, tmp_path, capsys):
+    scorer, folder = break_tower(tiny_scorer, tmp_path, "texts", "zero"), tmp_path / "in"
+    for name, samples in world_shards(4, 0, 3, per_shard=4):
+        write_tar(str(folder / name), samples)
+    (folder / "captions.jsonl").write_text('{"image": "a.jpg", "captions": ["a dog"]}')
+    (folder / "a.jpg").write_bytes(b"x")
+    pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["a dog"]}), tmp_path / "captions.parquet")
+    group, name = ("model", "name") if command in ("train", "evaluate") else ("scorer", "model")
+    dials = {f"{group}.{name}": scorer.model, f"{group}.weights": scorer.weights}
+    if command == "evaluate":
+        dials |= {"benchmarks": "retrieval", "retrieval.input": folder}
+    else:
+        dials["input"] = tmp_path / "captions.parquet" if command == "negatives" else folder
+    words = [word for dial, value in dials.items() for word in ("--set", f"{dial}={value}")]
+    out = [] if command == "plan" else ["--out", str(tmp_path / "out")]
+    assert cli.main([command, *words, *out]) == 2
+    bad = "gives embeddings that are not finite or not of length 1 (1 of 1 texts); name other weights"
+    assert f"{group}.weights={scorer.weights!r}: {bad}\n" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "run.json").exists()
 
 
 def test_the_version_is_that_of_the_package(capsys):

@@ -27,6 +27,14 @@ def normalise(x_BD: Tensor) -> Tensor:
     return x_BD / length_B[:, None]
 
 
+def has_unit_length(x_BD: Tensor) -> Tensor:
+    """Return which rows have length 1 within 1e-3, bool (B,): no row of zeros, none with NaN or infinity.
+
+    An embedding that ``normalise`` leaves so has no direction, and its cosines say nothing of what it is of.
+    """
+    return (x_BD.norm(dim=-1) - 1).abs() < 1e-3  # False for NaN
+
+
 def pair_cosine(image_BD: Tensor, text_BD: Tensor) -> Tensor:
     """Return s(I, T) of each pair, fp32 (B,): the cosine of row i with row i, in [-1, 1] up to rounding.
 

@@ -38,6 +38,7 @@ from raycomp.models.images import ImageSpec
 from raycomp.models.parser import fingerprint_folder
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.text import TextEncoder, find_tower
+from raycomp.models.weights_check import WeightsCheck, refuse_bad
 
 ClipConfig = ModelConfig | ScorerConfig
 # What open_clip_train gives a model for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
@@ -49,7 +50,8 @@ _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 def describe_scorer(config: ClipConfig) -> ScorerSpec:
     """Check that the model and its weights can be had, and describe it.
 
-    Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights.
+    Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights, or such
+    as embed a text as zeros or NaN.
     """
     model: Any = _create(config)
     cfg = open_clip.get_model_preprocess_cfg(model)
@@ -59,11 +61,12 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
     tokens = load_tokenizer(config)(["a photo"])
     try:
         with torch.inference_mode():
-            dim = model.encode_text(tokens).shape[-1]
+            text_1D = model.encode_text(tokens)
     except LIBRARIES_FAIL as error:
         raise ValueError(
             f"{config.said_model}: its text tower does not take what its tokenizer makes ({one_line(error)})"
         ) from error
+    refuse_bad(normalise(text_1D), config.said_weights, "texts")
     image = ImageSpec(
         height=height,
         width=width,
@@ -73,7 +76,7 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
         resize_mode=cfg["resize_mode"],
         fill_color=cfg["fill_color"],
     )
-    return ScorerSpec(image, text.context_length, dim, find_tower(model) is not None)
+    return ScorerSpec(image, text.context_length, text_1D.shape[-1], find_tower(model) is not None)
 
 
 def fingerprint_scorer(config: ClipConfig) -> str:
@@ -228,17 +231,24 @@ class Clip:
         self.model: Any = _create(config).to(self.device.place)
         self.images_per_pass = _IMAGES_PER_PASS[self.device.place.type]
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        self.text = TextEncoder(self.model, self.device)
+        self.check = WeightsCheck(config.said_weights, "images")
+        self.text = TextEncoder(self.model, self.device, config.said_weights)
         cfg = open_clip.get_model_preprocess_cfg(self.model)
         self.mean_3 = torch.tensor(cfg["mean"], device=self.device.place).view(3, 1, 1)
         self.std_3 = torch.tensor(cfg["std"], device=self.device.place).view(3, 1, 1)
 
     @torch.inference_mode()
     def embed_pixels(self, pixels_BHWC: np.ndarray) -> Tensor:
-        """Embed uint8 pixels; returns fp32 [B, D] of length 1, on the CPU."""
+        """Embed uint8 pixels; returns fp32 [B, D] of length 1 but for bad rows, on the CPU.
+
+        A row that overflows, or that the weights bring to nothing, is zeros or NaN: see ``has_unit_length``.
+        Raises UserError, naming the weights, where all of the first rows are bad.
+        """
         size = self.images_per_pass
         passes = [pixels_BHWC[start : start + size] for start in range(0, len(pixels_BHWC), size)]
-        return torch.cat(self.device.map(self._embed_pass, passes))[: len(pixels_BHWC)].cpu()
+        image_BD = torch.cat(self.device.map(self._embed_pass, passes))[: len(pixels_BHWC)].cpu()
+        self.check.look(image_BD)
+        return image_BD
 
     def _embed_pass(self, pixels_BHWC: np.ndarray) -> Tensor:
         moved_BHWC = self.device.move(pixels_BHWC)

@@ -29,7 +29,8 @@ def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32")
     ``folder`` is what ``save_pretrained`` of a causal language model and its tokenizer writes: safetensors,
     and no code of its own. Where the tokenizer has a mark of beginning every token counts, given that mark
     and those before; where it has none the first token only conditions the others. No mark of the end is
-    added. Of a text ``MAX_TOKENS`` tokens count. Raises ValueError where no model loads from the folder.
+    added. Of a text ``MAX_TOKENS`` tokens count. Raises ValueError where no model loads from the folder, or
+    a score is not finite.
     """
     model, tokenizer = _load(folder, precision)
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
@@ -40,6 +41,8 @@ def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32")
     found = np.zeros(len(texts))
     for rows in _batch([len(one) for one in ids]):
         found[rows] = _find(model, [ids[row] for row in rows])
+    if not np.isfinite(found).all():
+        raise ValueError(f"controls.language_model={folder!r}: gives scores of NaN or infinity; name another")
     return found
 
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from raycomp.core.alignment import normalise
 from raycomp.core.packing import Pass, cut_segments, pack
 from raycomp.models.device import Device
+from raycomp.models.weights_check import WeightsCheck
 
 _POSITIONS_PER_PASS = {"cpu": 512, "cuda": 8192}
 _TEXTS_PER_CHUNK = 128
@@ -65,9 +66,10 @@ class TextEncoder:
     text by itself.
     """
 
-    def __init__(self, model: Tower, device: Device):
+    def __init__(self, model: Tower, device: Device, said_weights: str = "model.weights"):
         self.model = model
         self.device = device
+        self.check = WeightsCheck(said_weights, "texts")
         self.tower: Tower = find_tower(model)
         whole: Tower = getattr(model, "text", model)
         self.num_positions: int = max(_POSITIONS_PER_PASS[device.place.type], 2 * whole.context_length)
@@ -76,17 +78,19 @@ class TextEncoder:
     def embed(
         self, caption_GN: np.ndarray, other_TN: np.ndarray | None = None, count_G: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return fp32 [G, D] of captions and [T, D] of counterfactuals, of length 1, on the CPU.
+        """Return fp32 [G, D] of captions and [T, D] of counterfactuals, of length 1 but for bad rows, on the
+        CPU.
 
         Token ids as the tokenizer pads them; ``count_G`` of the counterfactuals (none = there are none), in
         order, belong to each caption and have its number of tokens (Go et al., arXiv 2605.22651, Eq. 4), else
-        ValueError.
+        ValueError. A bad row is zeros or NaN; where all of the first ones are, UserError names the weights.
         """
         if other_TN is None or count_G is None:
             other_TN, count_G = caption_GN[:0], np.zeros(len(caption_GN), np.int64)
         token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
         if self.tower is None or not len(token_KN):
             text_KD = self._embed_plain(token_KN)
+            self.check.look(text_KD)
             return text_KD[: len(caption_GN)], text_KD[len(caption_GN) :]
         length_K = token_KN.argmax(1) + 1
         owner_T = np.repeat(np.arange(len(caption_GN)), count_G)
@@ -98,7 +102,9 @@ class TextEncoder:
         text_SD = self._embed_segments(token_KN, list(pack(segments, self.num_positions)))
         is_caption_S = segments.text_S < len(caption_GN)
         _, first_S = np.unique(segments.text_S[is_caption_S], return_index=True)  # parts repeat a caption
-        return text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
+        caption_GD, other_TD = text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
+        self.check.look(caption_GD, other_TD)
+        return caption_GD, other_TD
 
     def _check(self, token_KN: np.ndarray, length_K: np.ndarray, owner_T: np.ndarray) -> None:
         length_T = length_K[len(length_K) - len(owner_T) :]

@@ -1,5 +1,7 @@
 """Cutting kept rows into output shards, and duplicates over files, against plain loops."""
 
+import math
+import re
 import shlex
 from itertools import islice
 
@@ -8,14 +10,23 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cluster.curate import dedupe
-from raycomp.cluster.curate.choose import commit_once, kept_ranges
+from raycomp.cluster.curate.choose import _load, commit_once, kept_ranges
 from raycomp.cluster.curate.command import _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.materialize import plan_outputs
 from raycomp.cluster.curate.publish import summarise_scores
 from raycomp.cluster.curate.score import check_bad_rows
 from raycomp.cluster.run import command_line
-from raycomp.config import CurateConfig, LeaseLost, SelectConfig, find_rule, override_all, to_dict
+from raycomp.config import (
+    CurateConfig,
+    LeaseLost,
+    SelectConfig,
+    TooMuchBadData,
+    UserError,
+    find_rule,
+    override_all,
+    to_dict,
+)
 from raycomp.core.selection import Threshold
 from raycomp.loops.curate.arm import choose_config, find_arm
 from raycomp.loops.curate.select import Gates, choose_tables
@@ -24,6 +35,7 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
 from raycomp.words import (
     ALIGNMENT,
+    BAD_EMBEDDING,
     CAPTION,
     DUPLICATE_UID,
     IMAGE_EMBEDDING,
@@ -63,6 +75,22 @@ def test_no_usable_row_is_said_in_one_line():
         ValueError, match=r"^input: none of 3 rows is usable \(2 corrupt_image, 1 truncated_tar\)$"
     ):
         check_bad_rows({"truncated_tar": 1, "corrupt_image": 2}, 1.0)
+
+
+def test_rows_that_the_scorer_embeds_badly_are_bad_data():
+    counts = {OK: 5, BAD_EMBEDDING: 1}
+    check_bad_rows(counts, 0.2)
+    with pytest.raises(TooMuchBadData, match=r"^16\.7% of 6 rows have no alignment \(1 bad_embedding\)"):
+        check_bad_rows(counts, 0.1)
+
+
+def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path):
+    table = make_table(["a dog in the park"] * 10)
+    rows, uri = table.to_pylist(), str(tmp_path / "00000.parquet")
+    rows[3][ALIGNMENT] = math.inf
+    write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
+    with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
+        _load(uri, find_arm(CurateConfig()), with_second=True)
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])

@@ -45,6 +45,24 @@ def test_choices_without_a_score_for_each_caption_are_told(change, said):
         check_table(make(ROW, {**ROW, **change}), "world.parquet")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["positive_scores", "negative_scores", "text_scores", "bigram_negatives"])
+def test_a_score_that_is_not_finite_is_told(name, value):
+    check_table(make({**ROW, "text_scores": [0.5, 0.5]}, {**UNSCORED, name: [value]}), "world.parquet")
+    with pytest.raises(
+        ValueError, match=rf"^world\.parquet: {name} must be finite numbers, holds NaN or inf"
+    ):
+        check_table(make(ROW, {**ROW, name: [0.5, value]}), "world.parquet")
+
+
+def test_a_margin_that_is_not_finite_is_told():
+    rows = [{**PLACED, "margin": 0.5}, {"status": "no_image", "margin": None}]
+    check_table(pa.Table.from_pylist(rows, CLASSIFIED_SCHEMA), "flowers.parquet")
+    rows.append({**PLACED, "margin": float("nan")})
+    with pytest.raises(ValueError, match=r"^flowers\.parquet: margin must be finite numbers"):
+        check_table(pa.Table.from_pylist(rows, CLASSIFIED_SCHEMA), "flowers.parquet")
+
+
 @pytest.mark.parametrize("schema", [CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA])
 def test_a_rank_that_is_null_is_told(schema):
     table = pa.Table.from_pylist([{**PLACED, "rank": None}], schema)

@@ -95,6 +95,27 @@ def test_rows_without_a_picture_stay_and_say_why():
     assert len(find_outcomes(table)[0].key_N) == 2
 
 
+def test_a_row_with_a_text_that_has_no_embedding_is_left_out_and_moves_no_other():
+    choices = make_choices(6, positives=2)
+    exam = make_exam(choices)
+    pictures, texts = see(exam)
+    lost = replace(texts, bad=frozenset({choices[1].negatives[0], choices[4].positives[1]}))
+    whole, table = exam.grade(pictures, texts), exam.grade(pictures, lost)
+    assert table["status"].to_pylist() == ["ok", "bad_embedding", "ok", "ok", "bad_embedding", "ok"]
+    assert [bool(scores) for scores in table["text_scores"].to_pylist()] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+    for row in (0, 2, 3, 5):
+        for name in ("positive_scores", "negative_scores", "text_scores", "shorter_caption_negatives"):
+            assert table[name][row] == whole[name][row]
+    assert {len(outcome.key_N) for outcome in find_outcomes(table)} == {4}
+
+
 def test_a_benchmark_of_unreadable_images_has_rows_and_no_figures():
     exam = make_exam(make_choices(4))
     table = exam.grade(*see(exam, bad=(0, 1)))

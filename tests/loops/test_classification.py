@@ -339,3 +339,15 @@ def test_train_and_test_may_be_shards_of_one_name(tmp_path, tiny_scorer):
     pictures, _ = embed(open_zeroshot(ZeroshotConfig(train)), tiny_scorer)
     (rows,) = pictures.shards.values()
     assert rows["status"].to_pylist() == ["ok"] * 8  # no caption is no fault of a picture
+
+
+def test_a_class_whose_text_has_no_embedding_is_told(tmp_path):
+    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"bee": 2, "alarm_clock": 1})))
+    pictures, texts = invent(exam)
+    of_others = replace(texts, bad=frozenset({"a text of another benchmark"}))
+    assert exam.grade(pictures, of_others).equals(exam.grade(pictures, texts))
+    lost = replace(texts, bad=frozenset({"a photo of a alarm clock."}))
+    with pytest.raises(
+        ValueError, match=r"^zeroshot\.classes: 'a photo of a alarm clock\.' has an embedding"
+    ):
+        exam.grade(pictures, lost)

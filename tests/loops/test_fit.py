@@ -1,5 +1,6 @@
 """The loop against open_clip's own parts, over ranks and in parts, and what stops it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import torch.nn.functional as F
 from open_clip.loss import ClipLoss, SigLipLoss
 from open_clip_train.scheduler import cosine_lr
 
-from raycomp.config import ModelConfig
+from raycomp.config import ModelConfig, UserError
 from raycomp.config.train import FitConfig
 from raycomp.loops.train.fit import Batch, Trainer
+from raycomp.loops.train.objective import Embedded
 from raycomp.loops.train.schedule import learning_rate_at
 from raycomp.models.clip import load_start
 from tests.loops.fitting import (
@@ -121,6 +123,49 @@ def test_a_loss_that_is_not_finite_stops_the_run(model):
         trainer.clip.visual.proj.fill_(torch.nan)
     with pytest.raises(ValueError, match=r"loss=nan at step 1: must be finite; train\.learning_rate=0\.0003"):
         next(told)
+
+
+def spoil(model: ModelConfig, kind: str, config: FitConfig) -> Trainer:
+    """Return a trainer before its first step, of weights that embed nothing or not all."""
+    clip = load_start(model, config.loss)
+    with torch.no_grad():
+        if kind == "images":
+            clip.visual.proj.zero_()
+        elif kind == "texts":
+            clip.text_projection.copy_(3e38 * (1 - 2 * (torch.arange(32) % 2)[:, None]))
+        else:  # one word of the first batch
+            clip.token_embedding.weight[next(batches(slice(None))).token_RN[0, 1]] = 3e38
+    return Trainer(clip, config, STEPS, BATCH, said_weights="model.weights='x.pt'")
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize(("kind", "num"), [("images", "12"), ("texts", "12"), ("word", r"\d")])
+def test_weights_that_embed_nothing_are_named_at_the_first_step(model, kind, num, accumulate):
+    trainer = spoil(model, kind, FitConfig(accumulate=accumulate))
+    said = rf"^model\.weights='x\.pt': gives embeddings .* \({num} of 24 rows of the first step\); name other"
+    with pytest.raises(UserError, match=said):
+        next(trainer.run(batches(slice(None))))
+
+
+def test_a_tower_that_training_brings_to_nothing_stops_the_run(model):
+    trainer = begin(model, "clip")
+    told = trainer.run(batches(slice(None)))
+    assert next(told).step == 0
+    with torch.no_grad():
+        trainer.clip.visual.proj.zero_()
+    said = r"^train\.learning_rate=0\.0003: gives embeddings .* \(12 of 24 rows of step 1\); lower it$"
+    with pytest.raises(UserError, match=said):
+        next(told)
+
+
+def test_slots_without_a_negative_are_no_bad_rows():
+    good_BD, nan = F.normalize(torch.ones(3, 4), dim=-1), float("nan")
+    negative_BKD = torch.stack([good_BD, torch.full((3, 4), nan)], dim=1)
+    valid_BK = torch.tensor([[True, False]] * 3)
+    shown_BD = torch.stack([good_BD[0], torch.zeros(4), good_BD[0]])
+    embedded = Embedded(good_BD, good_BD, torch.tensor(1.0), None, negative_BKD, valid_BK, None, shown_BD)
+    assert embedded.count_bad().tolist() == [1, 12]
+    assert replace(embedded, valid_NK=torch.tensor([[False, True]] * 3)).count_bad().tolist() == [3, 9]
 
 
 def find_gap(model: ModelConfig, loss: str) -> float:

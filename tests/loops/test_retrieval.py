@@ -221,3 +221,14 @@ def test_an_empty_shard_is_refused(tmp_path, tiny_scorer):
     write_tar(str(tmp_path / "0.tar"), [])
     with pytest.raises(ValueError, match=r"retrieval\.input=.*0\.tar is an empty_shard"):
         embed(open_retrieval(RetrievalConfig(str(tmp_path))), tiny_scorer)
+
+
+def test_an_image_with_a_caption_that_has_no_embedding_is_not_judged(tmp_path):
+    exam = write_captions(tmp_path, make_rows())
+    pictures, texts = invent(exam)
+    table = exam.grade(pictures, replace(texts, bad=frozenset({"text 4 1"})))
+    rows = table.to_pylist()
+    assert {row["image"] for row in rows if row["status"] == "bad_embedding"} == {"4.jpg"}
+    statuses = list(pictures.status_M)
+    statuses[[one.uri.rpartition("/")[2] for one in pictures.place].index("4.jpg")] = "bad_embedding"
+    assert rows == exam.grade(replace(pictures, status_M=statuses), texts).to_pylist()

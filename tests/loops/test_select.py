@@ -14,6 +14,7 @@ from raycomp.config import (
     AttributeConfig,
     CurateConfig,
     SelectConfig,
+    UserError,
     exact_share,
     override,
     override_all,
@@ -21,7 +22,7 @@ from raycomp.config import (
 from raycomp.config.rules import PAS
 from raycomp.core.selection import format_uids, parse_uids, random_scores
 from raycomp.loops.curate.arm import find_arm
-from raycomp.loops.curate.measures import corpus_columns, read_corpus
+from raycomp.loops.curate.measures import check_scores, corpus_columns, read_corpus
 from raycomp.loops.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
@@ -349,3 +350,20 @@ def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
     values = gates.to_dict()
     del values["fit"]
     assert Gates.from_dict(values) == gates
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", [ALIGNMENT, MEAN_PAS, "phrases.drop", "phrases.displacement"])
+def test_a_score_that_is_not_finite_is_told_and_one_that_is_null_is_none(name, value):
+    rows = make_table(20, 0).to_pylist()
+    check_scores(pa.Table.from_pylist(rows, make_table(1, 0).schema), "scores/00000.parquet")
+    column, _, field = name.partition(".")
+    row = next(row for row in rows if row[STATUS] == OK)
+    if field:
+        row[column][0][field] = value
+    else:
+        row[column] = value
+    table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
+    with pytest.raises(UserError, match=rf"^scores/00000\.parquet: {name} must be finite numbers, holds NaN"):
+        check_scores(table, "scores/00000.parquet")
+    check_scores(table.drop_columns([column]), "scores/00000.parquet")

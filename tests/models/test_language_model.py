@@ -101,6 +101,15 @@ def test_weights_that_lack_or_are_no_numbers_are_named(tiny, tmp_path):
         find_likelihoods(TEXTS, str(tmp_path))
 
 
+def test_finite_weights_whose_scores_are_not_are_named(tiny, tmp_path):
+    name = "model.norm.weight"
+    rewrite(tmp_path, tiny, **{name: torch.full((128,), 3e38)})
+    with pytest.raises(
+        ValueError, match=r"^controls\.language_model=.*gives scores of NaN or infinity; name ano"
+    ):
+        find_likelihoods(TEXTS, str(tmp_path))
+
+
 def break_nothing_there(folder: Path) -> None:
     for path in folder.iterdir():
         path.unlink()

@@ -12,7 +12,13 @@ from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig
 from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
 from raycomp.loops.continual.cells import Cell
-from raycomp.loops.continual.streams.assemble import Maker, find_all_samples, list_needed, make_arrays
+from raycomp.loops.continual.streams.assemble import (
+    Maker,
+    check_texts,
+    find_all_samples,
+    list_needed,
+    make_arrays,
+)
 from raycomp.loops.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
 from raycomp.loops.continual.streams.place import Place, find_place, place_backbone
 from raycomp.loops.continual.streams.samples import check_counts
@@ -124,6 +130,7 @@ def _make_together(places: Sequence[Place], making: Making) -> None:
         find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
     ]
     texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures)
+    check_texts(texts, config.model)
     made = {
         place: make_arrays(Maker(one, texts, config, spec, place.files, place.stream in making.tuned))
         for place, one in zip(places, found, strict=True)

@@ -18,7 +18,7 @@ from raycomp.config.rules import PAS
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
 from raycomp.loops.curate.arm import Arm
-from raycomp.loops.curate.measures import Corpus, corpus_columns, read_corpus
+from raycomp.loops.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
 from raycomp.loops.curate.select import Gates, cut_gates, enters_second, judge
 from raycomp.loops.tables import add_columns
 from raycomp.schema import KEPT_SCHEMA
@@ -138,7 +138,9 @@ def _measure(uri: str, arm: Arm, measure: Callable, with_second: bool, *args: An
 
 
 def _load(uri: str, arm: Arm, with_second: bool) -> Corpus:
-    return read_corpus(read_columns(uri, corpus_columns(arm, with_second)), arm)
+    table = read_columns(uri, corpus_columns(arm, with_second))
+    check_scores(table, uri)
+    return read_corpus(table, arm)
 
 
 def _count_passing(uri: str, arm: Arm, gates: Gates) -> int:

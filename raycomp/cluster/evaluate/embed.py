@@ -28,7 +28,7 @@ from raycomp.models.spec import ScorerSpec
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import ShardPath
-from raycomp.words import IMAGE_EMBEDDING, STATUS
+from raycomp.words import IMAGE_EMBEDDING, OK, STATUS
 
 # Files, and texts, that are committed together.
 _FILES_PER_ITEM, _TEXTS_PER_ITEM = 512, 4096
@@ -114,7 +114,9 @@ def embed_texts(job: Job, exams: Iterable[Needs], pictures: Pictures) -> tuple[T
     text_TD = np.concatenate(
         [np.zeros((0, job.spec.embedding_dim), np.float32), *(to_matrix(t[TEXT_EMBEDDING]) for t in tables)]
     )
-    return Texts({text: place for place, text in enumerate(texts)}, text_TD), stats
+    status_T = [status for table in tables for status in table[STATUS].to_pylist()]
+    bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != OK)
+    return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats
 
 
 def _run(job: Job, name: str, steps: Pass, schema: pa.Schema) -> Stats:

@@ -13,13 +13,14 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import ContinualConfig, UserError
-from raycomp.config.continual import JOINT, METHODS, RANDOM
+from raycomp.config.continual import JOINT, METHODS, RANDOM, TUNE, Method
 from raycomp.loops.continual.cells import Cell, count_steps
 from raycomp.loops.continual.controls import judge_blind, judge_margins
-from raycomp.loops.continual.data import Stream, join_splits
+from raycomp.loops.continual.data import Keys, Split, Stream, join_splits
 from raycomp.loops.continual.judge import Figure, gather_questions, judge
 from raycomp.loops.continual.methods.head import HeadLearner
 from raycomp.loops.continual.methods.learner import Learner
+from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.shards.folder import Folder
 
@@ -68,6 +69,7 @@ class Walk:
         self.tests = [task.test for task in tasks]
         self.edits = [task.edits for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
+        self.said_rate = _say_rate(METHODS[cell.method], config)
         self.number, self.step = 0, 0
         self.rows: list[dict[str, Any]] = []
         self.told: list[dict[str, float]] = []
@@ -76,7 +78,7 @@ class Walk:
     def run(self, work: Folder) -> pa.Table:
         """Go on from the state in ``work``, if there is one, to the end; return CONTINUAL_SCHEMA.
 
-        Raises UserError where a loss is not finite.
+        Raises UserError where a loss is not finite, or an embedding not of length 1.
         """
         if work.exists(_STATE):
             self._restore(work)
@@ -107,10 +109,10 @@ class Walk:
 
     def _ask(self, after: int) -> None:
         """Ask about all tasks, learned or not, and about what is never learned."""
-        keys = self.learner.look(self.asked.split)
+        keys = self._look(self.asked.split)
         found = [(TASK, one) for one in judge(self.asked, keys, self.config.weight)]
         for number, asked in enumerate(self.unlearned):
-            seen = judge(asked, self.learner.look(asked.split), self.config.weight)
+            seen = judge(asked, self._look(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
@@ -125,11 +127,20 @@ class Walk:
             for of, one in found
         ]
 
+    def _look(self, split: Split) -> Keys:
+        """Return the split as the method sees it: what training left without a direction is not judged."""
+        keys = self.learner.look(split)
+        for rows in (keys.image_ND, keys.text_TD, keys.composed_ETD):
+            if rows is not None:
+                flat_RD = torch.from_numpy(rows).flatten(0, -2)
+                refuse_bad(flat_RD, self.said_rate, "rows", "lower it")
+        return keys
+
     def _judge_margins(self) -> list[Figure]:
         if not self.edits:
             return []
-        look = self.learner.look
-        keys = [(look(test), look(one.split)) for test, one in zip(self.tests, self.edits, strict=True)]
+        look, pairs = self._look, zip(self.tests, self.edits, strict=True)
+        keys = [(look(test), look(one.split)) for test, one in pairs]
         return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
 
     def _save(self, work: Folder) -> None:
@@ -156,6 +167,13 @@ class Walk:
         )
         self._begin()
         self.learner.restore(state["learner"])
+
+
+def _say_rate(method: Method, config: ContinualConfig) -> str:
+    """Return what a method learns by, as a message says it."""
+    if method.trains == TUNE:
+        return f"tune.learning_rate={config.tune.learning_rate}"
+    return f"head.learning_rate={config.head.learning_rate}"
 
 
 def summarise_steps(told: Sequence[dict[str, float]]) -> dict[str, float]:

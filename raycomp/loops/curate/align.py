@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from raycomp.config import ScorerConfig
-from raycomp.core.alignment import pair_cosine
+from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.loops.tables import (
     SHUFFLED_ALIGNMENT,
     TOKENS,
@@ -20,6 +21,7 @@ from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
 from raycomp.words import (
     ALIGNMENT,
+    BAD_EMBEDDING,
     CAPTION,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
@@ -41,6 +43,8 @@ class Align:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score the rows whose status is ok; the others get nulls.
 
+        A row whose image or caption has an embedding that is not finite or not of length 1 gets the status
+        bad_embedding. Raises UserError, naming the weights, where all of the first rows have.
         The image tower sees rows with pixels; stored embeddings, of length 1, are taken as they are.
         ``alignment`` is s(I, T), a cosine in fp32, -1 to 1. ``shuffled_alignment`` is what a
         mismatched pair scores, the cosine with the caption of ``find_strangers``, null where there is none:
@@ -49,6 +53,10 @@ class Align:
         valid_N = np.array([status == OK for status in table[STATUS].to_pylist()], dtype=bool)
         image_BD = self._embed_images(table, valid_N)
         text_BD, _ = self.clip.text.embed(to_matrix(table[TOKENS])[valid_N])
+        is_good_B = has_unit_length(image_BD) & has_unit_length(text_BD)
+        if not is_good_B.all():
+            image_BD, text_BD = image_BD[is_good_B], text_BD[is_good_B]
+            table, valid_N = _mark_bad(table, valid_N, is_good_B.numpy())
         stranger_B = find_strangers(_name_images(table, image_BD, valid_N), _take(table[CAPTION], valid_N))
         has_stranger_N = valid_N.copy()
         has_stranger_N[valid_N] = stranger_B >= 0
@@ -88,6 +96,14 @@ def find_strangers(images: Sequence[Hashable], captions: Sequence[str]) -> np.nd
         after = (j % size for j in range(i + 1, i + size))
         found_B[i] = next((j for j in after if images[j] != image and captions[j] != caption), -1)
     return found_B
+
+
+def _mark_bad(table: pa.Table, valid_N: np.ndarray, is_good_B: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """Return the table with the status of badly embedded rows, and which rows are still usable."""
+    still_N = valid_N.copy()
+    still_N[valid_N] = is_good_B
+    statuses = pc.if_else(pa.array(valid_N & ~still_N), BAD_EMBEDDING, table[STATUS])
+    return add_columns(table, {STATUS: statuses}), still_N
 
 
 def _name_images(table: pa.Table, image_BD: torch.Tensor, valid_N: np.ndarray) -> list[Hashable]:

@@ -9,10 +9,12 @@ import pyarrow.compute as pc
 import torch
 
 from raycomp.config import ScorerConfig
-from raycomp.core.alignment import pair_cosine
+from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.core.attribution import aggregate_drops, pair_drop
+from raycomp.loops.curate.parse import find_status
 from raycomp.loops.tables import (
     COUNTERFACTUALS,
+    FAULTS,
     TOKENS,
     add_columns,
     to_matrix,
@@ -21,9 +23,11 @@ from raycomp.models.clip import Clip
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
     ALIGNMENT,
+    BAD_EMBEDDING,
     IMAGE_EMBEDDING,
     MEAN_PAS,
     PHRASES,
+    STATUS,
     UNSEEN,
 )
 
@@ -38,6 +42,8 @@ class Attribute:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Take parsed rows. ``drop`` = s(I, T) - s(I, T~), s(I, T) being the stored alignment (Eq. 3).
 
+        A nonce is not valid if its counterfactual's embedding is not finite or not of length 1. Raises
+        UserError, naming the weights, where all of the first embeddings are so.
         Letters: N rows, P phrases and T counterfactuals of all of them, one row's after the other's.
         """
         others = table[COUNTERFACTUALS].combine_chunks()
@@ -47,11 +53,32 @@ class Attribute:
         )
         image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
         row_T = np.repeat(np.arange(len(table)), count_N)
+        is_good_T = has_unit_length(text_TD) & has_unit_length(caption_ND)[row_T]
+        if not is_good_T.all():
+            table = _drop_nonces(table, is_good_T.tolist())
+            text_TD, row_T = text_TD[is_good_T], row_T[is_good_T.numpy()]
         alignment_N = table[ALIGNMENT].to_numpy()
         drop_T = pair_drop(alignment_N[row_T], pair_cosine(image_ND[row_T], text_TD).numpy())
         displacement_T = 1 - pair_cosine(caption_ND[row_T], text_TD).numpy()
         columns = _fill(table[PHRASES].combine_chunks(), drop_T, displacement_T)
         return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+
+
+def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
+    """Return the rows without the nonces of bad counterfactuals, as ``parse`` leaves invalid ones."""
+    rows, faults = table[PHRASES].to_pylist(), table[FAULTS].to_pylist()
+    is_good = iter(is_good_T)
+    for phrases, reasons in zip(rows, faults, strict=True):
+        for phrase in phrases:
+            made = phrase["nonces"]
+            phrase["nonces"] = [nonce for nonce in made if next(is_good)]
+            reasons += [BAD_EMBEDDING] * (bool(made) and not phrase["nonces"])
+    columns = {
+        STATUS: pa.array(map(find_status, rows), pa.string()),
+        PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
+    }
+    return add_columns(table, columns)
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp.config import UserError
 from raycomp.config.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
 from raycomp.core.attribution import aggregate_drops
 from raycomp.core.selection import parse_uids
@@ -42,6 +43,20 @@ def corpus_columns(arm: Arm, with_second: bool) -> list[str]:
         is_stored = arm.aggregate == "mean" and not arm.unseen
         columns.append(MEAN_PAS if is_stored else PHRASES)
     return [*columns, *rule.columns]
+
+
+def check_scores(table: pa.Table, said: str) -> None:
+    """Raise UserError, naming the file ``said`` and the column, where a score is NaN or infinite.
+
+    A row without a score has null.
+    """
+    columns = {name: table[name] for name in (ALIGNMENT, MEAN_PAS) if name in table.column_names}
+    if PHRASES in table.column_names:
+        flat = table[PHRASES].combine_chunks().flatten()
+        columns |= {f"{PHRASES}.{name}": pc.struct_field(flat, name) for name in ("drop", "displacement")}
+    for name, column in columns.items():
+        if not pc.all(pc.is_finite(column), min_count=0).as_py():
+            raise UserError(f"{said}: {name} must be finite numbers, holds NaN or infinity; curate again")
 
 
 def read_corpus(table: pa.Table, arm: Arm) -> Corpus:

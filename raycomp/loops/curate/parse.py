@@ -63,7 +63,7 @@ def parse(
     tokens_TL = tokenize([text for group in texts for text in group] or [""]).numpy().astype(np.int32)
     counts = [len(group) for group in texts]
     columns = {
-        STATUS: pa.array([_status(row) for row in rows], pa.string()),
+        STATUS: pa.array([find_status(row) for row in rows], pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         FAULTS: pa.array(faults, pa.list_(pa.string())),
         TOKENS: to_fixed_lists(tokenize(list(map(readable, captions))).numpy().astype(np.int32)),
@@ -84,7 +84,8 @@ def _replace(caption: str, phrase: Any, nonce: str) -> str:
     return caption[: phrase.target_start] + nonce + caption[phrase.target_end :]
 
 
-def _status(phrases: list[dict[str, Any]]) -> str:
+def find_status(phrases: list[dict[str, Any]]) -> str:
+    """Return ok, or why a caption with these phrases has no mean PAS."""
     if not phrases:
         return NO_PHRASE
     classes = {phrase["target_class"] for phrase in phrases if phrase["nonces"]}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import ScorerConfig
-from raycomp.core.alignment import normalise
+from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.loops.tables import TOKENS, add_columns, hash_images, readable, to_fixed_lists, to_matrix
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.spec import ScorerSpec
@@ -91,8 +91,7 @@ def _prepare_images(
 def _prepare_embeddings(embedding_ND: np.ndarray, statuses: list[str]) -> np.ndarray:
     """Return fp32 rows of length 1; writes into ``statuses`` where a row has no direction."""
     unit_ND = normalise(torch.from_numpy(embedding_ND.copy()))
-    has_length_N = (unit_ND.norm(dim=1) - 1).abs() < 1e-3  # False for zeros, NaN and what overflows
-    for i in np.flatnonzero(~has_length_N.numpy()):
+    for i in np.flatnonzero(~has_unit_length(unit_ND).numpy()):
         if statuses[i] == OK:
             statuses[i] = BAD_EMBEDDING
     return unit_ND.numpy()

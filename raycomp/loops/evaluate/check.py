@@ -21,6 +21,9 @@ def check_table(table: pa.Table, said: str) -> None:
     for name in _NUMBERS & {*schema.names}:
         if scored[name].null_count:
             raise ValueError(f"{said}: a row with status ok has no {name}; {_AGAIN}")
+    for field in schema:
+        if not _is_finite(scored[field.name]):
+            raise ValueError(f"{said}: {field.name} must be finite numbers, holds NaN or infinity; {_AGAIN}")
     for side in {"positives", "negatives"} & {*schema.names}:
         for name in (f"{side[:-1]}_scores", *(f"{control}_{side}" for control in list_controls(table))):
             if not _is_one_each(scored[name], scored[side]):
@@ -31,6 +34,13 @@ def _find_schema(table: pa.Table) -> pa.Schema:
     if "num_classes" in table.column_names:
         return CLASSIFIED_SCHEMA
     return RETRIEVED_SCHEMA if "num_targets" in table.column_names else example_schema(list_controls(table))
+
+
+def _is_finite(column: pa.ChunkedArray) -> bool:
+    """Return whether a column holds nothing else than finite numbers, nulls, or what is no number."""
+    values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    is_number = pa.types.is_floating(values.type)
+    return not is_number or bool(pc.all(pc.is_finite(values), min_count=0).as_py())
 
 
 def _is_one_each(scores: pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:

@@ -3,7 +3,7 @@
 M pictures, T texts, N rows that have a picture, K captions of them all, D embedding dims.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
 from raycomp.schema import example_schema
 from raycomp.shards.paths import ShardPath
-from raycomp.words import IMAGE_CONTROLS, NO_IMAGE, OK
+from raycomp.words import BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
 
 # Rows of two matrices whose cosines are found at once.
 _BLOCK = 65_536
@@ -48,22 +48,27 @@ class ChoiceExam:
         """Return the captions of the rows that have a picture."""
         return [text for i, _ in self._list_seen(pictures) for text in _list_captions(self.choices[i])]
 
-    def _list_seen(self, pictures: Pictures) -> list[tuple[int, int]]:
-        """Return the number of every row that has a picture, and the picture's row."""
+    def _list_seen(self, pictures: Pictures, bad: Collection[str] = ()) -> list[tuple[int, int]]:
+        """Return the number of every row that has a picture and no ``bad`` text, and the picture's row."""
         found = ((i, self._find_picture(choice)) for i, choice in enumerate(self.choices))
-        places = ((i, pictures.place[picture]) for i, picture in found if picture)
-        return [(i, place) for i, place in places if pictures.status_M[place] == OK]
+        return [
+            (i, pictures.place[picture])
+            for i, picture in found
+            if picture and self._tell_status(self.choices[i], pictures, bad) == OK
+        ]
 
-    def _tell_status(self, choice: Choice, pictures: Pictures) -> str:
+    def _tell_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
         picture = self._find_picture(choice)
-        return NO_IMAGE if picture is None else pictures.status_M[pictures.place[picture]]
+        status = NO_IMAGE if picture is None else pictures.status_M[pictures.place[picture]]
+        is_bad = status == OK and any(text in bad for text in _list_captions(choice))
+        return BAD_EMBEDDING if is_bad else status
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the controls.
 
         There are none that see another image where there is only one.
         """
-        seen = self._list_seen(pictures)
+        seen = self._list_seen(pictures, texts.bad)
         rows = [self.choices[i] for i, _ in seen]
         place_N = np.array([place for _, place in seen], int)
         row_K = np.repeat(np.arange(len(rows)), [len(_list_captions(choice)) for choice in rows])
@@ -76,7 +81,7 @@ class ChoiceExam:
         for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
             score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]
-        columns = self._describe(pictures)
+        columns = self._describe(pictures, texts.bad)
         of_all = np.zeros(len(self.choices), bool)
         of_all[[i for i, _ in seen]] = True
         for name in ("", *controls):
@@ -86,7 +91,7 @@ class ChoiceExam:
         schema = example_schema(controls)
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema)
 
-    def _describe(self, pictures: Pictures) -> dict[str, list]:
+    def _describe(self, pictures: Pictures, bad: Collection[str]) -> dict[str, list]:
         names = (
             "benchmark",
             "split",
@@ -100,7 +105,7 @@ class ChoiceExam:
             "negatives",
         )
         columns = {name: [getattr(choice, name) for choice in self.choices] for name in names}
-        return {**columns, "status": [self._tell_status(choice, pictures) for choice in self.choices]}
+        return {**columns, "status": [self._tell_status(choice, pictures, bad) for choice in self.choices]}
 
     def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
         """Return of every row the embedding of another image of the benchmark, and of the mean of all."""

@@ -42,7 +42,9 @@ class Texts:
     place: Mapping[str, int]
     """The row of every text."""
     text_TD: np.ndarray
-    """fp32, of length 1."""
+    """fp32, of length 1; 0 for those that are bad."""
+    bad: frozenset[str] = frozenset()
+    """Texts without an embedding: what needs one of them has the status bad_embedding."""
 
     def take(self, texts: Sequence[str]) -> np.ndarray:
         """Return the rows of these texts."""

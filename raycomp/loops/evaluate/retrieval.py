@@ -4,7 +4,7 @@ CLIP_benchmark's recalls but for ties, which are wrong. M images that can be jud
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath, absolute_uri, join_uri
 from raycomp.shards.rows import parse_object
 from raycomp.words import (
+    BAD_EMBEDDING,
     IMAGE,
     IMAGE_TO_TEXT,
     NO_CAPTION,
@@ -97,7 +98,7 @@ class Retrieval:
 
         An image that cannot be judged takes its captions along: nobody looks for them, and nobody finds them.
         """
-        found = self._find(pictures)
+        found = self._find(pictures, texts.bad)
         own_T = np.repeat(np.arange(len(found.good)), [len(item.captions) for item in found.good])
         text_TD = texts.take([text for item in found.good for text in item.captions])
         item_M = np.arange(len(found.good))
@@ -111,12 +112,16 @@ class Retrieval:
             ]
         )
 
-    def _find(self, pictures: Pictures) -> _Found:
-        """Return the images. Raises ValueError unless at least two can be judged."""
+    def _find(self, pictures: Pictures, bad: Collection[str] = ()) -> _Found:
+        """Return the images, those with a ``bad`` caption as bad. Raises ValueError unless at least two can
+        be judged.
+        """
         items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
         for i, item in enumerate(items):
             if statuses[i] == OK and not item.captions:
                 statuses[i] = NO_CAPTION
+            if statuses[i] == OK and any(text in bad for text in item.captions):
+                statuses[i] = BAD_EMBEDDING
         is_good_N = np.array([status == OK for status in statuses])
         num = int(is_good_N.sum())
         if num < 2:

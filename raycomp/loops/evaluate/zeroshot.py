@@ -4,7 +4,7 @@ CLIP_benchmark's protocol but for ties, which are wrong. C classes, K templates,
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +53,13 @@ class Zeroshot:
         return [fill(template, name) for name in self.classes for template in self.templates]
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
-        """Return CLASSIFIED_SCHEMA's rows; ValueError where a sample is of a class that there is not."""
+        """Return CLASSIFIED_SCHEMA's rows.
+
+        Raises ValueError where a sample is of a class that there is not, or a class's text, which every image
+        is held against, has a bad embedding.
+        """
+        if texts.bad:
+            self._refuse_texts(texts.bad)
         examples = self.images.find_examples(pictures)
         places = self._number_classes()
         for i in examples.good:
@@ -66,6 +72,15 @@ class Zeroshot:
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
         image_GD = examples.image_ND[examples.good]
         return classify(NAME, examples, label_G, image_GD, weight_CD, tell_apart(self.classes))
+
+    def _refuse_texts(self, bad: Collection[str]) -> None:
+        texts = [fill(template, name) for name in self.classes for template in self.templates]
+        found = next((text for text in texts if text in bad), None)
+        if found:
+            raise ValueError(
+                f"{NAME}.classes: {found!r} has an embedding that is not finite or not of length 1; name the "
+                "class otherwise, or take other model.weights"
+            )
 
     def _number_classes(self) -> dict[str, int]:
         """Return the number of a class by what may say it."""

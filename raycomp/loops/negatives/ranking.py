@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from raycomp.config import ScorerConfig
-from raycomp.core.alignment import pair_cosine
+from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.core.hardness import Candidate, list_additions
 from raycomp.loops.tables import (
     COUNTERFACTUALS,
@@ -81,7 +81,8 @@ class Rank:
 def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
     """Set ``similarity`` = cos(g(caption), g(candidate)); of ADDs, the least cos(g(input), g(output)) too.
 
-    Where the rows bring their images' embeddings, set ``image_drop``, too.
+    Where the rows bring their images' embeddings, set ``image_drop``, too. Both are null where an embedding
+    is not finite or not of length 1: such a candidate comes last, and such an ADD is of no neighbourhood.
     N rows, K texts of all of them: the captions, then each row's candidates and inputs; T candidates.
     """
     texts = table[COUNTERFACTUALS].combine_chunks()
@@ -93,13 +94,15 @@ def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
     row_T = np.repeat(np.arange(len(table)), count_N)
     at_T = np.arange(len(row_T)) + np.repeat(first_N - np.cumsum(count_N) + count_N, count_N)
     similarity_T = pair_cosine(text_KD[row_T], text_KD[at_T]).numpy()
+    is_good_K = has_unit_length(text_KD).numpy()
+    is_bad_T = ~(is_good_K[row_T] & is_good_K[at_T])
     fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
-    fields["similarity"] = pa.array(similarity_T)
+    fields["similarity"] = pa.array(similarity_T, mask=is_bad_T)
     if IMAGE_EMBEDDING in table.column_names:
         image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
         alignment_N = pair_cosine(image_ND, text_KD[: len(table)])
         drop_T = alignment_N[row_T] - pair_cosine(image_ND[row_T], text_KD[at_T])
-        fields["image_drop"] = pa.array(drop_T.numpy())
+        fields["image_drop"] = pa.array(drop_T.numpy(), mask=is_bad_T)
         table = table.drop_columns([IMAGE_EMBEDDING])
     filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
     offsets = pa.array(np.concatenate([[0], np.cumsum(count_N)]).astype(np.int32))
@@ -122,7 +125,9 @@ def _least_similarity(
         for pair in of_candidate
     ]
     at_P2 = np.array(pairs, np.int64).reshape(-1, 2)
-    cosines = iter(pair_cosine(text_KD[at_P2[:, 0]], text_KD[at_P2[:, 1]]).tolist())
+    first_PD, second_PD = text_KD[at_P2[:, 0]], text_KD[at_P2[:, 1]]
+    is_good_P = has_unit_length(first_PD) & has_unit_length(second_PD)
+    cosines = iter(pair_cosine(first_PD, second_PD).where(is_good_P, -torch.inf).tolist())
     return [
         [min((next(cosines) for _ in of_candidate), default=None) for of_candidate in of_row]
         for of_row in steps

@@ -30,6 +30,7 @@ from raycomp.models.clip import Clip, fingerprint_scorer, load_tokenizer
 from raycomp.models.device import name_device
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import PACKAGED, fingerprint_folder, load_parser
+from raycomp.models.weights_check import refuse_bad
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import join_uri
 from raycomp.shards.runs import digest
@@ -139,7 +140,9 @@ def _measure_composition(config: ProbeConfig, found: Material) -> Found:
 
     def encode(texts: list[str]) -> np.ndarray:
         tokens_TN = tokenize([readable(text) for text in texts]).numpy().astype(np.int32)
-        return clip.text.embed(tokens_TN)[0].numpy()
+        text_TD = clip.text.embed(tokens_TN)[0]
+        refuse_bad(text_TD, found.scorer.said_weights, "texts")
+        return text_TD.numpy()
 
     result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
     rows = asdict(result) | {"notes": found.notes}

@@ -19,6 +19,7 @@ from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder
+from raycomp.models.weights_check import refuse_bad
 from raycomp.shards.runs import check_classed, identify, list_scores, read_finished
 from raycomp.words import (
     ALIGNMENT,
@@ -124,7 +125,10 @@ def _make_encode(scorer: ScorerConfig) -> Encode:
         texts = [readable(text) for text in [*captions, *(text for group in variants for text in group)]]
         tokens_TN = tokenize(texts).numpy().astype(np.int32)
         counts = np.array([len(group) for group in variants])
-        return clip.text.embed(tokens_TN[: len(captions)], tokens_TN[len(captions) :], counts)
+        found = clip.text.embed(tokens_TN[: len(captions)], tokens_TN[len(captions) :], counts)
+        for text_TD in found:
+            refuse_bad(text_TD, scorer.said_weights, "texts")
+        return found
 
     return encode
 

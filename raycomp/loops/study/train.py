@@ -26,6 +26,7 @@ from raycomp.loops.train.towers import Batch, Towers, to_batch
 from raycomp.models.clip import Clip, describe_scorer
 from raycomp.models.images import ImageSpec
 from raycomp.models.short_text import encode_text
+from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CELL_SCHEMA
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import write_table
@@ -225,11 +226,17 @@ def _embed(
         rows = slice(start, start + _ROWS_AT_ONCE)
         batch = to_batch({"image": pixel_SHWC[rows], "token": token_SL[rows]}, "cpu", image)
         found.append(towers(batch.image_RCHW, batch.token_RN)[:2])
-    image_SD, text_SD = (torch.cat(parts) for parts in zip(*found, strict=True))
+    image_SD, text_SD = (_check(torch.cat(parts)) for parts in zip(*found, strict=True))
     return image_SD, text_SD
 
 
 @torch.inference_mode()
 def _embed_texts(model: Any, token_RL: np.ndarray) -> Tensor:
     parts = torch.from_numpy(token_RL).long().split(_ROWS_AT_ONCE)
-    return torch.cat([F.normalize(encode_text(model, part).float(), dim=-1) for part in parts])
+    return _check(torch.cat([F.normalize(encode_text(model, part).float(), dim=-1) for part in parts]))
+
+
+def _check(x_SD: Tensor) -> Tensor:
+    """Return the rows; UserError where training left a model that gives none."""
+    refuse_bad(x_SD, "the trained model", "rows", "change steps or batch_size")
+    return x_SD

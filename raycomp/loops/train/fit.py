@@ -18,6 +18,7 @@ from raycomp.loops.train.ranks import gather
 from raycomp.loops.train.schedule import learning_rate_at, make_optimizer
 from raycomp.loops.train.towers import OF_ROWS, Batch, Made, Towers, embed, join
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
+from raycomp.models.weights_check import say_bad
 
 MAX_LOGIT_SCALE = math.log(100)
 
@@ -46,9 +47,14 @@ class Trainer:
         batch_size: int,
         num_kinds: int = 0,
         wrap: Any = lambda towers: towers,
+        said_weights: str = "model.weights",
     ):
-        """Raise UserError where the model cannot be trained as the config says."""
+        """Raise UserError where the model cannot be trained as the config says.
+
+        ``said_weights``: what the model began with, as a message says it.
+        """
         self.clip, self.config, self.num_steps, self.batch_size = clip, config, num_steps, batch_size
+        self.said_weights = said_weights
         is_one = not dist.is_initialized()
         self.rank, num_ranks = (0, 1) if is_one else (dist.get_rank(), dist.get_world_size())
         if num_ranks > batch_size:
@@ -73,7 +79,8 @@ class Trainer:
     def run(self, batches: Iterable[Batch]) -> Iterator[Told]:
         """Yield what each step tells, up to ``num_steps``.
 
-        Raises UserError where a loss is not finite, or the GPU's memory too small.
+        Raises UserError where a loss or an embedding is not finite, an embedding is not of length 1, or the
+        GPU's memory is too small.
         """
         for batch in batches:
             if self.step == self.num_steps:
@@ -110,12 +117,9 @@ class Trainer:
         _set_training(self.clip)
         self.optimizer.zero_grad()
         # A GPU is waited for only once its work up to here is laid out.
-        loss = self._find_gradients(batch).item()
-        if not math.isfinite(loss):
-            raise UserError(
-                f"loss={loss} at step {self.step}: must be finite; "
-                f"train.learning_rate={self.config.learning_rate} may be too high"
-            )
+        found, counts = self._find_gradients(batch)
+        loss = found.item()
+        self._check(loss, *counts.tolist())
         if self.config.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.clip.parameters(), self.config.clip_norm)
         self.optimizer.step()
@@ -123,23 +127,33 @@ class Trainer:
             self.clip.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
         return loss
 
-    def _find_gradients(self, batch: Batch) -> Tensor:
-        """Give all weights their gradients; return the loss.
+    def _check(self, loss: float, num_bad: int, num: int) -> None:
+        """Raise UserError where a step cannot be taken: before the first one the weights are to blame."""
+        if num_bad and not self.step:
+            raise UserError(say_bad(self.said_weights, num_bad, num, "rows of the first step"))
+        rate = f"train.learning_rate={self.config.learning_rate}"
+        if not math.isfinite(loss):
+            raise UserError(f"loss={loss} at step {self.step}: must be finite; {rate} may be too high")
+        if num_bad:
+            raise UserError(say_bad(rate, num_bad, num, f"rows of step {self.step}", "lower it"))
+
+    def _find_gradients(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Give all weights their gradients; return the loss, and ``Embedded.count_bad``.
 
         In parts: embed all of them and keep no activations; find what the loss of the whole batch wants of
         each embedding; embed part after part again and pass that on. The gradients are those of one part.
         Gao et al. 2021 (arXiv:2101.06983).
         """
         if self.num_parts == 1:
-            loss = self._judge(self._embed(batch), batch)
+            loss, counts = self._judge(self._embed(batch), batch)
             loss.backward()
-            return loss
+            return loss, counts
         slices = [slice_of(part, self.num_parts, len(batch.token_RN)) for part in range(self.num_parts)]
         parts = [batch.cut(rows) for rows in slices]
         with torch.no_grad():
             made = join([self._embed(part, number) for number, part in enumerate(parts)])
         leaves = {name: value.detach().requires_grad_() for name, value in made.items()}
-        loss = self._judge(leaves, batch)
+        loss, counts = self._judge(leaves, batch)
         loss.backward()
         wanted = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
         for number, (part, rows) in enumerate(zip(parts, slices, strict=True)):
@@ -150,7 +164,7 @@ class Trainer:
                 names = [name for name in names if is_last or name in OF_ROWS]
                 grads = [wanted[name][rows] if name in OF_ROWS else wanted[name] for name in names]
                 torch.autograd.backward([again[name] for name in names], grads)
-        return loss
+        return loss, counts
 
     def _embed(self, batch: Batch, part: int = 0) -> Made:
         """Embed a part of this rank's rows; the model draws from seed, step, rank and part alone."""
@@ -160,20 +174,19 @@ class Trainer:
         with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
             return embed(self.towers, batch)
 
-    def _judge(self, made: Made, batch: Batch) -> Tensor:
-        """Return the loss of the global batch."""
-        return self.objective(
-            Embedded(
-                image_ND=self._gather(made["image"]),
-                text_ND=self._gather(made["text"]),
-                scale=made["scale"],
-                bias=made.get("bias"),
-                negative_NKD=self._gather(made.get("negative")),
-                valid_NK=self._gather(batch.valid_RK),
-                kind_NK=self._gather(batch.kind_RK),
-                negative_image_ND=self._gather(made.get("negative_image")),
-            )
+    def _judge(self, made: Made, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the loss of the global batch, and how many of its rows are bad, the same on all ranks."""
+        embedded = Embedded(
+            image_ND=self._gather(made["image"]),
+            text_ND=self._gather(made["text"]),
+            scale=made["scale"],
+            bias=made.get("bias"),
+            negative_NKD=self._gather(made.get("negative")),
+            valid_NK=self._gather(batch.valid_RK),
+            kind_NK=self._gather(batch.kind_RK),
+            negative_image_ND=self._gather(made.get("negative_image")),
         )
+        return self.objective(embedded), embedded.count_bad()
 
     def _gather(self, rows: Any) -> Any:
         return None if rows is None else gather(rows, self.batch_size)

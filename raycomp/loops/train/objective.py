@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from raycomp.config.train import FitConfig
+from raycomp.core.alignment import has_unit_length
 from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss, triplet_loss
 
 
@@ -28,6 +29,23 @@ class Embedded:
     """ceclip: the number of a negative's operation and kind, below S."""
     negative_image_ND: Tensor | None = None
     """triplet: what shows each first negative, where ``valid_NK``."""
+
+    def count_bad(self) -> Tensor:
+        """Return how many rows are not finite or not of length 1, and how many there are; int64 (2,).
+
+        Slots without a negative do not count. Asks nothing of the CPU.
+        """
+        parts: list[tuple[Tensor, Tensor | None]] = [(self.image_ND, None), (self.text_ND, None)]
+        if self.negative_NKD is not None:
+            parts.append((self.negative_NKD, self.valid_NK))
+        if self.negative_image_ND is not None and self.valid_NK is not None:
+            parts.append((self.negative_image_ND, self.valid_NK[:, 0]))
+        counts = []
+        for rows, valid in parts:
+            is_bad = ~has_unit_length(rows.detach())
+            valid = torch.ones_like(is_bad) if valid is None else valid
+            counts.append(torch.stack([(is_bad & valid).sum(), valid.sum()]))
+        return torch.stack(counts).sum(0)
 
 
 class Objective:

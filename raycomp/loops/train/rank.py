@@ -84,7 +84,8 @@ def begin_rank(
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     clip = load_start(fetch_model(config.model), config.train.loss).to(device)
-    return Trainer(clip, config.train, num_steps, config.train.batch_size, num_kinds, wrap=share)
+    size, said = config.train.batch_size, config.model.said_weights
+    return Trainer(clip, config.train, num_steps, size, num_kinds, wrap=share, said_weights=said)
 
 
 def train_rank(

@@ -1,5 +1,6 @@
 """Methods on a made stream, whose pictures are turned otherwise by each task."""
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from raycomp.config import ContinualConfig, UserError, override_all
 from raycomp.config.continual import METHODS
 from raycomp.loops.continual.cells import Cell, list_cells, make_config
-from raycomp.loops.continual.data import Stream
+from raycomp.loops.continual.data import Keys, Split, Stream
 from raycomp.loops.continual.judge import MERGED, TEXT, gather_questions
 from raycomp.loops.continual.loop import Walk, draw_rows, order_tasks
 from raycomp.loops.continual.methods.experts import Experts
@@ -245,6 +246,28 @@ def test_a_text_of_a_thousand_primitives_is_composed(tmp_path):
 def test_a_loss_that_is_not_finite_ends_the_run_in_a_line(tmp_path):
     with pytest.raises(UserError, match=r"head\.learning_rate=1e\+30 may be too high"):
         run("no-trust", tmp_path, **{"head.learning_rate": 1e30})
+
+
+@pytest.mark.parametrize(
+    ("method", "said"), [("no-trust", "head.learning_rate=0.001"), ("zscl", "tune.learning_rate=0.0001")]
+)
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_what_training_left_without_a_direction_is_not_judged(method, said, value):
+    walk = begin("no-trust")
+    walk.said_rate = Walk(Cell("world", method, 7), make_stream(), ContinualConfig(), Frozen()).said_rate
+    look = walk.learner.look
+
+    def look_but_one(split: Split) -> Keys:
+        keys = look(split)
+        assert keys.composed_ETD is not None
+        keys.composed_ETD[0, 3] = value
+        return keys
+
+    walk.learner.look = look_but_one
+    with pytest.raises(
+        UserError, match=rf"^{re.escape(said)}: gives embeddings .* \(1 of \d+ rows\); lower it$"
+    ):
+        walk.run(Folder("memory"))
 
 
 def test_a_damaged_state_is_told(tmp_path):

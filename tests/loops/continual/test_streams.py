@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raycomp.config import TooMuchBadData, UserError
+from raycomp.config import ModelConfig, TooMuchBadData, UserError
 from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
 from raycomp.loops.continual.data import Task, join_splits
+from raycomp.loops.continual.streams.assemble import check_texts
 from raycomp.loops.continual.streams.little_world import make_backbone_world
 from raycomp.loops.continual.streams.samples import (
     Samples,
@@ -240,6 +241,25 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
     check_samples(some, 0.7)
     with pytest.raises(UserError, match=r"none of 1 samples can be used \(1 no_image\)"):
         check_samples(Samples("it", (Sample(None, "a"),), ("no_image",), np.zeros((1, DIM))), 1.0)
+
+
+def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_sample(tmp_path):
+    write_shard(tmp_path / "a.tar", ["a cat", "a dog", "a fox"])
+    (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "a.tar")]}))
+    stream = read_stream(str(tmp_path / "mine.json"))
+    pictures = see(stream)
+    [(uri, table)] = pictures.shards.items()
+    lost = table.set_column(table.schema.get_field_index("status"), "status", [["ok", "bad_embedding", "ok"]])
+    some = find_samples(stream.halves[0], replace(pictures, shards={uri: lost}))
+    assert some.status_N == ("ok", "bad_embedding", "ok")
+    with pytest.raises(TooMuchBadData, match=r"33\.3% of 3 samples cannot be used \(1 bad_embedding\)"):
+        check_samples(some, 0.3)
+    texts = Texts({"a cat": 0, "a dog": 1}, np.zeros((2, DIM), np.float32))
+    check_texts(texts, ModelConfig(weights="x.pt"))
+    with pytest.raises(
+        UserError, match=r"^model\.weights='x\.pt': gives .* \(1 of 2 texts, the first 'a dog'\)"
+    ):
+        check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
 
 
 def test_broken_and_empty_shards_are_told(tmp_path):

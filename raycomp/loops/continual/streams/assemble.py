@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raycomp.config import ContinualConfig, UserError
+from raycomp.config import ContinualConfig, ModelConfig, UserError
 from raycomp.loops.continual.data import Edits, Split, Task
 from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
 from raycomp.loops.continual.streams.samples import Samples, check_samples, find_samples, parse_all
@@ -23,6 +23,7 @@ from raycomp.loops.continual.streams.store import REFERENCE, name_split, pixels_
 from raycomp.loops.evaluate.exam import Pictures, Texts
 from raycomp.models.parser import load_parser
 from raycomp.models.spec import ScorerSpec
+from raycomp.models.weights_check import say_bad
 from raycomp.shards.folder import Folder
 from raycomp.worlds.captions import phrases
 from raycomp.worlds.training import draw_lessons, take_apart
@@ -88,6 +89,21 @@ def list_needed(found: Found, config: ContinualConfig) -> list[str]:
     texts = [text for one in edited for text in (one.text, *one.primitives)]
     drawn = draw_texts(found.list_names(), config.seed)
     return list(dict.fromkeys([*list_texts(found.halves), *drawn, *texts]))
+
+
+def check_texts(texts: Texts, model: ModelConfig) -> None:
+    """Raise UserError where a text has no embedding: primitives and candidates are many samples' own."""
+    if texts.bad:
+        first = next(text for text in texts.place if text in texts.bad)
+        raise UserError(
+            say_bad(
+                model.said_weights,
+                len(texts.bad),
+                len(texts.place),
+                f"texts, the first {first!r}",
+                "name other weights, or leave these texts out of the stream",
+            )
+        )
 
 
 class Edited(NamedTuple):

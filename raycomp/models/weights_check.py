@@ -1,0 +1,46 @@
+"""Weights that give no embedding: finite themselves, yet every row comes out as zeros or NaN.
+
+B rows of a part, D dims.
+"""
+
+from torch import Tensor
+
+from raycomp.config import UserError
+from raycomp.core.alignment import has_unit_length
+
+# One row alone may be an odd sample, whatever table it came in.
+_ENOUGH = 2
+
+
+class WeightsCheck:
+    """Looks at the rows that one tower embeds, until it has seen a good one."""
+
+    def __init__(self, said_weights: str, noun: str):
+        """``said_weights``: the option and its value; ``noun``: what is embedded, in the plural."""
+        self.said_weights, self.noun = said_weights, noun
+        self.num_bad, self.is_settled = 0, False
+
+    def look(self, *parts: Tensor) -> None:
+        """Raise UserError, one line that names the weights, where the first rows are all bad.
+
+        ``parts``: (B, D) each. A bad row among good ones is the caller's to find, by ``has_unit_length``.
+        """
+        if self.is_settled:
+            return
+        self.num_bad += sum(map(len, parts))
+        self.is_settled = any(bool(has_unit_length(x_BD).any()) for x_BD in parts)
+        if not self.is_settled and self.num_bad >= _ENOUGH:
+            raise UserError(say_bad(self.said_weights, self.num_bad, self.num_bad, self.noun))
+
+
+def say_bad(said: str, num_bad: int, num: int, noun: str, mend: str = "name other weights") -> str:
+    """Return what is wrong where so many embeddings are bad; ``said``: an option and its value."""
+    bad = f"gives embeddings that are not finite or not of length 1 ({num_bad:,} of {num:,} {noun})"
+    return f"{said}: {bad}; {mend}"
+
+
+def refuse_bad(x_BD: Tensor, said: str, noun: str, mend: str = "name other weights") -> None:
+    """Raise UserError where any row is bad: for a result that can leave no row out."""
+    num_bad = int((~has_unit_length(x_BD)).sum())
+    if num_bad:
+        raise UserError(say_bad(said, num_bad, len(x_BD), noun, mend))
