@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
+from raycomp.cli import USER_ERROR, main
 from raycomp.cluster.curate import command
 from raycomp.cluster.lease import LEASE, hold_lease
 from raycomp.cluster.negatives import command as negatives_command
@@ -22,6 +23,7 @@ from raycomp.cluster.run import begin, describe_run, refuse_other
 from raycomp.config import (
     CONFIGS,
     CurateConfig,
+    LeaseLost,
     NegativesConfig,
     ProbeConfig,
     ScorerConfig,
@@ -31,7 +33,7 @@ from raycomp.config import (
 from raycomp.report.pages.negatives import Tally
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import RUN
-from raycomp.shards.runs import identify
+from raycomp.shards.runs import TIMES, identify
 
 WORDS = ("a dog", "", "a red cube", "two cats")
 
@@ -327,6 +329,7 @@ def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, mo
     )
     found, asked = iter([first, second]), []
     monkeypatch.setattr(command, "read_finished", lambda source: next(found))
+    monkeypatch.setattr(command, "list_scores", lambda run, source: [])
 
     def begin(kind, config, fingerprint, *rest):
         asked.extend([fingerprint(), fingerprint()])
@@ -336,3 +339,85 @@ def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, mo
     with pytest.raises(KeyboardInterrupt):
         raycomp.select(str(tmp_path), {"materialize": False}, str(tmp_path / "out"))
     assert [one["scores"] for one in asked] == [identify(first), identify(second)]
+
+
+def test_staged_results_appear_once_every_check_has_passed(tmp_path):
+    found = iter(["before", "after", "before", "before"])
+
+    def train() -> dict:
+        with begin(
+            "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), rooms=("model",)
+        ) as run:
+            run.work.write_bytes(b"weights", "model", "a.bin")
+            run.staged = ("model",)
+            run.close({"ok": 1}, {"counted": 1}, "counted")
+        return run.record
+
+    with pytest.raises(ValueError, match="input: changed while the run went on"):
+        train()
+    assert names(tmp_path) == ["logs", RUN, "work"]
+    record = train()
+    assert names(tmp_path) == ["logs", "manifest.json", "model", RUN]
+    assert (tmp_path / "model/a.bin").read_bytes() == b"weights" and record["manifest"]["files"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("batch:\ntoo large"), "failed"),
+        (RuntimeError("ours"), "failed"),
+        (OSError("disk"), "running"),
+        (LeaseLost("taken"), "running"),
+        (KeyboardInterrupt(), "running"),
+    ],
+)
+def test_a_run_keeps_what_it_failed_of_where_it_would_fail_again(tmp_path, error, status, capsys):
+    with pytest.raises(type(error)), begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+        run.bind("cpu")
+        run.work.write_bytes(b"1", "half")
+        raise error
+    record = json.loads((tmp_path / RUN).read_text())
+    assert record["status"] == status and ("failed" in record) == (status == "failed")
+    assert main(["show", str(tmp_path)]) == USER_ERROR
+    said = capsys.readouterr().err
+    if status == "failed":
+        assert said == f"raycomp: {tmp_path}: the run has failed: {' '.join(str(error).split())}\n"
+    else:
+        assert "has not finished; the same command resumes it" in said
+    done = count_words(ProbeConfig(), tmp_path)  # with its cause removed it resumes all the same
+    assert done["status"] == "finished" and "failed" not in done
+
+
+def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path):
+    """Another name for the time; the identity of the input stays."""
+    told: list[str] = []
+    for time, is_there in (("monday", False), ("monday", True), ("tuesday", False)):
+        known = {"input": "the same", TIMES: time}
+        with (
+            pytest.raises(KeyboardInterrupt),
+            begin("count", ProbeConfig(), lambda known=known: known, str(tmp_path), told.append) as run,
+        ):
+            run.bind("cpu")
+            assert run.work.exists("half") == run.folder.exists("scores") == is_there
+            run.work.write_bytes(b"1", "half")
+            run.folder.write_bytes(b"1", "scores", "0")
+            raise KeyboardInterrupt
+    assert [line for line in told if "modified since" in line] == told and len(told) == 1
+    times = iter(["tuesday", "wednesday"])  # modified while it runs: what is written is compared by content
+    with begin(
+        "count", ProbeConfig(), lambda: {"input": "the same", TIMES: next(times)}, str(tmp_path)
+    ) as run:
+        run.close({"ok": 1}, {"counted": 1}, "counted")
+    assert run.record["status"] == "finished"
+
+
+def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsys):
+    record = count_words(ProbeConfig(), tmp_path)
+    old = {name: value for name, value in record.items() if name not in ("format", "manifest")}
+    old["fingerprint"] = {"input": "with times", "parser": "p"}
+    (tmp_path / RUN).write_text(json.dumps({**old, "results": {}}))
+    for parser, is_same in (("p", True), ("q", False)):
+        now = {"input": "without", TIMES: "x", "parser": parser}
+        refused = nullcontext() if is_same else pytest.raises(ValueError, match="differs in parser")
+        with refused, begin("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
+            assert run.is_finished
