@@ -20,7 +20,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class TooMuchBadData(Exception):
-    """More rows without an alignment than ``max_bad_fraction`` allows."""
+    """More bad rows than ``max_bad_fraction`` allows, or fewer pictures than ``max_missing_fraction`` does."""
 
 
 class LeaseLost(Exception):

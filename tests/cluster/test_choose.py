@@ -13,7 +13,6 @@ from raycomp.cluster.curate.command import _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.materialize import plan_outputs
 from raycomp.cluster.curate.publish import summarise_scores
-from raycomp.cluster.curate.score import check_bad_rows
 from raycomp.cluster.run import command_line
 from raycomp.config import CurateConfig, LeaseLost, SelectConfig, find_rule, override_all, to_dict
 from raycomp.core.selection import Threshold
@@ -55,14 +54,6 @@ def test_the_printed_command_chooses_again(rule, align_keep, keep):
     chosen = choose_config(to_dict(config), printed)
     assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
     assert find_rule(chosen.select.rule) == find_rule(rule) and chosen.align.keep == align_keep
-
-
-def test_no_usable_row_is_said_in_one_line():
-    """However many may be bad."""
-    with pytest.raises(
-        ValueError, match=r"^input: none of 3 rows is usable \(2 corrupt_image, 1 truncated_tar\)$"
-    ):
-        check_bad_rows({"truncated_tar": 1, "corrupt_image": 2}, 1.0)
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])

@@ -3,7 +3,7 @@
 M pictures, T texts, N rows that have a picture, K captions of them all, D embedding dims.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
 from raycomp.schema import example_schema
 from raycomp.shards.paths import ShardPath
-from raycomp.words import IMAGE_CONTROLS, NO_IMAGE, OK
+from raycomp.words import AMBIGUOUS_IMAGE, IMAGE_CONTROLS, NO_IMAGE, OK
 
 # Rows of two matrices whose cosines are found at once.
 _BLOCK = 65_536
@@ -34,6 +34,8 @@ class ChoiceExam:
     seed: int = 0
     """Draws which other image a row is shown as a control."""
     shards: Sequence[ShardPath] = ()
+    ambiguous: Collection[str] = ()
+    """Names that several files may be meant by."""
 
     @property
     def pictures(self) -> list[Picture]:
@@ -56,7 +58,17 @@ class ChoiceExam:
 
     def _tell_status(self, choice: Choice, pictures: Pictures) -> str:
         picture = self._find_picture(choice)
-        return NO_IMAGE if picture is None else pictures.status_M[pictures.place[picture]]
+        if picture is not None:
+            return pictures.status_M[pictures.place[picture]]
+        return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, dict[str, str]]:
+        """Return the status of every image; of one that is seen part by part the first fault."""
+        found: dict[str, str] = {}
+        for choice in self.choices:
+            if found.get(choice.image, OK) == OK:
+                found[choice.image] = self._tell_status(choice, pictures)
+        return {self.name: found}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the controls.

@@ -71,5 +71,8 @@ class Exam(Needs, Protocol):
     def name(self) -> str:
         """What its file of scores is called."""
 
+    def find_statuses(self, pictures: Pictures) -> Mapping[str, Mapping[str, str]]:
+        """Return for every set of images, by what messages call it, the status of each image by its name."""
+
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return a row for every example: at least benchmark, split, id and status."""

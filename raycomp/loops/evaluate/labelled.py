@@ -62,13 +62,21 @@ class LabelledImages:
     def _picture(self, name: str) -> Picture:
         return Picture(join_uri(self.folder, name))
 
+    def find_statuses(self, pictures: Pictures) -> dict[str, str]:
+        """Return the status of every image by its name. Raises ValueError where a shard is empty."""
+        examples = self._read(pictures)
+        return dict(zip(examples.ids, examples.statuses, strict=True))
+
     def find_examples(self, pictures: Pictures) -> Examples:
         """Return all images. Raises ValueError where a shard is empty, or no image can be judged."""
-        examples = self._read_shards(pictures) if self.shards else self._read_folder(pictures)
+        examples = self._read(pictures)
         if not examples.good:
             found = ", ".join(sorted(set(examples.statuses)))
             raise ValueError(f"{self.dial}: none of its {len(examples.ids)} images can be judged: {found}")
         return examples
+
+    def _read(self, pictures: Pictures) -> Examples:
+        return self._read_shards(pictures) if self.shards else self._read_folder(pictures)
 
     def _read_folder(self, pictures: Pictures) -> Examples:
         place_N = [pictures.place[self._picture(name)] for name in self.names]

@@ -46,6 +46,11 @@ class LinearProbe:
         """Return none: no text is read."""
         return []
 
+    def find_statuses(self, pictures: Pictures) -> dict[str, dict[str, str]]:
+        """Return the status of every image to learn from, and of every one to be tested on."""
+        parts = {"train": self.train, "test": self.test}
+        return {f"{NAME}.{name}": images.find_statuses(pictures) for name, images in parts.items()}
+
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return CLASSIFIED_SCHEMA's rows: those tested, then those that could not be learned from.
 

@@ -52,6 +52,10 @@ class Zeroshot:
         """Return every class in every template, class by class."""
         return [fill(template, name) for name in self.classes for template in self.templates]
 
+    def find_statuses(self, pictures: Pictures) -> dict[str, dict[str, str]]:
+        """Return the status of every image."""
+        return {NAME: self.images.find_statuses(pictures)}
+
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return CLASSIFIED_SCHEMA's rows; ValueError where a sample is of a class that there is not."""
         examples = self.images.find_examples(pictures)
