@@ -20,7 +20,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class TooMuchBadData(Exception):
-    """More bad rows than ``max_bad_fraction`` allows, or fewer pictures than ``max_missing_fraction`` does."""
+    """More of the input is bad than ``max_bad_fraction`` allows, or missing than ``max_missing_fraction``."""
 
 
 class LeaseLost(Exception):

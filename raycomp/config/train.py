@@ -132,9 +132,9 @@ class TrainConfig:
     """Parquet with a row for each negative that a picture shows: uid, negative (its text), and image (bytes)
     or path."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Share of the rows read that may be bad, 0 to 1; the run stops with exit code 3 above it, before the first
-    step. Duplicates and rows that ``subset`` leaves out are not bad. Also the share of pictures in
-    ``negative_images`` that may be bad. A curation has its own limit."""
+    """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3 before the
+    first step. Duplicates and rows that ``subset`` leaves out are not bad. A curation has its own limit. Also
+    the share of ``negative_images`` that may be bad."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
     train: FitConfig = field(default_factory=FitConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)

@@ -1,4 +1,4 @@
-"""How much of the input may be bad: one rule, and one warning per status, for every command that reads samples.
+"""How much of the input may be bad: one rule, and a warning per status, for all commands that read samples.
 
 Rows are counted by status, as words.py lists them. A duplicate is not bad, and rows that a subset leaves out
 do not count at all.
@@ -41,7 +41,8 @@ def check_bad_pictures(
     missing = {status: counts.get(status, 0) for status in MISSING_STATUSES if counts.get(status)}
     there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
     _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
-    _refuse(said, _find_bad(there), sum(there.values()), f"{what} that are there", "max_bad_fraction", most_bad)
+    what = f"{what} that are there"
+    _refuse(said, _find_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
 
 
 def describe_dropped(

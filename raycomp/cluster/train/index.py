@@ -62,9 +62,7 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
         reasons[DUPLICATE_UID] += reasons[OK] - tally["pairs"]
         reasons[OK] = tally["pairs"]
     check_pairs(pairs, reasons, tally, uids if pairs.subset else ())
-    return Index(
-        uris, tuple(rows), reasons, tally, kinds, tuple(describe_lost(pairs, reasons, tally))
-    )
+    return Index(uris, tuple(rows), reasons, tally, kinds, tuple(describe_lost(pairs, reasons, tally)))
 
 
 def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:

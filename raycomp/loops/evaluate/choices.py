@@ -12,7 +12,7 @@ import torch
 
 from raycomp.benchmarks.choice import Choice
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.schema import example_schema
 from raycomp.shards.paths import ShardPath
 from raycomp.words import AMBIGUOUS_IMAGE, IMAGE_CONTROLS, NO_IMAGE, OK
@@ -62,13 +62,13 @@ class ChoiceExam:
             return pictures.status_M[pictures.place[picture]]
         return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
 
-    def find_statuses(self, pictures: Pictures) -> dict[str, dict[str, str]]:
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
         """Return the status of every image; of one that is seen part by part the first fault."""
         found: dict[str, str] = {}
         for choice in self.choices:
             if found.get(choice.image, OK) == OK:
                 found[choice.image] = self._tell_status(choice, pictures)
-        return {self.name: found}
+        return {self.name: list(found.items())}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the controls.

@@ -49,6 +49,10 @@ class Texts:
         return self.text_TD[[self.place[text] for text in texts]]
 
 
+Statuses = Sequence[tuple[str, str]]
+"""The name and the status of every image."""
+
+
 class Needs(Protocol):
     """Pictures and texts that are to be embedded."""
 
@@ -71,8 +75,8 @@ class Exam(Needs, Protocol):
     def name(self) -> str:
         """What its file of scores is called."""
 
-    def find_statuses(self, pictures: Pictures) -> Mapping[str, Mapping[str, str]]:
-        """Return for every set of images, by what messages call it, the status of each image by its name."""
+    def find_statuses(self, pictures: Pictures) -> Mapping[str, Statuses]:
+        """Return the statuses of every set of images, by what messages call it."""
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return a row for every example: at least benchmark, split, id and status."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.loops.evaluate.exam import Picture, Pictures
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses
 from raycomp.loops.evaluate.samples import expand, read_samples
 from raycomp.shards.image_folder import list_classes
 from raycomp.shards.paths import ShardPath, absolute_uri, join_uri
@@ -62,10 +62,10 @@ class LabelledImages:
     def _picture(self, name: str) -> Picture:
         return Picture(join_uri(self.folder, name))
 
-    def find_statuses(self, pictures: Pictures) -> dict[str, str]:
-        """Return the status of every image by its name. Raises ValueError where a shard is empty."""
+    def find_statuses(self, pictures: Pictures) -> Statuses:
+        """Return the status of every image. Raises ValueError where a shard is empty."""
         examples = self._read(pictures)
-        return dict(zip(examples.ids, examples.statuses, strict=True))
+        return list(zip(examples.ids, examples.statuses, strict=True))
 
     def find_examples(self, pictures: Pictures) -> Examples:
         """Return all images. Raises ValueError where a shard is empty, or no image can be judged."""

@@ -14,7 +14,7 @@ from raycomp.config.exams import LinearProbeConfig
 from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out
 from raycomp.core.ranks import find_twins
 from raycomp.loops.evaluate.classified import classify, list_unread
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.loops.evaluate.labelled import LabelledImages, open_labelled
 from raycomp.shards.paths import ShardPath
 
@@ -46,7 +46,7 @@ class LinearProbe:
         """Return none: no text is read."""
         return []
 
-    def find_statuses(self, pictures: Pictures) -> dict[str, dict[str, str]]:
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
         """Return the status of every image to learn from, and of every one to be tested on."""
         parts = {"train": self.train, "test": self.test}
         return {f"{NAME}.{name}": images.find_statuses(pictures) for name, images in parts.items()}

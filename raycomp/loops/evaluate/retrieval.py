@@ -15,7 +15,7 @@ import pyarrow as pa
 from raycomp.benchmarks.choice import is_text, take, take_texts
 from raycomp.config.exams import RetrievalConfig
 from raycomp.core.ranks import Ranks, find_twins, rank_items
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.loops.evaluate.images import find_images
 from raycomp.loops.evaluate.samples import expand, read_samples, read_text
 from raycomp.schema import RETRIEVED_SCHEMA
@@ -95,10 +95,10 @@ class Retrieval:
         """Return the captions of all images that can be judged."""
         return [text for item in self._find(pictures).good for text in item.captions]
 
-    def find_statuses(self, pictures: Pictures) -> dict[str, dict[str, str]]:
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
         """Return the status of every image, the faults of its captions among them."""
         items, statuses, _ = self._judge(pictures)
-        return {NAME: {item.image: status for item, status in zip(items, statuses, strict=True)}}
+        return {NAME: [(item.image, status) for item, status in zip(items, statuses, strict=True)]}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return RETRIEVED_SCHEMA's rows, an image's before those of its captions.

@@ -12,7 +12,16 @@ from raycomp.loops.bad_data import check_bad_rows, describe_dropped
 from raycomp.loops.train.hard import HardImages
 from raycomp.loops.train.pairs import Pairs
 from raycomp.loops.train.subset import read_uids, refuse_unknown
-from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, OK, SHARD_STATUSES, UID, UNREADABLE_PICTURE
+from raycomp.words import (
+    CAPTIONS,
+    DUPLICATE_UID,
+    NEGATIVES,
+    NOT_IN_SUBSET,
+    OK,
+    SHARD_STATUSES,
+    UID,
+    UNREADABLE_PICTURE,
+)
 
 
 def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[str]:
