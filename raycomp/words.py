@@ -55,7 +55,7 @@ STATUSES = {
     OK: "scored; nothing wrong with it",
     CORRUPT_IMAGE: "the image bytes do not decode",
     IMAGE_TOO_LARGE: "more pixels than max_pixels; refused before decoding",
-    NO_IMAGE: "the sample has no image",
+    NO_IMAGE: "there is no image",
     NO_CAPTION: "the sample has no caption",
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption is not UTF-8",

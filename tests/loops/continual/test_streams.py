@@ -11,11 +11,11 @@ import pytest
 
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
+from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.continual.data import Task, join_splits
 from raycomp.loops.continual.streams.little_world import make_backbone_world
 from raycomp.loops.continual.streams.samples import (
     Samples,
-    check_samples,
     find_samples,
     list_unparsed,
     name_primitives,
@@ -232,10 +232,10 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
     assert split.primitives == (("dog", "red cat"), ("fox",)), "the second dog has the first one's"
     assert (split.image_ND == some.image_ND[[0, 8, 9]]).all()
     with pytest.raises(TooMuchBadData, match=r"70.0% of 10 samples cannot be used \(3 bad_field, 1 empty"):
-        check_samples(some, 0.69)
-    check_samples(some, 0.7)
+        check_bad_rows(some.said, Counter(some.status_N), 0.69, "samples")
+    check_bad_rows(some.said, Counter(some.status_N), 0.7, "samples")
     with pytest.raises(UserError, match=r"none of 1 samples can be used \(1 no_image\)"):
-        check_samples(Samples("it", (Sample(None, "a"),), ("no_image",), np.zeros((1, DIM))), 1.0)
+        check_bad_rows("it", {"no_image": 1}, 1.0, "samples")
 
 
 def test_broken_and_empty_shards_are_told(tmp_path):
