@@ -14,7 +14,7 @@ from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summar
 from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Result, compare, estimate, measure
 from raycomp.loops.continual.streams.store import read_stream, write_stream
-from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
+from raycomp.loops.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
 from raycomp.shards.folder import Folder
 from tests.loops.continual.streams import make_stream
 
@@ -90,6 +90,14 @@ def test_the_csv_has_every_metric_and_the_tables_every_method():
     assert len(lines) == 3 and "last minus frozen" in lines[1] and "last minus frozen" not in lines[0]
     assert list(list_plots(results, measured)) == ["world"]
     assert all(table.to_text() and table.to_csv() for table in tables)
+
+
+def test_samples_that_are_left_out_are_told_half_by_half():
+    facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
+    table = tell_samples({"one-00-abc": facts})
+    assert table is not None
+    assert list(table.rows) == [("one, a, train", 17, 20), ("one, a, test", 5, 5)]
+    assert tell_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
 
 
 def test_margins_are_compared_run_by_run():
