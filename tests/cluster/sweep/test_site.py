@@ -1,4 +1,4 @@
-"""One training of a sweep without Ray: what the user can mend is a failed training, and no end of the sweep."""
+"""One training of a sweep, without Ray: what the user can fix fails that training, and not the sweep."""
 
 import pytest
 
