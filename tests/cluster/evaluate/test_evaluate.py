@@ -178,9 +178,9 @@ def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_pat
     )
     said: list[str] = []
     with pytest.raises(TooMuchBadData, match=r"^zeroshot: 7\.7% of 13 images that are there .*=0\.05"):
-        raycomp.evaluate(asked, str(tmp_path / "out"), said.append)
+        command.evaluate(asked, str(tmp_path / "out"), said.append)
     asked = replace(asked, max_bad_fraction=0.08)
-    run = raycomp.evaluate(asked, str(tmp_path / "out"), said.append)
+    run = command.evaluate(asked, str(tmp_path / "out"), said.append)
     names = ("zeroshot", "linear_probe.train", "linear_probe.test")
     why = "1 of 13 images is corrupt_image (the image bytes do not decode), such as red_things/torn.jpg"
     assert run["warnings"] == [f"{name}: {why}; left out" for name in names]
