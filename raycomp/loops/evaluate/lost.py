@@ -16,7 +16,8 @@ def check_images(
     Raises TooMuchBadData above ``max_missing_fraction`` or ``max_bad_fraction``, once all lines are said, and
     ValueError where a shard has no sample.
     """
-    lines, counted = [], {}
+    lines: list[str] = []
+    counted: dict[str, Counter[str]] = {}
     for exam in exams:
         for said, statuses in exam.find_statuses(pictures).items():
             counted[said] = Counter(status for _, status in statuses)
