@@ -231,5 +231,5 @@ def tell_lines(lines: Sequence[Line]) -> list[Table]:
 
 def count_apart(lines: Sequence[Line]) -> tuple[int, int]:
     """Return in how many splits the interval of the accuracies' difference excludes 0, and of how many."""
-    own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO)]
+    own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
     return sum(line.low > 0 or line.high < 0 for line in own), len(own)
