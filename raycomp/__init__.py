@@ -50,7 +50,8 @@ def curate(config: CurateConfig, out: str) -> dict[str, Any]:
 def continual(config: ContinualConfig, out: str) -> dict[str, Any]:
     """Let ``config.method`` learn ``config.stream`` into ``out``, as ``raycomp continual`` does.
 
-    Returns what run.json holds. Raises ValueError for what the caller can mend.
+    Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
+    much of its input is bad.
     """
     from raycomp.cluster.continual.command import continual as run
 
@@ -70,7 +71,8 @@ def compare(first: str, second: str, out: str) -> dict[str, Any]:
 def evaluate(config: EvaluateConfig, out: str) -> dict[str, Any]:
     """Evaluate ``config.model`` on ``config.benchmarks`` into ``out``, as ``raycomp evaluate`` does.
 
-    Returns what run.json holds. Raises ValueError for what the caller can mend.
+    Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
+    much of its input is bad.
     """
     from raycomp.cluster.evaluate.command import evaluate as run
 
@@ -80,7 +82,8 @@ def evaluate(config: EvaluateConfig, out: str) -> dict[str, Any]:
 def negatives(config: NegativesConfig, out: str) -> dict[str, Any]:
     """Write hard negatives of ``config.input`` into ``out``, as ``raycomp negatives`` does.
 
-    Returns what run.json holds. Raises ValueError for what the caller can mend.
+    Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
+    much of its input is bad.
     """
     from raycomp.cluster.negatives.command import negatives as run
 
@@ -115,7 +118,7 @@ def train(
     ``evaluate`` is called every ``train.evaluate_steps`` and in the end, in one worker, with open_clip's
     model and the steps it took. It returns a dict of numbers by name, which metrics.jsonl stores. Before the
     first step it is tried once, with step 0: a mistake in it ends the run there. Raises ValueError for what
-    the caller can mend.
+    the caller can mend, TooMuchBadData where too much of the input is bad.
     """
     from raycomp.cluster.train.command import train as run
 

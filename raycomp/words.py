@@ -54,8 +54,8 @@ EMPTY_SHARD = "empty_shard"
 STATUSES = {
     OK: "scored; nothing wrong with it",
     CORRUPT_IMAGE: "the image bytes do not decode",
-    IMAGE_TOO_LARGE: "more pixels than prepare.max_pixels, refused before decoding",
-    NO_IMAGE: "the sample has no image",
+    IMAGE_TOO_LARGE: "more pixels than max_pixels; refused before decoding",
+    NO_IMAGE: "there is no image",
     NO_CAPTION: "the sample has no caption",
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption is not UTF-8",
@@ -148,8 +148,16 @@ IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image_to_text", "text_to_image"
 RECALLS = {IMAGE_TO_TEXT: "text_retrieval_recall", TEXT_TO_IMAGE: "image_retrieval_recall"}
 # The split of exams that have one alone, and of what is learned from before it.
 TEST, TRAIN = "test", "train"
-# Why an image of an exam is not judged, beside its status as a sample.
-NO_LABEL = "no_label"
+# Why a picture is left out, beside its status as a sample.
+NO_LABEL, AMBIGUOUS_IMAGE = "no_label", "ambiguous_image"
+UNREADABLE_PICTURE = "unreadable_picture"
+PICTURE_STATUSES = {
+    NO_LABEL: "the sample names no class",
+    AMBIGUOUS_IMAGE: "several files may be meant by the name",
+    UNREADABLE_PICTURE: "the picture of the negative is not there, too large or does not decode",
+}
+# Pictures of these statuses are not there; those of another one are there and bad.
+MISSING_STATUSES = (NO_IMAGE, AMBIGUOUS_IMAGE)
 # What keeps a query from being found fairly: another image has its text, or its image's very embedding.
 SHARED_CAPTION, TWIN_IMAGE = "shared_caption", "twin_image"
 MICRO, MACRO = "micro", "macro"

@@ -20,7 +20,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class TooMuchBadData(Exception):
-    """More rows without an alignment than ``max_bad_fraction`` allows."""
+    """More of the input is bad than ``max_bad_fraction`` allows, or missing than ``max_missing_fraction``."""
 
 
 class ClusterFailed(Exception):

@@ -265,8 +265,9 @@ class ContinualConfig:
     run makes its own."""
     max_pixels: int = 100_000_000
     """Images with more pixels are dropped."""
-    max_bad_fraction: float = 0.1
-    """More samples of a task than this share that cannot be used end the run."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the samples that may be bad, 0 to 1, of each half of a task and of ``reference``; above it the
+    run stops with exit code 3. A sample without a primitive is bad, too."""
     seed: int = 0
     """Draws the little world's backbones and scenes; and with a run's own seed all that it draws."""
     checkpoint_steps: int = field(default=50, metadata=FREE)

@@ -128,7 +128,8 @@ class CurateConfig:
     """Write the kept samples as shards; none = yes for local output, no in a store and of stored
     embeddings."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE)
-    """Above this share of rows without an alignment the run stops (exit 3); duplicates do not count."""
+    """Share of the rows read that may be bad, 0 to 1; the run stops with exit code 3 above it. Duplicates are
+    not bad."""
     seed: int = field(default=0, metadata=SELECT)
     """Draws the random rules and the samples shown in the report."""
 

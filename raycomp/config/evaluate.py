@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check, check_choice
+from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.dials import FREE, PLACE
 from raycomp.config.exams import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
@@ -74,6 +74,12 @@ class EvaluateConfig:
     """Rows of each split, the first ones, at most; none = all. VL-CheckList's own test takes 1000."""
     max_pixels: int = 100_000_000
     """Images of more pixels are not looked at, and counted."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the images that are there which may be bad, 0 to 1: they do not decode, are too large, or lack
+    caption or class. Above it, in any set of images, the run stops with exit code 3."""
+    max_missing_fraction: float = field(default=1.0, metadata=FREE)
+    """Share of the images named that may not be there, 0 to 1; above it, in any set of images, the run stops
+    with exit code 3. By default a part of a benchmark's images will do."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     """aro_order: tells nouns and adjectives."""
     seed: int = 0
@@ -86,6 +92,8 @@ class EvaluateConfig:
         fits = 1 <= self.max_pixels <= 178_956_970
         check(fits, "max_pixels", self.max_pixels, "between 1 and 178,956,970")
         check(self.seed >= 0, "seed", self.seed, "at least 0")
+        for name in ("max_bad_fraction", "max_missing_fraction"):
+            check_share(name, getattr(self, name))
         twice = len({*self.benchmarks}) < len(self.benchmarks)
         check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit
 
-from raycomp.config.check import check, check_choice, read_span
+from raycomp.config.check import check, check_choice, check_share, read_span
 from raycomp.config.dials import FREE, INPUT, Arguments, Seconds, Span
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
@@ -154,8 +154,12 @@ class NegativesConfig:
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the captions of plain Parquet that may be missing, empty or not UTF-8, 0 to 1; above it the
+    run stops with exit code 3 before anything is written. A curation has its own limit."""
 
     def __post_init__(self) -> None:
+        check_share("max_bad_fraction", self.max_bad_fraction)
         if self.negatives.engine == "http":
             check(bool(self.llm.url), "llm.url", self.llm.url, "set with negatives.engine=http")
 

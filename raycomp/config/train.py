@@ -132,11 +132,16 @@ class TrainConfig:
     negative_images: str | None = field(default=None, metadata=PLACE)
     """Parquet with a row for each negative that a picture shows: uid, negative (its text), and image (bytes)
     or path."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3 before the
+    first step. Duplicates and rows that ``subset`` leaves out are not bad. A curation has its own limit. Also
+    the share of ``negative_images`` that may be bad."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
     train: FitConfig = field(default_factory=FitConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
+        check_share("max_bad_fraction", self.max_bad_fraction)
         precision = self.model.precision
         check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
         loss = self.train.loss

@@ -7,6 +7,7 @@ import pyarrow as pa
 from raycomp.config import TrainConfig, override_all
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import drop_duplicates
+from raycomp.loops.train.hard import HardImages
 from raycomp.loops.train.pairs import Pairs, find_pairs, index_shard
 from raycomp.loops.train.tally import check_pairs, tally_pairs
 from raycomp.words import DUPLICATE_UID
@@ -30,7 +31,8 @@ def check_all(config: TrainConfig) -> tuple[Pairs, list[pa.Table], Counter]:
     """Go the whole way of a run: find, index, check."""
     pairs = find_pairs(config)
     indices, reasons = index_all(pairs)
-    tally = sum(map(tally_pairs, indices), Counter())
+    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
+    tally = sum((tally_pairs(table, pictures) for table in indices), Counter())
     check_pairs(pairs, reasons, tally, [parse_uids(table["uid"]) for table in indices])
     return pairs, indices, reasons
 

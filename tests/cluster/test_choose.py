@@ -15,13 +15,11 @@ from raycomp.cluster.curate.command import _fewer
 from raycomp.cluster.curate.dedupe import mark_duplicates
 from raycomp.cluster.curate.materialize import plan_outputs
 from raycomp.cluster.curate.publish import summarise_scores
-from raycomp.cluster.curate.score import check_bad_rows
 from raycomp.cluster.run import command_line
 from raycomp.config import (
     CurateConfig,
     LeaseLost,
     SelectConfig,
-    TooMuchBadData,
     UserError,
     find_rule,
     override_all,
@@ -35,7 +33,6 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
 from raycomp.words import (
     ALIGNMENT,
-    BAD_EMBEDDING,
     CAPTION,
     DUPLICATE_UID,
     IMAGE_EMBEDDING,
@@ -67,21 +64,6 @@ def test_the_printed_command_chooses_again(rule, align_keep, keep):
     chosen = choose_config(to_dict(config), printed)
     assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
     assert find_rule(chosen.select.rule) == find_rule(rule) and chosen.align.keep == align_keep
-
-
-def test_no_usable_row_is_said_in_one_line():
-    """However many may be bad."""
-    with pytest.raises(
-        ValueError, match=r"^input: none of 3 rows is usable \(2 corrupt_image, 1 truncated_tar\)$"
-    ):
-        check_bad_rows({"truncated_tar": 1, "corrupt_image": 2}, 1.0)
-
-
-def test_rows_that_the_scorer_embeds_badly_are_bad_data():
-    counts = {OK: 5, BAD_EMBEDDING: 1}
-    check_bad_rows(counts, 0.2)
-    with pytest.raises(TooMuchBadData, match=r"^16\.7% of 6 rows have no alignment \(1 bad_embedding\)"):
-        check_bad_rows(counts, 0.1)
 
 
 def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path):

@@ -21,6 +21,7 @@ from raycomp.config import (
     LlmConfig,
     NegativesConfig,
     ScorerConfig,
+    TooMuchBadData,
     WavesConfig,
     WritingConfig,
 )
@@ -170,7 +171,14 @@ def test_parquet_of_captions_needs_no_model(tmp_path, ray_cluster):
     table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
     pq.write_table(table, tmp_path / "captions.parquet")
     config = NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=WritingConfig(rank=False))
+    told = r"^input: 50\.0% of 4 captions cannot be used \(1 empty_caption, 1 no_caption\)"
+    with pytest.raises(TooMuchBadData, match=told):
+        raycomp.negatives(config, str(tmp_path / "out"))
+    config = raycomp.override(config, "max_bad_fraction", 0.5)
     run = raycomp.negatives(config, str(tmp_path / "out"))
+    line = "input: 1 of 4 captions is empty_caption (the caption is empty or white space); left out"
+    assert run["warnings"][0] == line and len(run["warnings"]) == 2
+    assert "1 of 4 captions is empty_caption" in (tmp_path / "out/report.html").read_text()
     rows = read_negatives(tmp_path / "out")
     assert [row["status"] for row in rows] == ["ok", "empty_caption", "no_caption", "ok"]
     assert all(negative["similarity"] is None for row in rows for negative in row["negatives"])
@@ -241,6 +249,7 @@ def test_a_server_is_asked_once_even_when_the_run_is_begun_again(tmp_path, ray_c
             input=str(tmp_path / "captions.parquet"),
             negatives=WritingConfig(engine="http", rank=False),
             llm=LlmConfig(model="tiny", url=server.url, tries=2, patience_s=1),
+            max_bad_fraction=0.25,
         )
         with monkeypatch.context() as patch:
             patch.setattr(cluster_negatives, "write_all", _lose_power)

@@ -164,7 +164,8 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
     session = nullcontext(SimpleNamespace(device="cpu"))
     stats, tally = Stats(counts={"status": Counter(ok=10)}), Tally()
     tally.statuses.update(ok=9, weird=1)
-    for name, found in {"connect": session, "count_all": {}, "write_all": stats, "_tally": tally}.items():
+    known = {"connect": session, "count_all": {}, "_check_captions": [], "write_all": stats, "_tally": tally}
+    for name, found in known.items():
         monkeypatch.setattr(negatives_command, name, lambda *args, found=found, **_: found)
     config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
     with pytest.raises(RuntimeError, match="the funnel does not close: "):

@@ -4,11 +4,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.loops.negatives.captions import Source, count_captions, list_parquet, load_captions
+from raycomp.loops.negatives.captions import (
+    Source,
+    count_captions,
+    count_statuses,
+    list_parquet,
+    load_captions,
+)
 from raycomp.words import (
     BAD_ENCODING,
     CORRUPT_IMAGE,
     DUPLICATE_UID,
+    EMPTY_CAPTION,
+    NO_CAPTION,
     NO_PHRASE,
     OK,
 )
@@ -40,6 +48,16 @@ def test_a_caption_that_is_not_utf8_is_a_row_with_a_status(tmp_path):
     (table,) = load_captions(Source(0, str(tmp_path / "0.parquet")), 10)
     assert table["caption"].to_pylist() == ["a dog", None, None]
     assert table["status"].to_pylist() == [None, BAD_ENCODING, None]
+    found = count_statuses(Source(0, str(tmp_path / "0.parquet")))
+    assert found == {OK: 1, BAD_ENCODING: 1, NO_CAPTION: 1}
+
+
+def test_captions_are_counted_by_the_status_that_they_get_in_the_end(tmp_path):
+    captions = ["a dog on a mat", "", " \n", None, "a cat"]
+    uids = [f"{i:032x}" for i in range(5)]
+    pq.write_table(pa.table({"uid": uids, "caption": captions}), tmp_path / "0.parquet")
+    found = count_statuses(Source(0, str(tmp_path / "0.parquet")))
+    assert found == {OK: 2, EMPTY_CAPTION: 2, NO_CAPTION: 1}
 
 
 def test_two_columns_of_one_name_are_said(tmp_path):

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from raycomp.config import UserError
+from raycomp.config import TooMuchBadData, UserError
 from raycomp.core.selection import parse_uids
 from raycomp.loops.train.pairs import (
     find_pairs,
     load_shard,
 )
-from raycomp.loops.train.tally import check_pairs, count_kinds, tally_pairs
+from raycomp.loops.train.tally import check_pairs, count_kinds, describe_lost, tally_pairs
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.shards.datacomp import write_subset
 from raycomp.shards.parquet import write_table
@@ -91,8 +91,10 @@ def test_every_bad_sample_is_counted_and_the_counts_add_up(tmp_path):
     expected = write_bad_shards(tmp_path)
     expected["ok"] = expected.pop("aligned")
     expected[DUPLICATE_UID] += expected.pop("uid_conflict")
-    _, indices, reasons = check_all(make_config(input=str(tmp_path)))
+    _, indices, reasons = check_all(make_config(input=str(tmp_path), max_bad_fraction=0.3))
     assert reasons == expected
+    with pytest.raises(TooMuchBadData, match=r"^input: 28\.6% of 49 rows cannot be used \(1 bad_encoding"):
+        check_all(make_config(input=str(tmp_path), max_bad_fraction=0.28))
     assert sum(map(len, indices)) == reasons["ok"] and all(t.schema == PAIRS_SCHEMA for t in indices)
     assert all(t["position"].to_pylist() == sorted(t["position"].to_pylist()) for t in indices)
 
@@ -105,6 +107,37 @@ def test_an_image_beyond_max_pixels_is_counted(album):
     assert reasons == {"image_too_large": 12}
     with pytest.raises(ValueError, match=r"input='.*': has no pair to train on: 12 image_too_large"):
         check_pairs(pairs, reasons, sum(map(tally_pairs, indices), Counter()))
+
+
+def write_broken(path: Path, num: int, num_broken: int) -> Path:
+    """Write a Parquet shard, of whose images the first ones do not decode."""
+    columns = {
+        "uid": list(map(uid_of, range(num))),
+        "image": [b"none" if i < num_broken else make_image(i) for i in range(num)],
+        "caption": [f"pair {i}" for i in range(num)],
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_a_shard_of_broken_images_is_not_trained_on_unasked(tmp_path):
+    path = write_broken(tmp_path / "0.parquet", 60, 57)
+    said = r"^input: 95\.0% of 60 rows cannot be used \(57 corrupt_image\), more than max_bad_fraction=0\.05"
+    with pytest.raises(TooMuchBadData, match=said):
+        check_all(make_config(input=str(path)))
+    pairs, _, reasons = check_all(make_config(input=str(path), max_bad_fraction=0.95))
+    (line,) = describe_lost(pairs, reasons, Counter())
+    assert line == ("input: 57 of 60 rows are corrupt_image (the image bytes do not decode); left out")
+
+
+def test_rows_that_a_subset_leaves_out_are_no_part_of_the_share(tmp_path):
+    path = write_broken(tmp_path / "0.parquet", 60, 3)
+    check_all(make_config(input=str(path)))
+    write_subset([parse_uids(list(map(uid_of, range(10))))], str(tmp_path / "subset.npy"))
+    named = {"input": str(path), "subset": str(tmp_path / "subset.npy")}
+    with pytest.raises(TooMuchBadData, match=r"30\.0% of 10 rows cannot be used \(3 corrupt_image\)"):
+        check_all(make_config(**named))
+    check_all(make_config(**named, max_bad_fraction=0.3))
 
 
 def test_loaded_rows_are_those_of_the_index(album):
@@ -201,7 +234,7 @@ def test_unknown_uids_of_a_subset_are_refused_but_bad_samples_are_known(album, t
     columns = {"uid": [uid_of(0), uid_of(1)], "image": [b"no image", make_image(1)], "caption": ["a", "b"]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     pq.write_table(pa.table({"uid": [uid_of(0), uid_of(1)]}), subset)
-    config = make_config(input=str(tmp_path / "a.parquet"), subset=str(subset))
+    config = make_config(input=str(tmp_path / "a.parquet"), subset=str(subset), max_bad_fraction=0.5)
     assert check_all(config)[2] == {"ok": 1, "corrupt_image": 1}
     pq.write_table(pa.table({"uid": [uid_of(0), uid_of(1), uid_of(2)]}), subset)
     with pytest.raises(ValueError, match=r"2 of the 3 .* no pair in .*, 1 of them bad samples of it; one is"):
@@ -273,7 +306,9 @@ def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
     for name, columns in (("a", bytes_of), ("b", paths)):
         pq.write_table(pa.table(columns), tmp_path / "shown" / f"{name}.parquet", row_group_size=1)
     dials = {"negatives": str(negatives), "negative_images": str(tmp_path / "shown")}
-    pairs, indices, _ = check_all(make_config(input=str(album), **dials))
+    with pytest.raises(TooMuchBadData, match=r"negative_images: 50.0% of 4 pictures .*2 unreadable_picture"):
+        check_all(make_config(input=str(album), **dials))
+    pairs, indices, _ = check_all(make_config(input=str(album), max_bad_fraction=0.5, **dials))
     for number, place, shown in ((2, 2, [None, None, make_image(102)]), (9, 1, [None, make_image(109)])):
         shard = number // 4
         row = load_shard(pairs, shard, indices[shard]).slice(number % 4, 1).to_pylist()[0]

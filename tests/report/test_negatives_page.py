@@ -42,6 +42,7 @@ def make_run(tally: Tally) -> dict:
         "config": {"input": "<here>"},
         "funnel": {"kept": tally.statuses["ok"]},
         "rejected": {"SWAP: <reason>": 3, "ADD: other": 1},
+        "warnings": ["input: 1 of 6 captions is no_caption (<i>none</i>); left out"],
     }
 
 

@@ -5,7 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from raycomp.cluster.continual.prepare import describe_places, find_backbone_of, prepare_streams
+from raycomp.cluster.continual.prepare import (
+    describe_places,
+    find_backbone_of,
+    list_dropped,
+    prepare_streams,
+)
 from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import Session, connect
 from raycomp.cluster.tasks import map_some
@@ -19,7 +24,7 @@ from raycomp.loops.continual.streams.little_world import check_tasks
 from raycomp.loops.continual.streams.place import Place
 from raycomp.loops.continual.streams.samples import PARSED
 from raycomp.loops.continual.streams.sources import Source, StreamSource, open_reference, open_stream
-from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
+from raycomp.loops.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.little_world import TINY_CLIP
 from raycomp.models.clip import fingerprint_scorer
@@ -40,7 +45,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     """Run the methods on the streams into the local folder ``out``; return what run.json holds.
 
     A finished run of the same config is left as it is; an unfinished one goes on, within a task, too. Raises
-    ValueError for what the user can mend.
+    ValueError for what the user can mend, and TooMuchBadData.
     """
     out, asked = absolute_uri(str(out)), with_absolute_paths(config)
     if "://" in out:
@@ -159,7 +164,9 @@ def _close(run: Run, cells: Sequence[Cell], streams: Mapping[str, Any]) -> None:
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     lines = say_main(results, measured)
     run.close({OK: len(cells)}, {OK: len(cells)}, OK, lines=lines, streams=streams)
-    run.record["warnings"] = [line for facts in streams.values() for line in facts["warnings"]]
+    repeats = [line for facts in streams.values() for line in facts["warnings"]]
+    run.record["warnings"] = [*list_dropped(streams), *repeats]
+    samples = tell_samples(streams)
     told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
-    tables = make_tables(results, measured)
+    tables = [*([samples] if samples else []), *make_tables(results, measured)]
     run.tell(told, render_continual(run.record, tables, list(charts.values())))

@@ -11,6 +11,7 @@ from raycomp.cluster.session import Session
 from raycomp.cluster.tasks import map_some
 from raycomp.config import ContinualConfig, ModelConfig
 from raycomp.config.continual import METHODS, TUNE, WORLD_STREAMS
+from raycomp.loops.bad_data import check_bad_rows, describe_dropped
 from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.streams.assemble import (
     Maker,
@@ -21,7 +22,6 @@ from raycomp.loops.continual.streams.assemble import (
 )
 from raycomp.loops.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
 from raycomp.loops.continual.streams.place import Place, find_place, place_backbone
-from raycomp.loops.continual.streams.samples import check_counts
 from raycomp.loops.continual.streams.sources import open_reference, open_stream
 from raycomp.loops.evaluate.exam import Picture, Pictures
 from raycomp.loops.model import fetch_model
@@ -82,8 +82,16 @@ def prepare_streams(
             _make_places(places, making)
     for place in places:  # one that was there already may have been made with another limit
         for said, counts in place.facts["samples"].items():
-            check_counts(said, counts, config.max_bad_fraction)
+            check_bad_rows(said, counts, config.max_bad_fraction, "samples")
+    for line in list_dropped(describe_places(places)):
+        say(line)
     return places
+
+
+def list_dropped(streams: Mapping[str, Any]) -> list[str]:
+    """Return a line for every status whose samples are left out, half by half of every task."""
+    halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
+    return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
 
 
 def _make_backbones(places: Sequence[Place], making: Making) -> None:

@@ -21,6 +21,7 @@ from raycomp.config import (
     name_draw,
 )
 from raycomp.config.rules import DRAW
+from raycomp.loops.bad_data import describe_dropped
 from raycomp.loops.curate.arm import choose_config, find_arm, find_pool_arm
 from raycomp.loops.curate.select import describe_shortage
 from raycomp.loops.tables import check_extra_columns
@@ -86,7 +87,7 @@ def curate(
                 "scores": run.folder.at("scores"),
             }
             tables = extra_tables(scores) if extra_tables else []
-            _choose(run, config, shards, scores, stats["align"].statuses, sections, tables)
+            _choose(run, config, shards, scores, stats["align"].statuses, sections, tables, say)
     return run.record
 
 
@@ -133,7 +134,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
             sections["scores"] = origin.at("scores")
-            _choose(run, config, shards, scores, {OK: curated["funnel"]["read"]}, sections, [])
+            _choose(run, config, shards, scores, {OK: curated["funnel"]["read"]}, sections, [], say)
     return run.record
 
 
@@ -145,17 +146,21 @@ def _choose(
     read: Mapping[str, int],
     sections: dict[str, Any],
     tables: list[Table],
+    say: Say,
 ) -> None:
     """Do what curate and select share: cut the gates over ``scores``, write what passes, tell of it all."""
     arm = find_arm(config)
     choice = choose(scores, arm, run.folder, run.work, run.lease.check)
+    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(arm, choice.gates)]
+    for warning in warnings:
+        say(warning)
     run.close(
         read,
         choice.reasons,
         KEPT,
         choice.gates.num_corpus,
         gates=choice.gates.to_dict(),
-        warnings=describe_shortage(arm, choice.gates),
+        warnings=warnings,
         **sections,
     )
     if wants_shards(config, run.folder):

@@ -15,6 +15,7 @@ from raycomp.cluster.parts import Stats
 from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.core.metrics import auc
 from raycomp.language.nonce import REASONS
+from raycomp.loops.bad_data import describe_dropped
 from raycomp.loops.curate.arm import Arm
 from raycomp.loops.curate.measures import corpus_columns
 from raycomp.loops.curate.select import Gates, judge
@@ -60,8 +61,8 @@ def draw_report(
     summary = reduce(merge, parts, Summary())
     photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
-    # The page finds its own warnings out of the summary.
-    shown = {**run, "fingerprint": fingerprint, "warnings": []}
+    # What a gate fell short of the page finds out of the summary.
+    shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
     tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
     return render(summary, photos, shown, close_funnel(summary.reasons), tables)
 

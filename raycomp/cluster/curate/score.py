@@ -19,7 +19,8 @@ from raycomp.cluster.passes import Pass
 from raycomp.cluster.session import Session
 from raycomp.cluster.tasks import map_files
 from raycomp.cluster.waves import Phase
-from raycomp.config import CurateConfig, TooMuchBadData
+from raycomp.config import CurateConfig
+from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.curate.arm import Arm, find_pool_arm
 from raycomp.loops.curate.select import Gates
 from raycomp.loops.curate.stages import align_stages, attribute_stages
@@ -30,13 +31,7 @@ from raycomp.shards.embeddings import check_stored
 from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import read_shard
-from raycomp.words import (
-    ALIGNED_STATUSES,
-    ALIGNMENT,
-    OK,
-    STATUSES,
-    UID_CONFLICT,
-)
+from raycomp.words import ALIGNMENT, OK, UID_CONFLICT
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
 # to keep a small run moving.
@@ -90,33 +85,17 @@ def score(job: Job) -> dict[str, Stats]:
     stats = {"align": align_all(job)}
     aligned = [job.aligned_uri(ordinal) for ordinal in job.ordinals]
     statuses = stats["align"].statuses
-    check_bad_rows(statuses, job.config.max_bad_fraction)
+    check_bad_rows("input", statuses, job.config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), job.work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
-        check_bad_rows({**statuses, **unlike}, job.config.max_bad_fraction)
+        check_bad_rows("input", {**statuses, **unlike}, job.config.max_bad_fraction)
         return cut_pool(aligned, job.pool)
 
     pool = commit_once(job.work, "pool", cut, job.check_lease)
     stats["attribute"] = attribute_pool(job, Gates.from_dict(pool["gates"]), pool["sizes"])
     return stats
-
-
-def check_bad_rows(statuses: dict[str, int], most: float) -> None:
-    """Raise where too many rows, or all, have no alignment."""
-    rows = sum(statuses.values())
-    bad = {status: count for status, count in statuses.items() if status not in ALIGNED_STATUSES}
-    if sum(bad.values()) == rows:
-        reasons = ", ".join(f"{count:,} {status}" for status, count in sorted(bad.items()))
-        raise ValueError(f"input: none of {rows:,} rows is usable ({reasons})")
-    if sum(bad.values()) > most * rows:
-        reasons = ", ".join(f"{count:,} {status}" for status, count in sorted(bad.items()))
-        share = sum(bad.values()) / rows
-        raise TooMuchBadData(
-            f"{share:.1%} of {rows:,} rows have no alignment ({reasons}), more than max_bad_fraction={most}"
-            + (f"; {UID_CONFLICT}: {STATUSES[UID_CONFLICT]}" if UID_CONFLICT in bad else "")
-        )
 
 
 def align_all(job: Job) -> Stats:

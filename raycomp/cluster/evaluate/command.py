@@ -17,6 +17,7 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.controls import fingerprint_controls
+from raycomp.loops.evaluate.lost import check_images
 from raycomp.loops.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
@@ -41,7 +42,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
 
     A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
-    the user can mend.
+    the user can mend, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
@@ -60,9 +61,11 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             job = Job(config, spec, run.work, session, run.lease.check)
             exams = [one.exam for one in opened]
             pictures, seen = embed_pictures(job, exams)
+            warnings = check_images(exams, pictures, config, say)
             texts, read = embed_texts(job, exams, pictures)
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
-        _close(run, opened, tables, describe_stats(pictures=seen, texts=read), spec, say)
+        stats = describe_stats(pictures=seen, texts=read)
+        _close(run, opened, tables, stats, spec, warnings, say)
     return run.record
 
 
@@ -84,6 +87,7 @@ def _close(
     tables: Mapping[str, pa.Table],
     stats: Mapping[str, Any],
     spec: ScorerSpec,
+    warnings: list[str],
     say: Say,
 ) -> None:
     """Write scores and table; take down what came of it."""
@@ -93,7 +97,6 @@ def _close(
         lines += make_lines(name, find_outcomes(table))
     run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
     read, came = _count(tables.values())
-    warnings = [warning for one in opened for warning in one.warnings]
     run.close(
         read,
         came,
@@ -102,11 +105,12 @@ def _close(
         preprocessing=vars(spec.image),
         phases=describe_phases(dict(stats)),
         stages=describe_stages(dict(stats)),
+        warnings=warnings,
     )
-    run.record["warnings"] = warnings
     for line in choose_main(lines):
         figure = plain(write_cell(Estimate(line.value, line.low, line.high)))
-        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}")
+        some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
+        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
     choices = [choice for one in opened for choice in one.choices]
     before = [tell_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])

@@ -116,9 +116,11 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
         *lost,
     ]
     apart, num = count_apart(lines)
-    said = f"{came[OK]:,} common examples; in {apart} of {num} splits the difference's interval excludes 0"
+    some = "" if came[OK] == came.total() else f" of {came.total():,}"
+    told = f"in {apart} of {num} splits the difference's interval excludes 0"
     losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
     models = [one["config"]["model"] for one in runs]
+    said = f"{came[OK]:,}{some} common examples; {told}"
     run.tell(said, render_compare(run.record, models, tell_lines(lines), partings, photos, losses))
 
 

@@ -18,9 +18,11 @@ from raycomp.cluster.run import Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.cluster.tasks import map_files
 from raycomp.config import CurateConfig, NegativesConfig, changed_dials, from_dict, override
+from raycomp.loops.bad_data import check_bad_rows, describe_dropped
 from raycomp.loops.negatives.captions import (
     Source,
     count_captions,
+    count_statuses,
     is_scored_by,
     list_curated,
     list_parquet,
@@ -44,7 +46,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     """Write the hard negatives of ``config.input`` into the folder ``out``; return what run.json holds.
 
     A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
-    the user can mend.
+    the user can mend, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
     asked = with_absolute_paths(config)
@@ -66,6 +68,9 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
                 run.bind(session.device, session.gpu)
             job = Job(config, sources, run.folder, run.work, session, run.lease)
             totals = count_all(job)
+            warnings = _check_captions(job)
+            for warning in warnings:
+                say(warning)
             if config.negatives.engine != "rules":
                 ask_all(job)
             stats = write_all(job, totals)
@@ -76,6 +81,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             tally.statuses,
             OK,
             reasons=(),  # the phase counts what was written
+            warnings=warnings,
             **_describe(stats, tally),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
@@ -166,6 +172,18 @@ def count_all(job: Job) -> dict[int, int]:
             f"{run['funnel']['kept']:,}"
         )
     return totals
+
+
+def _check_captions(job: Job) -> list[str]:
+    """Return a line for every status that leaves captions of plain Parquet without negatives.
+
+    Raises TooMuchBadData above ``max_bad_fraction``, ValueError where no caption can be used.
+    """
+    plain = [source for source in job.sources if source.kept is None]
+    counts = sum(map_files(count_statuses, plain, label="check captions"), Counter())
+    if counts:
+        check_bad_rows("input", counts, job.config.max_bad_fraction, "captions")
+    return describe_dropped("input", counts, "captions")
 
 
 def _write_exports(job: Job) -> None:

@@ -12,7 +12,15 @@ from raycomp.cluster.lease import await_lease, hold_lease
 from raycomp.cluster.sweep.streams import describe_continual
 from raycomp.cluster.sweep.worlds import say_nothing
 from raycomp.cluster.train.command import train
-from raycomp.config import EvaluateConfig, ModelConfig, SweepConfig, TrainConfig, UserError, override_all
+from raycomp.config import (
+    EvaluateConfig,
+    ModelConfig,
+    SweepConfig,
+    TooMuchBadData,
+    TrainConfig,
+    UserError,
+    override_all,
+)
 from raycomp.config.train import WITH_NEGATIVES
 from raycomp.loops.continual.tables import FROZEN
 from raycomp.loops.study.world import Place
@@ -72,9 +80,9 @@ def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder:
     try:
         metrics = job.run(job, dials, site, folder)
         outcome = Outcome(FINISHED, metrics, time.perf_counter() - began, starts)
-    except ValueError as error:
+    except (ValueError, TooMuchBadData) as error:
         cause = getattr(error, "cause", error)
-        if type(error) is not ValueError and not isinstance(cause, UserError):
+        if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
             raise
         why = " ".join(str(cause).split())
         outcome = Outcome(FAILED, {}, time.perf_counter() - began, starts, why)

@@ -18,7 +18,7 @@ from raycomp.cluster.train.fit import Ranks, fit
 from raycomp.cluster.train.index import Index, make_index
 from raycomp.cluster.train.job import Job
 from raycomp.cluster.train.shelf import Stock
-from raycomp.config import TrainConfig
+from raycomp.config import TooMuchBadData, TrainConfig
 from raycomp.core.epochs import EpochPlan
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.evaluation import OWN_COLUMNS, Evaluate
@@ -58,7 +58,7 @@ def train(
     worker, and tried before the first step; what it returns stands in metrics.jsonl. ``num_threads`` are
     torch's of a worker on CPUs; none = the machine's cores, shared out. A finished run of the same config is
     left as it is; an unfinished one resumes from its last checkpoint. Raises ValueError for what the user
-    can mend.
+    can mend, and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     pairs = find_pairs(config)
@@ -78,6 +78,8 @@ def train(
                 session = replace(session, num_threads=num_threads)
             run.bind(session.device)
             index = make_index(pairs, run.work)
+            for warning in index.warnings:
+                say(warning)
             job = _plan(run, config, session, spec, pairs, index, evaluate)
             news = fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
         _close(run, job, session, index, news)
@@ -145,7 +147,7 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
     """Leave nothing of a run that is refused before its first checkpoint: mended it may be another."""
     try:
         yield
-    except ValueError:
+    except (ValueError, TooMuchBadData):
         if not list_states(folder):
             for name in _OF_A_START:
                 folder.remove(name)
@@ -176,7 +178,8 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
     for reason in (NOT_IN_SUBSET, DUPLICATE_UID):
         read[OK] += read.pop(reason, 0)
     run.staged = (CHECKPOINT,)
-    run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), **sections)
+    warnings = list(index.warnings)
+    run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), warnings=warnings, **sections)
     copies = index.tally["copies"]
     repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
     said = (

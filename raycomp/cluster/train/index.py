@@ -9,8 +9,9 @@ import pyarrow as pa
 from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import drop_duplicates
+from raycomp.loops.train.hard import HardImages
 from raycomp.loops.train.pairs import Pairs, index_shard
-from raycomp.loops.train.tally import check_pairs, count_kinds, tally_pairs
+from raycomp.loops.train.tally import check_pairs, count_kinds, describe_lost, tally_pairs
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
@@ -32,12 +33,15 @@ class Index:
     """What pairs have, as ``tally_pairs`` counts it."""
     kinds: Counter[tuple[str, str]]
     """Negatives by operation and kind."""
+    warnings: tuple[str, ...] = ()
+    """A line for every status whose rows are left out."""
 
 
 def make_index(pairs: Pairs, work: Folder) -> Index:
     """List the pairs of every shard in ``work``, or those that are not listed there yet.
 
-    Raises ValueError where there is none, and for whatever else only all shards together show.
+    Raises ValueError where there is none, and for whatever else only all shards together show;
+    TooMuchBadData where more of it is bad than may be.
     """
     ordinals = list(range(len(pairs.shards)))
     reasons: Counter[str] = Counter()
@@ -50,7 +54,7 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
     for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
         pass
     rows, tally, kinds = [], Counter[str](), Counter[tuple[str, str]]()
-    for one, of_kinds in map_files(_tally, uris, label="count pairs"):
+    for one, of_kinds in map_files(_tally, uris, pairs, label="count pairs"):
         rows.append(one["pairs"])
         tally.update(one)
         kinds.update(of_kinds)
@@ -59,7 +63,7 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
         reasons[DUPLICATE_UID] += reasons[OK] - tally["samples"]
         reasons[OK] = tally["samples"]
     check_pairs(pairs, reasons, tally, uids if pairs.subset else ())
-    return Index(uris, tuple(rows), reasons, tally, kinds)
+    return Index(uris, tuple(rows), reasons, tally, kinds, tuple(describe_lost(pairs, reasons, tally)))
 
 
 def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:
@@ -85,6 +89,7 @@ def _drop_rows(item: tuple[str, np.ndarray]) -> None:
     write_table(read_columns(uri).filter(pa.array(~rows_n)), uri, PAIRS_SCHEMA)
 
 
-def _tally(uri: str) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]]]:
     table = read_columns(uri)
-    return tally_pairs(table), count_kinds(table)
+    pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
+    return tally_pairs(table, pictures), count_kinds(table)

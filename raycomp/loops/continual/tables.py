@@ -1,7 +1,8 @@
 """The tables of continual learning: what each method comes to, against frozen and the whole method, and all
 figures as CSV."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from raycomp.loops.continual.judge import ANSWERS, SCORES
 from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Measured, Results, compare, estimate, list_groups
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
+from raycomp.words import OK
 
 FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"
@@ -37,6 +39,18 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
             *tell_matrices(results, stream, methods),
         ]
     return [table for table in made if table is not None and table.rows]
+
+
+def tell_samples(streams: Mapping[str, Any]) -> Table | None:
+    """Return how many samples each half of each task has, and how many of them figures are of; None where
+    that is all of them. ``streams``: what was found in the making of each."""
+    halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
+    rows: list[tuple[Cell, ...]] = [
+        (said, counts.get(OK, 0), sum(counts.values())) for said, counts in halves.items()
+    ]
+    note = "Figures are of the samples used; the warnings above say why others are left out."
+    is_whole = all(used == num for _, used, num in rows)
+    return None if is_whole else Table("Samples used", ("Stream, task, half", "used", "of"), rows, note)
 
 
 def tell_main(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:

@@ -12,10 +12,10 @@ import torch
 
 from raycomp.benchmarks.choice import Choice
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.schema import example_schema
 from raycomp.shards.paths import ShardPath
-from raycomp.words import BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
+from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
 
 # Rows of two matrices whose cosines are found at once.
 _BLOCK = 65_536
@@ -34,6 +34,8 @@ class ChoiceExam:
     seed: int = 0
     """Draws which other image a row is shown as a control."""
     shards: Sequence[ShardPath] = ()
+    ambiguous: Collection[str] = ()
+    """Names that several files may be meant by."""
 
     @property
     def pictures(self) -> list[Picture]:
@@ -59,9 +61,19 @@ class ChoiceExam:
 
     def _tell_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
         picture = self._find_picture(choice)
-        status = NO_IMAGE if picture is None else pictures.status_M[pictures.place[picture]]
+        if picture is None:
+            return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
+        status = pictures.status_M[pictures.place[picture]]
         is_bad = status == OK and any(text in bad for text in _list_captions(choice))
         return BAD_EMBEDDING if is_bad else status
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image; of one that is seen part by part the first fault."""
+        found: dict[str, str] = {}
+        for choice in self.choices:
+            if found.get(choice.image, OK) == OK:
+                found[choice.image] = self._tell_status(choice, pictures, ())
+        return {self.name: list(found.items())}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return EXAMPLE_SCHEMA's rows in the benchmark's order, with the scores of the controls.

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.core.intervals import compare_paired
-from raycomp.loops.evaluate.outcomes import Outcome, find_outcomes, join_splits
+from raycomp.loops.evaluate.outcomes import Outcome, find_outcomes, join_splits, take_examples
 from raycomp.loops.evaluate.table import MEANINGS
 from raycomp.table import Cell, Column, Estimate, Table
 from raycomp.words import ACCURACY, MACRO, MICRO
@@ -39,6 +39,8 @@ class Line(NamedTuple):
     p_units: float
     """Of the difference against its error over images."""
     detectable: float
+    num_all: int
+    """Examples there are, whatever the models have scores of."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,13 @@ def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Li
     if len({one.split for one, _ in pairs}) < 2:
         return lines
     for metric in dict.fromkeys(one.metric for one, _ in pairs):
-        own = [pair for pair in pairs if pair[0].metric == metric and len(pair[0].key_N)]
+        every = [pair for pair in pairs if pair[0].metric == metric]
+        own = [pair for pair in every if len(pair[0].key_N)]
         if not own:
             continue
-        joined = join_splits([one for one, _ in own]), join_splits([other for _, other in own])
+        first_joined, second_joined = (join_splits(some) for some in zip(*own, strict=True))
+        num_all = sum(one.num_all for one, _ in every)
+        joined = first_joined._replace(num_all=num_all), second_joined
         split_N = np.repeat(np.arange(len(own)), [len(one.key_N) for one, _ in own])
         lines.append(_make_line(benchmark, MICRO, *joined))
         lines.append(_make_line(benchmark, MACRO, *joined, split_N))
@@ -122,17 +127,7 @@ def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Itera
         other = others.get((one.split, one.metric))
         if other is not None and not one.control:
             _, at, other_at = np.intersect1d(one.key_N, other.key_N, return_indices=True)
-            yield _take(one, at), _take(other, other_at)
-
-
-def _take(outcome: Outcome, at: np.ndarray) -> Outcome:
-    return outcome._replace(
-        key_N=outcome.key_N[at],
-        unit_N=outcome.unit_N[at],
-        right_N=outcome.right_N[at],
-        tie_N=outcome.tie_N[at],
-        class_N=None if outcome.class_N is None else outcome.class_N[at],
-    )
+            yield take_examples(one, at), take_examples(other, other_at)
 
 
 def _make_line(
@@ -149,6 +144,7 @@ def _make_line(
         first=_mean(first.right_N, split_N),
         second=_mean(second.right_N, split_N),
         n=len(first.key_N),
+        num_all=first.num_all,
         **found._asdict(),
     )
 
@@ -203,6 +199,7 @@ def tell_lines(lines: Sequence[Line]) -> list[Table]:
         "second",
         Column("difference"),
         "n",
+        "of",
         "only first",
         "only second",
         Column("McNemar p"),
@@ -217,7 +214,13 @@ def tell_lines(lines: Sequence[Line]) -> list[Table]:
                 line.first,
                 line.second,
                 Estimate(line.difference, line.low, line.high),
-                *line[8:],
+                line.n,
+                line.num_all,
+                line.only_first,
+                line.only_second,
+                line.p,
+                line.p_units,
+                line.detectable,
             ]
             for line in own
         ]
@@ -228,5 +231,5 @@ def tell_lines(lines: Sequence[Line]) -> list[Table]:
 
 def count_apart(lines: Sequence[Line]) -> tuple[int, int]:
     """Return in how many splits the interval of the accuracies' difference excludes 0, and of how many."""
-    own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO)]
+    own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
     return sum(line.low > 0 or line.high < 0 for line in own), len(own)

@@ -51,6 +51,10 @@ class Texts:
         return self.text_TD[[self.place[text] for text in texts]]
 
 
+Statuses = Sequence[tuple[str, str]]
+"""The name and the status of every image."""
+
+
 class Needs(Protocol):
     """Pictures and texts that are to be embedded."""
 
@@ -72,6 +76,9 @@ class Exam(Needs, Protocol):
     @property
     def name(self) -> str:
         """What its file of scores is called."""
+
+    def find_statuses(self, pictures: Pictures) -> Mapping[str, Statuses]:
+        """Return the statuses of every set of images, by what messages call it."""
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return a row for every example: at least benchmark, split, id and status."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.loops.evaluate.exam import Picture, Pictures
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses
 from raycomp.loops.evaluate.samples import expand, read_samples
 from raycomp.shards.image_folder import list_classes
 from raycomp.shards.paths import ShardPath, absolute_uri, join_uri
@@ -62,13 +62,21 @@ class LabelledImages:
     def _picture(self, name: str) -> Picture:
         return Picture(join_uri(self.folder, name))
 
+    def find_statuses(self, pictures: Pictures) -> Statuses:
+        """Return the status of every image. Raises ValueError where a shard is empty."""
+        examples = self._read(pictures)
+        return list(zip(examples.ids, examples.statuses, strict=True))
+
     def find_examples(self, pictures: Pictures) -> Examples:
         """Return all images. Raises ValueError where a shard is empty, or no image can be judged."""
-        examples = self._read_shards(pictures) if self.shards else self._read_folder(pictures)
+        examples = self._read(pictures)
         if not examples.good:
             found = ", ".join(sorted(set(examples.statuses)))
             raise ValueError(f"{self.dial}: none of its {len(examples.ids)} images can be judged: {found}")
         return examples
+
+    def _read(self, pictures: Pictures) -> Examples:
+        return self._read_shards(pictures) if self.shards else self._read_folder(pictures)
 
     def _read_folder(self, pictures: Pictures) -> Examples:
         place_N = [pictures.place[self._picture(name)] for name in self.names]

@@ -14,7 +14,7 @@ from raycomp.config.exams import LinearProbeConfig
 from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out
 from raycomp.core.ranks import find_twins
 from raycomp.loops.evaluate.classified import classify, list_unread
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.loops.evaluate.labelled import LabelledImages, open_labelled
 from raycomp.shards.paths import ShardPath
 
@@ -45,6 +45,11 @@ class LinearProbe:
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return none: no text is read."""
         return []
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image to learn from, and of every one to be tested on."""
+        parts = {"train": self.train, "test": self.test}
+        return {f"{NAME}.{name}": images.find_statuses(pictures) for name, images in parts.items()}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return CLASSIFIED_SCHEMA's rows: those tested, then those that could not be learned from.

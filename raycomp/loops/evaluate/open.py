@@ -39,14 +39,13 @@ _TAKES_ALL = (
 
 @dataclass(frozen=True)
 class Opened:
-    """An exam, and what is to be told of its files before anything is scored."""
+    """An exam, and what its files hold."""
 
     exam: Exam
     fingerprint: str
     """Of all that was read and found."""
     choices: tuple[Choice, ...] = ()
     """Rows of a benchmark, whatever is wrong with them."""
-    warnings: tuple[str, ...] = ()
 
 
 def check_outside(config: EvaluateConfig, out: str) -> None:
@@ -85,9 +84,9 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     names = sorted({choice.image for choice in choices})
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
     blind = open_controls(config.controls, texts, names, say)
-    exam = ChoiceExam(name, choices, found.uris, blind, config.seed)
+    exam = ChoiceExam(name, choices, found.uris, blind, config.seed, ambiguous=found.ambiguous)
     read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(exam)])
-    return Opened(exam, read, tuple(choices), tuple(_tell_images(name, found)))
+    return Opened(exam, read, tuple(choices))
 
 
 def _size_pictures(exam: Exam) -> list[tuple[str, int | None]]:
@@ -119,16 +118,3 @@ def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choi
         return find_images(Folder(place), [choice.image for choice in choices])
     except ValueError as error:
         raise ValueError(f"{name}.images={place!r}: {error}") from error
-
-
-def _tell_images(name: str, found: FoundImages) -> list[str]:
-    """Say of how many images there is no file, or more than one."""
-    told = []
-    num = len(found.uris) + len(found.missing) + len(found.ambiguous)
-    for names, what in (
-        (found.missing, "not there"),
-        (found.ambiguous, "there more than once, so not taken"),
-    ):
-        if names:
-            told.append(f"{name}: {len(names):,} of {num:,} images are {what}, such as {names[0]}")
-    return told

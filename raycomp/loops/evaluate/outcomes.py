@@ -55,6 +55,8 @@ class Outcome(NamedTuple):
     class_N: np.ndarray | None = None
     """Parts of the split, as any values that compare equal, whose means count alike, as those of classes do;
     None: all examples count alike."""
+    num_all: int = 0
+    """Examples that the split has: N, and those left out because an image or a caption is lost."""
 
 
 def list_controls(table: pa.Table) -> list[str]:
@@ -64,27 +66,55 @@ def list_controls(table: pa.Table) -> list[str]:
 
 def tell_parts(table: pa.Table) -> list[str]:
     """Return of every row whether it takes part: ok, its status if that is another, or the defect why not."""
+    rows = zip(table[STATUS].to_pylist(), _find_exclusions(table), strict=True)
+    return [defect or status if status == OK else status for status, defect in rows]
+
+
+def _find_exclusions(table: pa.Table) -> list[str | None]:
+    """Return of every row the defect for which it takes no part; None where it may."""
     benchmarks = table["benchmark"].to_pylist()
     found = table["defects"].to_pylist() if "defects" in table.column_names else [()] * len(table)
-    parts = []
-    for status, benchmark, defects in zip(table[STATUS].to_pylist(), benchmarks, found, strict=True):
-        reasons = [defect for defect in (UNCONFIRMED, *_LEFT_OUT.get(benchmark, ())) if defect in defects]
-        parts.append(reasons[0] if status == OK and reasons else status)
-    return parts
+    return [
+        next((one for one in (UNCONFIRMED, *_LEFT_OUT.get(benchmark, ())) if one in defects), None)
+        for benchmark, defects in zip(benchmarks, found, strict=True)
+    ]
 
 
 def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the controls', split by split.
 
-    Only rows that ``tell_parts`` calls ok take part; of items of two images, those whose rows both do.
+    Only rows that ``tell_parts`` calls ok take part; of items of two images, those whose rows both do. A
+    split that has lost all of them has the metrics of the first split, of no example.
     """
-    table = table.filter(pa.array([part == OK for part in tell_parts(table)], pa.bool_()))
-    outcomes = []
-    for split in pc.unique(table["split"]).to_pylist():
-        rows = table.filter(pc.equal(table["split"], split))
-        for control in ("", *list_controls(table)):
-            outcomes += _judge_split(rows, split, control)
-    return outcomes
+    asked = table.filter(pa.array([defect is None for defect in _find_exclusions(table)], pa.bool_()))
+    outcomes: list[Outcome] = []
+    lost = {}
+    for split in pc.unique(asked["split"]).to_pylist():
+        rows = asked.filter(pc.equal(asked["split"], split))
+        items, scored = rows["group"].to_pylist(), rows.filter(pc.equal(rows[STATUS], OK))
+        num_all = len(set(items)) if items[0] else len(rows)
+        if not len(scored):
+            lost[split] = num_all
+        for control in ("", *list_controls(table)) if len(scored) else ():
+            found = _judge_split(scored, split, control)
+            outcomes += [outcome._replace(num_all=num_all) for outcome in found]
+    return outcomes + [
+        take_examples(one, np.zeros(0, int))._replace(split=split, num_all=num_all, chance=float("nan"))
+        for split, num_all in lost.items()
+        for one in outcomes
+        if one.split == outcomes[0].split
+    ]
+
+
+def take_examples(outcome: Outcome, at_n: np.ndarray) -> Outcome:
+    """Return the outcome of the examples at these places alone."""
+    return outcome._replace(
+        key_N=outcome.key_N[at_n],
+        unit_N=outcome.unit_N[at_n],
+        right_N=outcome.right_N[at_n],
+        tie_N=outcome.tie_N[at_n],
+        class_N=None if outcome.class_N is None else outcome.class_N[at_n],
+    )
 
 
 def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
@@ -144,6 +174,7 @@ def join_splits(outcomes: Sequence[Outcome]) -> Outcome:
         right_N=np.concatenate([outcome.right_N for outcome in outcomes]),
         tie_N=np.concatenate([outcome.tie_N for outcome in outcomes]),
         chance=float(chances[counts > 0] @ counts[counts > 0] / max(1, counts.sum())),
+        num_all=sum(outcome.num_all for outcome in outcomes),
     )
 
 
@@ -152,7 +183,8 @@ def find_class_outcomes(table: pa.Table) -> list[Outcome]:
 
     The last is acc1 with every class counting alike. Classes without a judged image take no part in it.
     """
-    rows = table.filter(pc.and_(pc.equal(table[STATUS], OK), pc.equal(table["split"], TEST)))
+    tested = table.filter(pc.equal(table["split"], TEST))
+    rows = tested.filter(pc.equal(tested[STATUS], OK))
     if not len(rows):
         return []
     key_N, unit_N, label_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE, "label"))
@@ -162,7 +194,7 @@ def find_class_outcomes(table: pa.Table) -> list[Outcome]:
         if k < num_classes:
             right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             found = key_N, unit_N, right_N, tie_N, k / num_classes, class_N
-            outcomes.append(Outcome(TEST, metric, "", *found))
+            outcomes.append(Outcome(TEST, metric, "", *found, len(tested)))
     return outcomes
 
 
@@ -174,14 +206,16 @@ def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
     """
     outcomes = []
     for direction, metric in RECALLS.items():
-        rows = table.filter(pc.and_(pc.equal(table[STATUS], OK), pc.equal(table["direction"], direction)))
+        asked = table.filter(pc.equal(table["direction"], direction))
+        rows = asked.filter(pc.equal(asked[STATUS], OK))
         key_N, unit_N = (np.array(rows[name].to_pylist()) for name in ("id", IMAGE))
         num_targets = rows["num_targets"][0].as_py() if len(rows) else 0
         num_own = Counter(rows["num_own"].to_pylist()).items()
         for k in (k for k in CUTS if k < num_targets):
             right_N, tie_N = find_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             chance = sum(chance_of_hit(own, num_targets, k) * count for own, count in num_own) / len(rows)
-            outcomes.append(Outcome(TEST, f"{metric}@{k}", "", key_N, unit_N, right_N, tie_N, chance))
+            found = key_N, unit_N, right_N, tie_N, chance
+            outcomes.append(Outcome(TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
     return outcomes
 
 

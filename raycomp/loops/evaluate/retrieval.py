@@ -15,7 +15,7 @@ from raycomp.benchmarks.choice import is_text, take, take_texts
 from raycomp.config.exams import RetrievalConfig
 from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import Ranks, find_twins, rank_items
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.loops.evaluate.images import find_images
 from raycomp.loops.evaluate.samples import expand, read_samples, read_text
 from raycomp.schema import RETRIEVED_SCHEMA
@@ -23,6 +23,7 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.paths import ShardPath, absolute_uri, join_uri
 from raycomp.shards.rows import parse_object
 from raycomp.words import (
+    AMBIGUOUS_IMAGE,
     BAD_EMBEDDING,
     IMAGE,
     IMAGE_TO_TEXT,
@@ -82,6 +83,8 @@ class Retrieval:
     uris: Mapping[str, str]
     """By the name of an image where it lies, of those that were found."""
     shards: Sequence[ShardPath]
+    ambiguous: Sequence[str] = ()
+    """Names that several files may be meant by."""
     name: str = NAME
 
     @property
@@ -92,6 +95,11 @@ class Retrieval:
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return the captions of all images that can be judged."""
         return [text for item in self._find(pictures).good for text in item.captions]
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image, the faults of its captions among them."""
+        items, statuses, _ = self._judge(pictures)
+        return {NAME: [(item.image, status) for item, status in zip(items, statuses, strict=True)]}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return RETRIEVED_SCHEMA's rows, an image's before those of its captions.
@@ -116,10 +124,8 @@ class Retrieval:
         """Return the images, those with a ``bad`` caption as bad. Raises ValueError unless at least two can
         be judged.
         """
-        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
+        items, statuses, image_ND = self._judge(pictures)
         for i, item in enumerate(items):
-            if statuses[i] == OK and not item.captions:
-                statuses[i] = NO_CAPTION
             if statuses[i] == OK and any(text in bad for text in item.captions):
                 statuses[i] = BAD_EMBEDDING
         is_good_N = np.array([status == OK for status in statuses])
@@ -130,6 +136,14 @@ class Retrieval:
             )
         return _Found(items, statuses, image_ND[is_good_N])
 
+    def _judge(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        """Return all images, their statuses and embeddings."""
+        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
+        for i, item in enumerate(items):
+            if statuses[i] == OK and not item.captions:
+                statuses[i] = NO_CAPTION
+        return items, statuses, image_ND
+
     def _read_shards(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
         samples, image_ND = read_samples(self.shards, pictures, self.dial)
         items = [Item(sample.id, find_captions(sample.caption, sample.json)) for sample in samples]
@@ -139,10 +153,13 @@ class Retrieval:
         uris = [self.uris.get(item.image) for item in self.items]
         place_N = [0 if uri is None else pictures.place[Picture(uri)] for uri in uris]
         statuses = [
-            NO_IMAGE if uri is None else pictures.status_M[place]
-            for uri, place in zip(uris, place_N, strict=True)
+            self._tell_lost(item) if uri is None else pictures.status_M[place]
+            for item, uri, place in zip(self.items, uris, place_N, strict=True)
         ]
         return list(self.items), statuses, pictures.image_MD[place_N]
+
+    def _tell_lost(self, item: Item) -> str:
+        return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
 
 
 def _list_queries(found: _Found) -> tuple[list[_Query], list[_Query]]:
@@ -199,7 +216,7 @@ def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retr
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
-    return Retrieval(said, items, found.uris, ())
+    return Retrieval(said, items, found.uris, (), found.ambiguous)
 
 
 def _find_file(spec: str) -> str | None:

@@ -69,6 +69,8 @@ class Line(NamedTuple):
     """What ``core.intervals.Share`` says it is; none for controls."""
     control: str
     """Whose scores these are; "" for the model's own."""
+    num_all: int
+    """Examples there are: ``n``, and those left out because an image or a caption is lost."""
 
 
 def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
@@ -78,10 +80,11 @@ def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
     if len(splits) < 2:
         return lines
     for metric, control in dict.fromkeys((outcome.metric, outcome.control) for outcome in outcomes):
-        own = [o for o in outcomes if (o.metric, o.control) == (metric, control) and len(o.key_N)]
+        every = [o for o in outcomes if (o.metric, o.control) == (metric, control)]
+        own = [outcome for outcome in every if len(outcome.key_N)]
         if not own:
             continue
-        joined = join_splits(own)
+        joined = join_splits(own)._replace(num_all=sum(outcome.num_all for outcome in every))
         split_N = np.repeat(np.arange(len(own)), [len(o.key_N) for o in own])
         lines.append(_make_line(benchmark, MICRO, joined))
         chance = float(np.mean([o.chance for o in own]))
@@ -104,6 +107,7 @@ def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray
         share.high,
         share.detectable if not outcome.control else float("nan"),
         outcome.control,
+        outcome.num_all,
     )
 
 
@@ -141,6 +145,7 @@ def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
             line.split,
             Estimate(line.value, line.low, line.high, line.chance),
             line.n,
+            line.num_all,
             line.ties,
             line.detectable,
             *(beside.get((line.split, name), float("nan")) for name in controls),
@@ -148,7 +153,7 @@ def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
         for line in lines
         if not line.control
     ]
-    columns = ("split", Column(metric), "n", "ties", Column("detectable", digits=3))
+    columns = ("split", Column(metric), "n", "of", "ties", Column("detectable", digits=3))
     names = [Column(name.replace("_", " "), digits=3) for name in controls]
     chances = sorted(
         {round(line.chance, 3) for line in lines if not line.control and line.chance == line.chance}

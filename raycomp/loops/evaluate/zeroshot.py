@@ -14,7 +14,7 @@ from raycomp.config.exams import ZeroshotConfig
 from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import mean_directions
 from raycomp.loops.evaluate.classified import classify
-from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.loops.evaluate.labelled import LabelledImages, open_labelled
 from raycomp.loops.evaluate.samples import read_text
 from raycomp.shards.folder import Folder
@@ -51,6 +51,10 @@ class Zeroshot:
     def list_texts(self, pictures: Pictures) -> list[str]:
         """Return every class in every template, class by class."""
         return [fill(template, name) for name in self.classes for template in self.templates]
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image."""
+        return {NAME: self.images.find_statuses(pictures)}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return CLASSIFIED_SCHEMA's rows.

@@ -21,8 +21,11 @@ from raycomp.words import (
     ALIGNED_STATUSES,
     BAD_ENCODING,
     CAPTION,
+    EMPTY_CAPTION,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
+    NO_CAPTION,
+    OK,
     POSITION,
     SHARD,
     SHARD_ORDINAL,
@@ -170,6 +173,19 @@ def count_captions(source: Source) -> int | None:
         return None if uids.null_count or len(uids.unique()) < len(uids) else len(uids)
     shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
     return len(read_matching(source.kept, [UID], SHARD, shard))
+
+
+def count_statuses(source: Source) -> Counter[str]:
+    """Return the captions of a plain file by status: ok, or why no negative can be written for one."""
+    table, statuses = _part_encodings(read_columns(source.uri, [UID, CAPTION]))
+    rows = zip(table[CAPTION].to_pylist(), statuses.to_pylist(), strict=True)
+    return Counter(status or _judge_caption(caption) for caption, status in rows)
+
+
+def _judge_caption(caption: str | None) -> str:
+    if caption is None:
+        return NO_CAPTION
+    return OK if caption.strip() else EMPTY_CAPTION
 
 
 def _read(source: Source) -> pa.Table:

@@ -191,6 +191,10 @@ class HardImages:
         marked = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
         return _to_lists(pc.list_value_length(negatives).to_numpy(), marked)
 
+    def count_listed(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> int:
+        """Return how many negatives have a row, whether or not its picture can be had."""
+        return int((self._find(uids, negatives)[1] >= 0).sum())
+
     def load(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> pa.ListArray:
         """Return the bytes of every negative's picture, null where none shows it."""
         flat, file_F, row_F = self._find(uids, negatives)

@@ -92,6 +92,8 @@ class Pairs:
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
     negative_images: tuple[str, ...] = ()
+    max_bad_fraction: float = 1.0
+    """Share of the rows read that may be bad, unless a curation judged them; and of negatives' pictures."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
     """Names this finding: what a process remembers of files is read anew for the next."""
 
@@ -118,7 +120,7 @@ def find_pairs(config: TrainConfig) -> Pairs:
         pairs = replace(pairs, negatives=find_negatives(config.negatives, run, folder.uri))
     if config.negative_images is not None:
         pairs = replace(pairs, negative_images=find_images(config.negative_images))
-    return pairs
+    return replace(pairs, max_bad_fraction=config.max_bad_fraction)
 
 
 def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:

@@ -8,20 +8,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.core.uids import to_keys
+from raycomp.loops.bad_data import check_bad_rows, describe_dropped
+from raycomp.loops.train.hard import HardImages
 from raycomp.loops.train.pairs import Pairs
 from raycomp.loops.train.subset import read_uids, refuse_unknown
-from raycomp.words import CAPTIONS, DUPLICATE_UID, NEGATIVES, NOT_IN_SUBSET, NUM_ROWS, OK, SHARD_STATUSES
+from raycomp.words import (
+    CAPTIONS,
+    DUPLICATE_UID,
+    NEGATIVES,
+    NOT_IN_SUBSET,
+    NUM_ROWS,
+    OK,
+    SHARD_STATUSES,
+    UID,
+    UNREADABLE_PICTURE,
+)
 
 
-def tally_pairs(index: pa.Table) -> Counter[str]:
+def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[str]:
     """Return how many samples an index has, and what an epoch has of them.
 
     That is pairs, of these with negatives and with pictures of any, captions, negatives and pictures of
     negatives, a sample's own counted as often as it is trained on; and of the pairs the copies, the second
-    and every further one of a sample.
+    and every further one of a sample. ``bad_pictures`` are those of ``pictures`` that no negative can be
+    shown by, each counted once.
     """
     flat = index[NEGATIVES].combine_chunks()
     length_N, rows_N = pc.list_value_length(flat).to_numpy(), index[NUM_ROWS].to_numpy()
+    num_listed = pictures.count_listed(index[UID], flat) if pictures else 0
     shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
     row_F = np.repeat(np.arange(len(index)), length_N)
     return Counter(
@@ -33,6 +47,7 @@ def tally_pairs(index: pa.Table) -> Counter[str]:
         captions=int(pc.list_value_length(index[CAPTIONS]).to_numpy() @ rows_N),
         negatives=int(length_N @ rows_N),
         negative_images=int(rows_N[row_F[shown_F]].sum()),
+        bad_pictures=max(0, num_listed - int(shown_F.sum())),
     )
 
 
@@ -54,7 +69,8 @@ def check_pairs(
     ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
     all indices, uint64 (n, 2), where there is a subset. The shards of a run hold other pairs than it kept;
     there is no pair; the subset names uids without one (other than those of bad samples); no pair has any of
-    the negatives, or of their pictures.
+    the negatives, or of their pictures. Raises TooMuchBadData where more rows, or pictures of negatives, are
+    bad than may be.
     """
     if pairs.is_curated and not pairs.scores:
         _check_carried(pairs, reasons)
@@ -76,6 +92,27 @@ def check_pairs(
             f"negative_images: not one of the {tally['negatives']:,} negatives has a picture that decodes in "
             f"{pairs.negative_images[0]}; they are joined by uid and negative"
         )
+    for (said, what), counts in _count_judged(pairs, reasons, tally).items():
+        check_bad_rows(said, counts, pairs.max_bad_fraction, what)
+
+
+def describe_lost(pairs: Pairs, reasons: Counter[str], tally: Counter[str]) -> list[str]:
+    """Return a line for every status whose rows, or pictures of negatives, are left out."""
+    judged = _count_judged(pairs, reasons, tally).items()
+    return [line for (said, what), counts in judged for line in describe_dropped(said, counts, what)]
+
+
+def _count_judged(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str]
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return by option and kind of row what was judged here, by status: a curation judged its own rows."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    if not pairs.is_curated:
+        found["input", "rows"] = reasons
+    if pairs.negative_images:
+        bad = {UNREADABLE_PICTURE: tally["bad_pictures"]}
+        found["negative_images", "pictures"] = {OK: tally["negative_images"], **bad}
+    return found
 
 
 def _check_carried(pairs: Pairs, reasons: Counter[str]) -> None:

@@ -33,7 +33,7 @@ def render_compare(
     images by benchmark and name in ``photos``. ``losses``: the metrics of each model's own training.
     """
     body = [
-        _draw_header(models, run["funnel"]["kept"]),
+        _draw_header(models, run["funnel"]),
         draw_warnings(run["warnings"]),
         section("Figures", tag("p", _LEAD, class_="lead")),
         *(draw_table(one) for one in figures),
@@ -44,12 +44,14 @@ def render_compare(
     return frame("raycomp: two models compared", body)
 
 
-def _draw_header(models: Sequence[Mapping[str, Any]], num: int) -> Html:
+def _draw_header(models: Sequence[Mapping[str, Any]], funnel: Mapping[str, Any]) -> Html:
     told = [
         tag("p", tag("b", which), tag("span", model["name"]), tag("span", model["weights"]), class_="eyebrow")
         for which, model in zip(("first", "second"), models, strict=True)
     ]
-    title = tag("h1", "Compared on ", tag("b", number(num)), tag("span", " common rows.", class_="quiet"))
+    num, num_all = funnel["kept"], funnel["read"]
+    said = " common rows." if num == num_all else f" common rows of {number(num_all)}."
+    title = tag("h1", "Compared on ", tag("b", number(num)), tag("span", said, class_="quiet"))
     return tag("header", tag("p", tag("b", "raycomp"), " compare", class_="eyebrow"), title, *told)
 
 

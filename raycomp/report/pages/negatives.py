@@ -13,7 +13,7 @@ from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
 from raycomp.report import run as record
 from raycomp.report.markup import Html, tag
-from raycomp.report.page import draw_table, frame, section
+from raycomp.report.page import draw_table, draw_warnings, frame, section
 from raycomp.report.table import table
 from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import (
@@ -97,6 +97,7 @@ def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
             ),
             tag("h1", f"{number(written)} hard negatives of {number(kept)} of {number(rows)} captions"),
         ),
+        draw_warnings(run["warnings"]),
         draw_table(_tell_operations(tally)),
         draw_table(_tell_statuses(tally)),
         draw_table(_tell_rejections(run["rejected"])),

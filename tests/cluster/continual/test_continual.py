@@ -194,7 +194,12 @@ def test_a_stream_that_is_there_is_held_to_this_runs_share_of_bad_samples(finish
         "prepared": str(tmp_path / "prepared"),
         "max_bad_fraction": 0.5,
     }
-    continual(override_all(ContinualConfig(), settings), str(tmp_path / "a"), lambda line: None)
+    said: list[str] = []
+    run = continual(override_all(ContinualConfig(), settings), str(tmp_path / "a"), said.append)
+    why = "4 of 20 samples are corrupt_image (the image bytes do not decode); left out"
+    assert {f"one, a, {half}: {why}" for half in ("train", "test")} <= {*run["warnings"]} & {*said}
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert page.count(why) == 2 and "Samples used" in page
     strict = override_all(ContinualConfig(), {**settings, "max_bad_fraction": 0.1})
     with pytest.raises(TooMuchBadData, match=r"one, a, train: 20.0% of 20 samples .*max_bad_fraction=0.1"):
         continual(strict, str(tmp_path / "b"), lambda line: None)

@@ -27,6 +27,7 @@ from raycomp.config import (
     LinearProbeConfig,
     ModelConfig,
     RetrievalConfig,
+    TooMuchBadData,
     ZeroshotConfig,
 )
 from raycomp.loops.evaluate.world import write_exam
@@ -175,12 +176,22 @@ def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_pat
         retrieval=RetrievalConfig(write_world_shards(tmp_path / "pairs", 12, 6)),
         linear_probe=LinearProbeConfig(classes, classes),
     )
-    run = raycomp.evaluate(asked, str(tmp_path / "out"))
+    said: list[str] = []
+    with pytest.raises(TooMuchBadData, match=r"^zeroshot: 7\.7% of 13 images that are there .*=0\.05"):
+        command.evaluate(asked, str(tmp_path / "out"), said.append)
+    asked = replace(asked, max_bad_fraction=0.08)
+    run = command.evaluate(asked, str(tmp_path / "out"), said.append)
+    names = ("zeroshot", "linear_probe.train", "linear_probe.test")
+    why = "1 of 13 images is corrupt_image (the image bytes do not decode), such as red_things/torn.jpg"
+    assert run["warnings"] == [f"{name}: {why}; left out" for name in names]
+    assert {*run["warnings"]} < {*said} and why in (tmp_path / "out" / "report.html").read_text()
+    assert any(line.startswith("zeroshot: acc1") and "12 of 13 examples" in line for line in said)
     # Of each image of a class a row, twice; of each pair one of its image and one of its caption.
     assert run["funnel"]["kept"] == 2 * len(images) + 24
     assert run["funnel"]["dropped"] == {"corrupt_image": 3}
     lines = {(line["benchmark"], line["metric"]): line for line in read_table(tmp_path / "out")}
     assert lines["zeroshot", "acc1"]["n"] == str(len(images))
+    assert lines["zeroshot", "acc1"]["num_all"] == str(len(images) + 1)
     assert float(lines["retrieval", "image_retrieval_recall@1"]["chance"]) == pytest.approx(1 / 12)
     assert float(lines["linear_probe", "acc1"]["value"]) > 0.5
 

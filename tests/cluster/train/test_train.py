@@ -41,7 +41,13 @@ from tests.cluster.corpus import scenes
 pytestmark = pytest.mark.ray
 STEPS, BATCH = 20, 10  # three workers do not share ten pairs evenly
 # One rounding error is one step of AdamW where a gradient is as small as eps.
-DIALS = {"model.weights": "random:0", "train.batch_size": BATCH, "train.steps": STEPS, "train.eps": 1e-4}
+DIALS = {
+    "max_bad_fraction": 0.06,
+    "model.weights": "random:0",
+    "train.batch_size": BATCH,
+    "train.steps": STEPS,
+    "train.eps": 1e-4,
+}
 
 
 def describe_model(width: int = 16) -> dict:
@@ -111,6 +117,9 @@ def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_closes(world, trained)
         "dropped": {"corrupt_image": 1, "duplicate_uid": 2, "no_caption": 1},
     }
     assert run["pairs"] == 32 and run["steps"] == STEPS and run["resumed"] == []
+    statuses = [warning.split(" are ")[-1].split(" is ")[-1].split()[0] for warning in run["warnings"]]
+    assert statuses == ["corrupt_image", "duplicate_uid", "no_caption"]
+    assert "1 of 36 rows is corrupt_image" in (out / "report.html").read_text()
     losses = read_losses(out)
     assert len(losses) == STEPS and losses[-1] == run["last_loss"] < losses[0]
     assert sorted(os.listdir(out / "checkpoints")) == ["00000018", "00000020"]
@@ -119,6 +128,14 @@ def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_closes(world, trained)
     weights = str(out / "checkpoint/model.safetensors")
     Clip(ScorerConfig(model=str(out / "checkpoint/model.json"), weights=weights))
     open_clip.create_model_and_transforms(f"local-dir:{out / 'checkpoint'}")
+
+
+def test_too_much_bad_data_is_refused_before_a_step_and_leaves_nothing(world, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(world.line(out, max_bad_fraction=0.05)) == 3
+    said = capsys.readouterr().err
+    assert "input: 5.6% of 36 rows cannot be used (1 corrupt_image, 1 no_caption)" in said
+    assert not (out / "run.json").exists() and not (out / "checkpoints").exists()
 
 
 def test_what_evaluates_is_asked_every_so_many_steps_and_in_the_end(trained):

@@ -15,7 +15,7 @@ from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summar
 from raycomp.loops.continual.published import tell_published
 from raycomp.loops.continual.results import Result, compare, estimate, measure
 from raycomp.loops.continual.streams.store import read_stream, write_stream
-from raycomp.loops.continual.tables import list_plots, make_tables, say_main, write_long
+from raycomp.loops.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
 from raycomp.loops.sweep.metric import read_stream_metrics
 from raycomp.shards.folder import Folder
 from tests.loops.continual.streams import make_stream
@@ -102,6 +102,14 @@ def test_a_stream_named_as_a_formula_is_text_in_the_csv(tmp_path):
     assert {row["track"] for row in rows} == {"\u00a0=cmd(1)"}
     (tmp_path / "continual.csv").write_text(text)
     assert "=cmd(1).last.all" in read_stream_metrics(Folder(str(tmp_path)), "continual.csv")
+
+
+def test_samples_that_are_left_out_are_told_half_by_half():
+    facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
+    table = tell_samples({"one-00-abc": facts})
+    assert table is not None
+    assert list(table.rows) == [("one, a, train", 17, 20), ("one, a, test", 5, 5)]
+    assert tell_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
 
 
 def test_margins_are_compared_run_by_run():

@@ -11,12 +11,12 @@ import pytest
 
 from raycomp.config import ModelConfig, TooMuchBadData, UserError
 from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
+from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.continual.data import Task, join_splits
 from raycomp.loops.continual.streams.assemble import check_texts
 from raycomp.loops.continual.streams.little_world import make_backbone_world
 from raycomp.loops.continual.streams.samples import (
     Samples,
-    check_samples,
     find_samples,
     list_unparsed,
     name_primitives,
@@ -237,10 +237,10 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
     assert split.primitives == (("dog", "red cat"), ("fox",)), "the second dog has the first one's"
     assert (split.image_ND == some.image_ND[[0, 8, 9]]).all()
     with pytest.raises(TooMuchBadData, match=r"70.0% of 10 samples cannot be used \(3 bad_field, 1 empty"):
-        check_samples(some, 0.69)
-    check_samples(some, 0.7)
+        check_bad_rows(some.said, Counter(some.status_N), 0.69, "samples")
+    check_bad_rows(some.said, Counter(some.status_N), 0.7, "samples")
     with pytest.raises(UserError, match=r"none of 1 samples can be used \(1 no_image\)"):
-        check_samples(Samples("it", (Sample(None, "a"),), ("no_image",), np.zeros((1, DIM))), 1.0)
+        check_bad_rows("it", {"no_image": 1}, 1.0, "samples")
 
 
 def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_sample(tmp_path):
@@ -253,7 +253,7 @@ def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_
     some = find_samples(stream.halves[0], replace(pictures, shards={uri: lost}))
     assert some.status_N == ("ok", "bad_embedding", "ok")
     with pytest.raises(TooMuchBadData, match=r"33\.3% of 3 samples cannot be used \(1 bad_embedding\)"):
-        check_samples(some, 0.3)
+        check_bad_rows(some.said, Counter(some.status_N), 0.3, "samples")
     texts = Texts({"a cat": 0, "a dog": 1}, np.zeros((2, DIM), np.float32))
     check_texts(texts, ModelConfig(weights="x.pt"))
     with pytest.raises(

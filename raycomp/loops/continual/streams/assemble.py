@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raycomp.config import ContinualConfig, ModelConfig, UserError
+from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.continual.data import Edits, Split, Task
 from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
-from raycomp.loops.continual.streams.samples import Samples, check_samples, find_samples, parse_all
+from raycomp.loops.continual.streams.samples import Samples, find_samples, parse_all
 from raycomp.loops.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
 from raycomp.loops.continual.streams.splits import (
     list_texts,
@@ -75,7 +76,8 @@ def find_all_samples(
     if len(has_candidates) > 1:
         raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
     for samples in [*everything.halves, *([beside] if beside else [])]:
-        check_samples(samples, config.max_bad_fraction)
+        counts = Counter(samples.status_N)
+        check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
     return everything
 
 

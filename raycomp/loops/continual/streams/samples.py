@@ -3,7 +3,6 @@
 N samples, M pictures, D dims.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from raycomp.benchmarks.choice import is_text
-from raycomp.config import TooMuchBadData, UserError
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.primitives import find_primitives
 from raycomp.loops.continual.streams.sources import Member, Sample, Source
@@ -200,23 +198,6 @@ def _list_known(samples: Samples, how: str) -> dict[str, tuple[str, ...]]:
             if named:
                 known.setdefault(text, tuple(dict.fromkeys(named)))
     return known
-
-
-def check_samples(samples: Samples, most_bad: float) -> None:
-    """Raise ValueError where no sample can be used, TooMuchBadData where more than a share cannot."""
-    check_counts(samples.said, Counter(samples.status_N), most_bad)
-
-
-def check_counts(said: str, counts: Mapping[str, int], most_bad: float) -> None:
-    """Raise as ``check_samples``, of samples that are counted by status."""
-    bad = {status: count for status, count in sorted(counts.items()) if status != OK}
-    num, num_bad = sum(counts.values()), sum(bad.values())
-    reasons = ", ".join(f"{count:,} {status}" for status, count in bad.items())
-    if num_bad == num:
-        raise UserError(f"{said}: none of {num:,} samples can be used ({reasons or 'there are none'})")
-    if num_bad > most_bad * num:
-        told = f"{num_bad / num:.1%} of {num:,} samples cannot be used ({reasons})"
-        raise TooMuchBadData(f"{said}: {told}, more than max_bad_fraction={most_bad}")
 
 
 def parse_all(samples: Sequence[Samples], how: str, load: Callable[[], Parser]) -> list[Samples]:

@@ -1,0 +1,87 @@
+"""How much of the input may be bad: one rule, and a warning per status, for all commands that read samples.
+
+Rows are counted by status, as words.py lists them. A duplicate is not bad, and rows that a subset leaves out
+do not count at all.
+"""
+
+from collections.abc import Mapping
+
+from raycomp.config import TooMuchBadData, UserError, exact_share
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    CONTINUAL_STATUSES,
+    DUPLICATE_UID,
+    MISSING_STATUSES,
+    NOT_IN_SUBSET,
+    PICTURE_STATUSES,
+    STATUSES,
+    UID_CONFLICT,
+)
+
+_MEANINGS = {**STATUSES, **CONTINUAL_STATUSES, **PICTURE_STATUSES}
+
+
+def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: str = "rows") -> None:
+    """Raise UserError where all rows are bad, TooMuchBadData where more than the share ``most_bad`` is.
+
+    ``said``: the input, as errors name it.
+    """
+    num_rows, bad = _count_rows(counts), _find_bad(counts)
+    if sum(bad.values()) == num_rows:
+        reasons = _list_counts(bad) or "there are none"
+        raise UserError(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
+    _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
+
+
+def check_bad_pictures(
+    said: str, counts: Mapping[str, int], most_bad: float, most_missing: float, what: str = "images"
+) -> None:
+    """Raise TooMuchBadData where more than the share ``most_missing`` of pictures is not there, or of those
+    that are there more than ``most_bad`` is bad."""
+    missing = {status: counts.get(status, 0) for status in MISSING_STATUSES if counts.get(status)}
+    there = {status: count for status, count in counts.items() if status not in MISSING_STATUSES}
+    _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
+    what = f"{what} that are there"
+    _refuse(said, _find_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
+
+
+def describe_dropped(
+    said: str, counts: Mapping[str, int], what: str = "rows", examples: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return a line for every status whose rows are left out, duplicates too, by its name.
+
+    ``examples``: by status the name of one of them. What is no status, as the reason of a gate, has no line.
+    """
+    num_rows, lines = _count_rows(counts), []
+    for status, count in sorted(counts.items()):
+        if not count or status in ALIGNED_STATUSES or status not in _MEANINGS:
+            continue
+        verb = "is" if count == 1 else "are"
+        example = f", such as {examples[status]}" if examples else ""
+        told = f"{count:,} of {num_rows:,} {what} {verb} {status} ({_MEANINGS[status]}){example}"
+        lines.append(f"{said}: {told}; left out")
+    return lines
+
+
+def _count_rows(counts: Mapping[str, int]) -> int:
+    return sum(counts.values()) - counts.get(NOT_IN_SUBSET, 0)
+
+
+def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
+    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET)
+    return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
+
+
+def _list_counts(bad: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {status}" for status, count in bad.items())
+
+
+def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float) -> None:
+    """Raise TooMuchBadData where bad rows are more than the share that an option allows."""
+    num_bad = sum(bad.values())
+    if num_bad > exact_share(most, num_rows):
+        hint = f"; {UID_CONFLICT}: {STATUSES[UID_CONFLICT]}" if UID_CONFLICT in bad else ""
+        raise TooMuchBadData(
+            f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({_list_counts(bad)}), "
+            f"more than {option}={most}; repair them, or set a higher limit{hint}"
+        )
