@@ -50,6 +50,9 @@ UID_CONFLICT = "uid_conflict"
 TRUNCATED_SHARD = "truncated_shard"
 UNREADABLE_SHARD = "unreadable_shard"
 EMPTY_SHARD = "empty_shard"
+# Of a test alone, where ``overlap`` is drop.
+CONTAMINATED = "contaminated"
+OVERLAPS = WARN, DROP = "warn", "drop"
 
 STATUSES = {
     OK: "scored; nothing wrong with it",

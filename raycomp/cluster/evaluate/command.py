@@ -17,9 +17,12 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.controls import fingerprint_controls
+from raycomp.loops.evaluate.exam import Exam, Pictures
+from raycomp.loops.evaluate.leaks import find_leaks
 from raycomp.loops.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
+from raycomp.loops.leaks import Leak, check_left, tell_leak
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.journal import METRICS, read_metrics
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
@@ -60,10 +63,26 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             job = Job(config, spec, run.work, session, run.lease.check)
             exams = [one.exam for one in opened]
             pictures, seen = embed_pictures(job, exams)
+            leaks, pictures = _compare(exams, pictures, config, say)
             texts, read = embed_texts(job, exams, pictures)
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
-        _close(run, opened, tables, describe_stats(pictures=seen, texts=read), spec, say)
+        _close(run, opened, tables, leaks, describe_stats(pictures=seen, texts=read), spec, say)
     return run.record
+
+
+def _compare(
+    exams: Sequence[Exam], pictures: Pictures, config: EvaluateConfig, say: Say
+) -> tuple[list[Leak], Pictures]:
+    """Return what tests share with what was learned from, which is said, and the pictures, some barred.
+
+    Raises UserError where ``overlap=drop`` would leave a test without images.
+    """
+    leaks = find_leaks(exams, pictures, None)
+    for leak in leaks:
+        check_left(leak, config.overlap)
+        for line in tell_leak(leak, config.overlap):
+            say(line)
+    return leaks, pictures
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
@@ -82,6 +101,7 @@ def _close(
     run: Run,
     opened: Sequence[Opened],
     tables: Mapping[str, pa.Table],
+    leaks: Sequence[Leak],
     stats: Mapping[str, Any],
     spec: ScorerSpec,
     say: Say,
@@ -93,13 +113,16 @@ def _close(
         lines += make_lines(name, find_outcomes(table))
     run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
     read, came = _count(tables.values())
+    overlap = run.record["config"]["overlap"]
     warnings = [warning for one in opened for warning in one.warnings]
+    warnings += [line for leak in leaks for line in tell_leak(leak, overlap)]
     run.close(
         read,
         came,
         OK,
         reasons=DEFECTS,
         preprocessing=vars(spec.image),
+        overlap=[leak.describe() for leak in leaks],
         phases=describe_phases(dict(stats)),
         stages=describe_stages(dict(stats)),
     )

@@ -3,6 +3,7 @@
 M pictures, T texts, H x W pixels, V values of a picture, N tokens of context.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,7 @@ from raycomp.words import (
     EMPTY_CAPTION,
     IMAGE,
     IMAGE_EMBEDDING,
+    IMAGE_SHA256,
     IS_LAST,
     JSON,
     KEY,
@@ -88,11 +90,15 @@ def _read_file(uri: str) -> bytes | None:
 
 
 def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Table:
-    """Turn image bytes into uint8 pixels; what is wrong with an image becomes its status."""
+    """Turn image bytes into uint8 pixels and their SHA-256; what is wrong with an image becomes its status.
+
+    The SHA-256 is of the whole file, whatever box of it is looked at.
+    """
     statuses = [OK if status in _WITH_IMAGE else status for status in table[STATUS].to_pylist()]
     boxes = table[BOX].to_pylist() if BOX in table.column_names else [None] * len(table)
     pixels_MV = np.zeros((len(table), spec.image.num_values), np.uint8)
-    for row, (data, box) in enumerate(zip(table[IMAGE].to_pylist(), boxes, strict=True)):
+    images = table[IMAGE].to_pylist()
+    for row, (data, box) in enumerate(zip(images, boxes, strict=True)):
         if statuses[row] != OK:
             continue
         try:
@@ -100,7 +106,12 @@ def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Tab
             pixels_MV[row] = found[0].reshape(-1)
         except ImageFault as fault:
             statuses[row] = fault.status
-    columns = {STATUS: pa.array(statuses, pa.string()), PIXELS: to_fixed_lists(pixels_MV)}
+    hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in images]
+    columns = {
+        STATUS: pa.array(statuses, pa.string()),
+        IMAGE_SHA256: pa.array(hashes, pa.string()),
+        PIXELS: to_fixed_lists(pixels_MV),
+    }
     return add_columns(table.drop_columns([IMAGE]), columns)
 
 
@@ -130,9 +141,9 @@ def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
 
 def pictures_schema(spec: ScorerSpec) -> pa.Schema:
     """Return the columns of embedded pictures: those of samples, null where they are files."""
-    sample = [(name, pa.string()) for name in _OF_SAMPLES]
     embedding = (IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
-    return pa.schema([(POSITION, pa.int32()), *sample, (STATUS, pa.string()), embedding])
+    texts = [(name, pa.string()) for name in (*_OF_SAMPLES, STATUS, IMAGE_SHA256)]
+    return pa.schema([(POSITION, pa.int32()), *texts, embedding])
 
 
 def texts_schema(spec: ScorerSpec) -> pa.Schema:

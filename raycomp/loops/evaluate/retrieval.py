@@ -113,7 +113,7 @@ class Retrieval:
 
     def _find(self, pictures: Pictures) -> _Found:
         """Return the images. Raises ValueError unless at least two can be judged."""
-        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
+        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures.asked)
         for i, item in enumerate(items):
             if statuses[i] == OK and not item.captions:
                 statuses[i] = NO_CAPTION

@@ -54,7 +54,7 @@ class Zeroshot:
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
         """Return CLASSIFIED_SCHEMA's rows; ValueError where a sample is of a class that there is not."""
-        examples = self.images.find_examples(pictures)
+        examples = self.images.find_examples(pictures.asked)
         places = self._number_classes()
         for i in examples.good:
             if examples.labels[i] not in places:
