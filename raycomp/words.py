@@ -50,9 +50,6 @@ UID_CONFLICT = "uid_conflict"
 TRUNCATED_SHARD = "truncated_shard"
 UNREADABLE_SHARD = "unreadable_shard"
 EMPTY_SHARD = "empty_shard"
-# Of a test alone, where ``overlap`` is drop.
-CONTAMINATED = "contaminated"
-OVERLAPS = WARN, DROP = "warn", "drop"
 
 STATUSES = {
     OK: "scored; nothing wrong with it",
@@ -92,6 +89,9 @@ CONTINUAL_STATUSES = {
     NO_PRIMITIVE: "a text of the sample names no primitive, and the parser finds none in it",
     BAD_FIELD: "primitives, candidates, candidate_primitives or kind are not as they should be",
 }
+# What becomes of test samples whose image was learned from: reported, or left out with a status.
+OVERLAPS = WARN, DROP = "warn", "drop"
+CONTAMINATED = "contaminated"
 # Rows of these statuses stand for a shard, not for a sample.
 SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)
 # Rows of these statuses have an alignment.

@@ -22,19 +22,26 @@ def find_leaks(exams: Iterable[Exam], pictures: Pictures, trained: Known | None)
     """
     leaks = []
     for exam in exams:
-        asked = exam.test if isinstance(exam, LinearProbe) else exam
-        image_N, no_texts = list_keys(asked, pictures), np.zeros(0, KEY)
         if isinstance(exam, LinearProbe):
-            learned = Known(merge_keys([list_keys(exam.train, pictures)]), no_texts)
+            image_N, no_texts = _list_labelled(exam.test, pictures), np.zeros(0, KEY)
+            learned = Known(merge_keys([_list_labelled(exam.train, pictures)]), no_texts)
             leaks.append(Leak(exam.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
+        else:
+            image_N = list_keys(exam, pictures)
         if trained is not None:
             text_T = key_texts(exam.list_texts(pictures))
             leaks.append(Leak(exam.name, OF_MODEL, count_shared(trained, image_N, text_T)))
     return leaks
 
 
-def list_keys(needs: Exam | LabelledImages, pictures: Pictures) -> np.ndarray:
-    """Return the key of every image that is needed, as often as it is, those that can be read."""
-    place_N = np.array([pictures.place[picture] for picture in needs.pictures], np.int64)
-    of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in needs.shards]
+def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
+    """Return the keys of images that can be learned from, or judged."""
+    examples = images.find_examples(pictures)
+    return examples.key_N[examples.good]
+
+
+def list_keys(exam: Exam, pictures: Pictures) -> np.ndarray:
+    """Return the keys of the images of an exam, each as often as an example has it."""
+    place_N = np.array([pictures.place[picture] for picture in exam.pictures], np.int64)
+    of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in exam.shards]
     return np.concatenate([pictures.key_M[place_N], *of_shards])

@@ -11,6 +11,7 @@ import pytest
 
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
+from raycomp.core.uids import KEY
 from raycomp.loops.continual.data import Task, join_splits
 from raycomp.loops.continual.streams.little_world import make_backbone_world
 from raycomp.loops.continual.streams.samples import (
@@ -38,7 +39,8 @@ SHARED_PARSER = cache(load_parser)
 
 def arrange(*samples: Sample, how: str = "gold", parsed=None) -> Samples:
     """Return good samples with their primitives."""
-    made = Samples("it", samples, ("ok",) * len(samples), draw(np.random.default_rng(0), len(samples), DIM))
+    image_ND = draw(np.random.default_rng(0), len(samples), DIM)
+    made = Samples("it", samples, ("ok",) * len(samples), image_ND, np.zeros(len(samples), KEY))
     return name_primitives(made, how, parsed or {})
 
 
@@ -239,7 +241,8 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
         check_samples(some, 0.69)
     check_samples(some, 0.7)
     with pytest.raises(UserError, match=r"none of 1 samples can be used \(1 no_image\)"):
-        check_samples(Samples("it", (Sample(None, "a"),), ("no_image",), np.zeros((1, DIM))), 1.0)
+        bad = Samples("it", (Sample(None, "a"),), ("no_image",), np.zeros((1, DIM)), np.zeros(1, KEY))
+        check_samples(bad, 1.0)
 
 
 def test_broken_and_empty_shards_are_told(tmp_path):
@@ -261,7 +264,7 @@ def test_one_primitive_and_a_thousand_and_captions_that_come_again():
 
 
 def test_a_half_without_samples_is_a_split_of_none():
-    nobody = Samples("it", (), (), np.zeros((0, DIM), np.float32))
+    nobody = Samples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
     split = make_split(nobody, invent_texts([arrange(Sample(None, "a", ("a",)))]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
 
