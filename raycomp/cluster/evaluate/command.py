@@ -25,6 +25,7 @@ from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lin
 from raycomp.loops.leaks import Leak, check_left, tell_leak
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.journal import METRICS, read_metrics
+from raycomp.loops.train.trained import identify_trained, read_trained
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.pages.evaluate import render_evaluate
@@ -35,7 +36,7 @@ from raycomp.shards.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.shards.runs import TIMES, digest
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.table import Estimate, plain, write_cell
-from raycomp.words import OK, STATUS
+from raycomp.words import DROP, OK, STATUS
 
 TABLE = "table.csv"
 
@@ -77,18 +78,23 @@ def _compare(
 
     Raises UserError where ``overlap=drop`` would leave a test without images.
     """
-    leaks = find_leaks(exams, pictures, None)
+    trained = read_trained(config.model.weights)
+    leaks = find_leaks(exams, pictures, trained)
     for leak in leaks:
         check_left(leak, config.overlap)
         for line in tell_leak(leak, config.overlap):
             say(line)
+    if config.overlap == DROP and trained is not None:
+        pictures = pictures.bar(trained.image_K)
     return leaks, pictures
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
     """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
     opened = open_exams(config, say=lambda line: None)
+    trained = read_trained(config.model.weights)
     return {
+        **({"trained": identify_trained(trained)} if trained else {}),
         "model": fingerprint_scorer(fetch_model(config.model)),
         "preprocessing": digest(vars(spec.image)),
         **{one.exam.name: one.fingerprint for one in opened},
