@@ -1,4 +1,4 @@
-"""The keys that a training leaves: those of its pairs, from every kind of input, and read back as they are."""
+"""The keys that a training leaves: those of its pairs, from any kind of input; they are read as written."""
 
 import hashlib
 import io
