@@ -77,6 +77,8 @@ def prepare_streams(
     for place in places:  # one that was there already may have been made with another limit
         for said, counts in place.facts["samples"].items():
             check_counts(said, counts, config.max_bad_fraction)
+    for line in dict.fromkeys(line for place in places for line in place.facts["warnings"]):
+        say(line)
     return places
 
 
