@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,12 +22,23 @@ from raycomp.loops.train.trained import (
 )
 from raycomp.shards.folder import Folder
 from raycomp.shards.tar import write_tar
+from tests.sealed import seal
 
 
 def make_image(value: int) -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (8, 8), (value, 0, 0)).save(out, "PNG")
     return out.getvalue()
+
+
+def leave(folder, known: Known) -> None:
+    """Write a finished training that has nothing but its keys."""
+    funnel = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
+    facts = {"steps": 1, "epochs": 1, "pairs": 1, "first_loss": 1, "last_loss": 1}
+    run = {"kind": "train", "status": "finished", "config": {}, "fingerprint": {}, "versions": {}}
+    (folder / "run.json").write_text(json.dumps({**run, **facts, "funnel": funnel, "warnings": []}))
+    write_trained(known, Folder(str(folder)))
+    seal(Folder(str(folder)), TRAINED)
 
 
 def index_to(folder, samples: list[dict[str, bytes]]) -> list[str]:
@@ -60,23 +72,29 @@ def test_keys_are_read_as_they_were_written_beside_the_model_alone(tmp_path):
     known = Known(merge_keys([key_images(hashes)]), merge_keys([key_texts(["a", "b"])]))
     weights = str(tmp_path / "checkpoint/model.safetensors")
     assert read_trained(weights) is None
-    write_trained(known, Folder(str(tmp_path)))
+    leave(tmp_path, known)
     found = read_trained(weights)
     assert found is not None and all((a == b).all() for a, b in zip(found, known, strict=True))
     assert identify_trained(found) == identify_trained(known) != identify_trained(Known(*known[::-1]))
     assert (tmp_path / TRAINED[0]).stat().st_size < 40 * 16 + 200
     for other in (str(tmp_path / "model.safetensors"), "openai", "random:0"):
         assert read_trained(other) is None
+    (tmp_path / TRAINED[1]).unlink()
+    with pytest.raises(ValueError, match=rf"{TRAINED[1]}: is missing; the run wrote it with"):
+        read_trained(weights)
+    seal(Folder(str(tmp_path)), ())
+    assert read_trained(weights) is None  # a training of before
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", "unsorted", "numbers"])
 def test_a_file_that_holds_no_keys_is_named(tmp_path, content):
     empty = merge_keys([])
-    write_trained(Known(empty, empty), Folder(str(tmp_path)))
+    leave(tmp_path, Known(empty, empty))
     arrays = {"unsorted": np.array([b"b", b"a"], "S16"), "numbers": np.arange(3)}
     if content in arrays:
         np.save(tmp_path / TRAINED[1], arrays[content])
     else:
         (tmp_path / TRAINED[1]).write_bytes(content)
+    seal(Folder(str(tmp_path)), TRAINED)
     with pytest.raises(ValueError, match=rf"{TRAINED[1]}: holds no keys of a training"):
         read_trained(str(tmp_path / "checkpoint/model.safetensors"))

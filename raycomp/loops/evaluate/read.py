@@ -3,7 +3,6 @@
 M pictures, T texts, H x W pixels, V values of a picture, N tokens of context.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ import pyarrow as pa
 from raycomp.config import ModelConfig
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.model import fetch_model
-from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists
+from raycomp.loops.tables import TOKENS, add_columns, hash_images, readable, to_fixed_lists
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens
@@ -97,8 +96,7 @@ def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Tab
     statuses = [OK if status in _WITH_IMAGE else status for status in table[STATUS].to_pylist()]
     boxes = table[BOX].to_pylist() if BOX in table.column_names else [None] * len(table)
     pixels_MV = np.zeros((len(table), spec.image.num_values), np.uint8)
-    images = table[IMAGE].to_pylist()
-    for row, (data, box) in enumerate(zip(images, boxes, strict=True)):
+    for row, (data, box) in enumerate(zip(table[IMAGE].to_pylist(), boxes, strict=True)):
         if statuses[row] != OK:
             continue
         try:
@@ -106,13 +104,8 @@ def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Tab
             pixels_MV[row] = found[0].reshape(-1)
         except ImageFault as fault:
             statuses[row] = fault.status
-    hashes = [None if data is None else hashlib.sha256(data).hexdigest() for data in images]
-    columns = {
-        STATUS: pa.array(statuses, pa.string()),
-        IMAGE_SHA256: pa.array(hashes, pa.string()),
-        PIXELS: to_fixed_lists(pixels_MV),
-    }
-    return add_columns(table.drop_columns([IMAGE]), columns)
+    columns = {STATUS: pa.array(statuses, pa.string()), PIXELS: to_fixed_lists(pixels_MV)}
+    return add_columns(hash_images(table).drop_columns([IMAGE]), columns)
 
 
 def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.Table]:

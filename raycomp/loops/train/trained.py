@@ -46,8 +46,7 @@ def write_trained(known: Known, folder: Folder) -> None:
 def read_trained(weights: str) -> Known | None:
     """Return what the training that left ``weights`` learned from; none where it did not leave that there.
 
-    ``weights``: the file, as ``find_model`` names it. Raises ValueError where a file of a run is missing, or is
-    none of these arrays.
+    ``weights``: the file, as ``find_model`` names it. Raises ValueError where an array is not as written.
     """
     start, found, _ = weights.partition(f"/{CHECKPOINT}/{WEIGHTS}")
     folder = Folder(start)
