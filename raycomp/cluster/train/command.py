@@ -69,6 +69,7 @@ def train(
     check_writable(out)  # before a model is looked for
     config = replace(config, model=find_model(config.model))
     spec = describe_scorer(fetch_model(config.model))
+    before = read_trained(config.model.weights)
     fingerprint = partial(_fingerprint, config)
     with begin("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
         if run.is_finished:
@@ -83,6 +84,7 @@ def train(
             index = make_index(pairs, run.work)
             job = _plan(run, config, session, spec, pairs, index, evaluate)
             news = fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+            write_trained(gather_keys(index, before), run.folder)
         _close(run, job, session, index, news)
     return run.record
 
@@ -157,7 +159,6 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
 
 def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> None:
     """Take down what came of it."""
-    write_trained(_gather_keys(index, job.config), run.folder)
     metrics = read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), job.config.train.batch_size
     seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
@@ -190,10 +191,9 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
     run.tell(said, render_train(run.record, metrics))
 
 
-def _gather_keys(index: Index, config: TrainConfig) -> Known:
-    """Return the keys of all pairs, and of those that the model had been trained on before."""
+def gather_keys(index: Index, before: Known | None) -> Known:
+    """Return the keys of all pairs, and of those that the model had been trained on ``before``."""
     found = list(map_files(read_keys, index.uris, label="key pairs", fold=merge_some))
-    before = read_trained(config.model.weights)
     return merge_known([*found, *([before] if before else [])])
 
 

@@ -19,7 +19,7 @@ import raycomp
 from raycomp.cli import main
 from raycomp.cluster.evaluate.command import evaluate
 from raycomp.cluster.train.board import Board
-from raycomp.cluster.train.command import train
+from raycomp.cluster.train.command import gather_keys, train
 from raycomp.cluster.train.index import make_index
 from raycomp.cluster.train.work import Stopped, judge
 from raycomp.config import (
@@ -32,6 +32,7 @@ from raycomp.config import (
     WritingConfig,
     override_all,
 )
+from raycomp.core.leaks import Known, key_images, key_texts, merge_keys
 from raycomp.core.selection import parse_uids
 from raycomp.loops.inspect import show
 from raycomp.loops.train.pairs import find_pairs
@@ -233,6 +234,13 @@ def test_every_kind_of_input_is_counted(world, curated, tmp_path):
         for _ in range(2):
             index = make_index(find_pairs(world.config(input=place)), work)
             assert +index.reasons == Counter(expected) and sum(index.rows_S) == expected["ok"], place
+        known, before = gather_keys(index, None), key_texts(["before"])
+        hashes = [one for uri in index.uris for one in pq.read_table(uri)["image_sha256"].to_pylist()]
+        assert len(hashes) == expected["ok"]
+        assert (known.image_K == merge_keys([key_images(hashes)])).all()
+        both = gather_keys(index, Known(before, before))
+        assert {*both.image_K.tolist()} == {*known.image_K.tolist(), *before.tolist()}
+        assert len(both.text_K) == len(known.text_K) + 1
 
 
 def _read_good(path: Path) -> list[dict]:
