@@ -85,9 +85,13 @@ NEGATIVE_STATUSES = {
 # What samples of a stream of tasks may lack beside it.
 NO_PRIMITIVE = "no_primitive"
 BAD_FIELD = "bad_field"
+# What becomes of test samples whose image was learned from: reported, or left out with a status.
+OVERLAPS = WARN, DROP = "warn", "drop"
+CONTAMINATED = "contaminated"
 CONTINUAL_STATUSES = {
     NO_PRIMITIVE: "a text of the sample names no primitive, and the parser finds none in it",
     BAD_FIELD: "primitives, candidates, candidate_primitives or kind are not as they should be",
+    CONTAMINATED: "of a test, and a task trains on its image",
 }
 # Rows of these statuses stand for a shard, not for a sample.
 SHARD_STATUSES = (TRUNCATED_SHARD, UNREADABLE_SHARD, EMPTY_SHARD)

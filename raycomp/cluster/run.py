@@ -301,13 +301,15 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     names = []
     # Until format 1 the identity of an input held its files' times.
     is_older = previous["status"] == FINISHED and "format" not in previous
+    # An option that a version brought counts as its default in a run of before.
+    default = bound_dials({"kind": run["kind"], "config": to_dict(CONFIGS[run["kind"].partition(" ")[0]]())})
     # A finished run is only looked at; one that goes on must go on with what it was begun with.
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     for read in (
         lambda r: {
             name: value for name, value in bound_inputs(r).items() if not is_older or name in _WITHOUT_TIMES
         },
-        bound_dials,
+        lambda r: default | bound_dials(r),
         lambda r: {name: r["versions"].get(name) for name in versions},
     ):
         a, b = read(previous), read(json.loads(json.dumps(run)))

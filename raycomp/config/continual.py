@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.words import OVERLAPS, WARN
 
 WORLD, DOMAINS, SCENE, FUNCTION = "world", "domains", "questions-scene", "questions-function"
 WORLD_STREAMS = (WORLD, DOMAINS, SCENE, FUNCTION)
@@ -260,6 +261,9 @@ class ContinualConfig:
     reference: str | None = field(default=None, metadata=INPUT)
     """zscl: pairs whose likenesses shall stay, as ``raycomp curate`` takes inputs. Streams of yours need
     some; none = in the little world pairs such as the backbone was trained on."""
+    overlap: str = WARN
+    """Test images that a task of the stream trains on. warn: counted and reported; drop: also left out of the
+    tests, with the status contaminated. The same bytes are the same image."""
     prepared: str | None = field(default=None, metadata=FREE | PLACE)
     """A folder where streams are looked for as arrays of embeddings, and left for further runs; none = this
     run makes its own."""
@@ -286,6 +290,7 @@ class ContinualConfig:
         for name in self.method:
             check_choice("method", name, ("all", *METHODS))
         check_choice("order", self.order, (GIVEN, RANDOM))
+        check_choice("overlap", self.overlap, OVERLAPS)
         check_choice("primitives", self.primitives, ("gold", "parsed"))
         check_share("weight", self.weight)
         check_share("max_bad_fraction", self.max_bad_fraction)

@@ -6,6 +6,7 @@ from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.dials import FREE, PLACE
 from raycomp.config.exams import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.words import OVERLAPS, WARN
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class EvaluateConfig:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)
     controls: ControlsConfig = field(default_factory=ControlsConfig)
+    overlap: str = WARN
+    """Test images that were learned from, by the linear probe or by a model that ``raycomp train`` made.
+    warn: counted and reported; drop: also left out of the test, with the status contaminated. The same bytes
+    are the same image."""
     rows: int | None = None
     """Rows of each split, the first ones, at most; none = all. VL-CheckList's own test takes 1000."""
     max_pixels: int = 100_000_000
@@ -94,6 +99,7 @@ class EvaluateConfig:
         check(self.seed >= 0, "seed", self.seed, "at least 0")
         for name in ("max_bad_fraction", "max_missing_fraction"):
             check_share(name, getattr(self, name))
+        check_choice("overlap", self.overlap, OVERLAPS)
         twice = len({*self.benchmarks}) < len(self.benchmarks)
         check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
 

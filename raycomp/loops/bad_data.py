@@ -1,7 +1,7 @@
 """How much of the input may be bad: one rule, and a warning per status, for all commands that read samples.
 
-Rows are counted by status, as words.py lists them. A duplicate is not bad, and rows that a subset leaves out
-do not count at all.
+Rows are counted by status, as words.py lists them. A duplicate is not bad, nor is a test sample that is left
+out because a model learned from it; rows that a subset leaves out do not count at all.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from raycomp.config import TooMuchBadData, UserError, exact_share
 from raycomp.words import (
     ALIGNED_STATUSES,
+    CONTAMINATED,
     CONTINUAL_STATUSES,
     DUPLICATE_UID,
     MISSING_STATUSES,
@@ -27,7 +28,7 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     ``said``: the input, as errors name it.
     """
     num_rows, bad = _count_rows(counts), _find_bad(counts)
-    if sum(bad.values()) == num_rows:
+    if sum(bad.values()) == num_rows - counts.get(CONTAMINATED, 0):
         reasons = _list_counts(bad) or "there are none"
         raise UserError(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
@@ -68,7 +69,7 @@ def _count_rows(counts: Mapping[str, int]) -> int:
 
 
 def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET)
+    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET, CONTAMINATED)
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 

@@ -1,13 +1,17 @@
 """Exams sat without Ray: embeddings by a model in this process, or invented ones."""
 
+import hashlib
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.core.leaks import key_images
+from raycomp.core.uids import KEY
 from raycomp.loops.evaluate.embed import EmbedPictures, EmbedTexts
-from raycomp.loops.evaluate.exam import Exam, Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Exam, Picture, Pictures, Texts, key_pictures
 from raycomp.loops.evaluate.read import (
     TEXT,
     TEXT_EMBEDDING,
@@ -40,6 +44,7 @@ def embed(exam: Exam, scorer: ScorerConfig) -> tuple[Pictures, Texts]:
         of_files[STATUS].to_pylist() if of_files else [],
         to_matrix(of_files[IMAGE_EMBEDDING]) if of_files else np.zeros((0, spec.embedding_dim), np.float32),
         {shard.uri: table for shard, table in zip(exam.shards, tables, strict=True)},
+        key_pictures(of_files) if of_files else np.zeros(0, KEY),
     )
     texts = list(dict.fromkeys(exam.list_texts(pictures)))
     text_TD = np.zeros((0, spec.embedding_dim), np.float32)
@@ -55,9 +60,23 @@ def invent(exam: Exam, dim: int = 8, bad: Collection[str] = (), seed: int = 0) -
     files = list(dict.fromkeys(exam.pictures))
     statuses = ["corrupt_image" if _ends(picture, bad) else "ok" for picture in files]
     image_MD = draw(rng, len(files), dim) * np.array([[status == "ok"] for status in statuses])
-    pictures = Pictures({one: i for i, one in enumerate(files)}, statuses, np.float32(image_MD), {})
+    pictures = Pictures(
+        {one: i for i, one in enumerate(files)},
+        statuses,
+        np.float32(image_MD),
+        {},
+        key_files(files, statuses),
+    )
     texts = list(dict.fromkeys(exam.list_texts(pictures)))
     return pictures, Texts({text: i for i, text in enumerate(texts)}, draw(rng, len(texts), dim))
+
+
+def key_files(files: list[Picture], statuses: list[str]) -> np.ndarray:
+    """Return the keys of image files that are there, of those whose status is ok."""
+    paths = [Path(one.uri) if status == "ok" else None for one, status in zip(files, statuses, strict=True)]
+    return key_images(
+        [hashlib.sha256(one.read_bytes()).hexdigest() if one and one.exists() else None for one in paths]
+    )
 
 
 def _ends(picture: Picture, names: Collection[str]) -> bool:

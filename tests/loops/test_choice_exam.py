@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from raycomp.benchmarks.choice import UNCONFIRMED, Choice
+from raycomp.core.uids import KEY
 from raycomp.loops.evaluate.choices import ChoiceExam
 from raycomp.loops.evaluate.compare import compare_tables, find_partings
 from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
@@ -46,7 +47,13 @@ def see(exam: ChoiceExam, seed: int = 0, bad: tuple[int, ...] = ()) -> tuple[Pic
     rng = np.random.default_rng(seed)
     names = list(dict.fromkeys(exam.pictures))
     statuses = ["corrupt_image" if i in bad else "ok" for i in range(len(names))]
-    pictures = Pictures({name: i for i, name in enumerate(names)}, statuses, unit(rng, len(names)), {})
+    pictures = Pictures(
+        {name: i for i, name in enumerate(names)},
+        statuses,
+        unit(rng, len(names)),
+        {},
+        np.zeros(len(names), KEY),
+    )
     texts = list(dict.fromkeys(exam.list_texts(pictures)))
     return pictures, Texts({text: i for i, text in enumerate(texts)}, unit(rng, len(texts)))
 

@@ -83,7 +83,8 @@ def prepare_streams(
     for place in places:  # one that was there already may have been made with another limit
         for said, counts in place.facts["samples"].items():
             check_bad_rows(said, counts, config.max_bad_fraction, "samples")
-    for line in list_dropped(describe_places(places)):
+    shared = (line for place in places for line in place.facts["warnings"])
+    for line in dict.fromkeys([*list_dropped(describe_places(places)), *shared]):
         say(line)
     return places
 

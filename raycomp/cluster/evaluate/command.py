@@ -17,12 +17,16 @@ from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
 from raycomp.config import EvaluateConfig, changed_dials
 from raycomp.loops.evaluate.controls import fingerprint_controls
+from raycomp.loops.evaluate.exam import Exam, Pictures
+from raycomp.loops.evaluate.leaks import find_leaks
 from raycomp.loops.evaluate.lost import check_images
 from raycomp.loops.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.loops.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.loops.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
+from raycomp.loops.leaks import Leak, check_left, tell_leak
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.journal import METRICS, read_metrics
+from raycomp.loops.train.trained import identify_trained, read_trained
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.pages.evaluate import render_evaluate
@@ -33,7 +37,7 @@ from raycomp.shards.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.shards.runs import TIMES, digest
 from raycomp.shards.whole import with_absolute_paths
 from raycomp.table import Estimate, plain, write_cell
-from raycomp.words import OK, STATUS
+from raycomp.words import DROP, OK, STATUS
 
 TABLE = "table.csv"
 
@@ -62,17 +66,39 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             exams = [one.exam for one in opened]
             pictures, seen = embed_pictures(job, exams)
             warnings = check_images(exams, pictures, config, say)
+            leaks, pictures = _compare(exams, pictures, config, say)
             texts, read = embed_texts(job, exams, pictures)
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
         stats = describe_stats(pictures=seen, texts=read)
-        _close(run, opened, tables, stats, spec, warnings, say)
+        warnings += [line for leak in leaks for line in tell_leak(leak, config.overlap)]
+        _close(run, opened, tables, leaks, stats, spec, warnings, say)
     return run.record
+
+
+def _compare(
+    exams: Sequence[Exam], pictures: Pictures, config: EvaluateConfig, say: Say
+) -> tuple[list[Leak], Pictures]:
+    """Return what tests share with what was learned from, which is said, and the pictures, some barred.
+
+    Raises UserError where ``overlap=drop`` would leave a test without images.
+    """
+    trained = read_trained(config.model.weights)
+    leaks = find_leaks(exams, pictures, trained)
+    for leak in leaks:
+        check_left(leak, config.overlap)
+        for line in tell_leak(leak, config.overlap):
+            say(line)
+    if config.overlap == DROP and trained is not None:
+        pictures = pictures.bar(trained.image_K)
+    return leaks, pictures
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
     """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
     opened = open_exams(config, say=lambda line: None)
+    trained = read_trained(config.model.weights)
     return {
+        **({"trained": identify_trained(trained)} if trained else {}),
         "model": fingerprint_scorer(fetch_model(config.model)),
         "preprocessing": digest(vars(spec.image)),
         **{one.exam.name: one.fingerprint for one in opened},
@@ -85,6 +111,7 @@ def _close(
     run: Run,
     opened: Sequence[Opened],
     tables: Mapping[str, pa.Table],
+    leaks: Sequence[Leak],
     stats: Mapping[str, Any],
     spec: ScorerSpec,
     warnings: list[str],
@@ -103,6 +130,7 @@ def _close(
         OK,
         reasons=DEFECTS,
         preprocessing=vars(spec.image),
+        overlap=[leak.describe() for leak in leaks],
         phases=describe_phases(dict(stats)),
         stages=describe_stages(dict(stats)),
         warnings=warnings,

@@ -14,7 +14,7 @@ from raycomp.cluster.session import Session
 from raycomp.cluster.waves import Phase
 from raycomp.config import ContinualConfig, EvaluateConfig
 from raycomp.loops.evaluate.embed import picture_stages, text_stages
-from raycomp.loops.evaluate.exam import Needs, Picture, Pictures, Texts
+from raycomp.loops.evaluate.exam import Needs, Picture, Pictures, Texts, key_pictures
 from raycomp.loops.evaluate.read import (
     TEXT_EMBEDDING,
     Files,
@@ -91,6 +91,7 @@ def _gather(
         status_M=table[STATUS].to_pylist(),
         image_MD=to_matrix(table[IMAGE_EMBEDDING]),
         shards={shard.uri: tables[ordinal] for shard, ordinal in by_name},
+        key_M=key_pictures(table),
     )
 
 

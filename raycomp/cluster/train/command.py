@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import Session, connect
+from raycomp.cluster.tasks import map_files
 from raycomp.cluster.train.board import Board, News
 from raycomp.cluster.train.feed import Course
 from raycomp.cluster.train.fit import Ranks, fit
@@ -20,12 +21,14 @@ from raycomp.cluster.train.job import Job
 from raycomp.cluster.train.shelf import Stock
 from raycomp.config import TooMuchBadData, TrainConfig
 from raycomp.core.epochs import EpochPlan
+from raycomp.core.leaks import Known, merge_known
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.evaluation import OWN_COLUMNS, Evaluate
 from raycomp.loops.train.feed import Drawing
 from raycomp.loops.train.journal import EVENTS, METRICS, read_metrics
 from raycomp.loops.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.loops.train.state import list_states
+from raycomp.loops.train.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
 from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.pages.train import list_uses, render_train
@@ -41,7 +44,7 @@ _EPOCHS = 5
 _CPUS_FOR_BATCHES = 2
 # Without which no batch would ever be made.
 _CPUS_TO_DECODE = 1
-_ROOMS = (CHECKPOINT, METRICS)
+_ROOMS = (CHECKPOINT, METRICS, *TRAINED)
 _OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
 
 
@@ -66,6 +69,7 @@ def train(
     check_writable(out)  # before a model is looked for
     config = replace(config, model=find_model(config.model))
     spec = describe_scorer(fetch_model(config.model))
+    before = read_trained(config.model.weights)
     fingerprint = partial(_fingerprint, config)
     with begin("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
         if run.is_finished:
@@ -82,6 +86,7 @@ def train(
                 say(warning)
             job = _plan(run, config, session, spec, pairs, index, evaluate)
             news = fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+            write_trained(gather_keys(index, before), run.folder)
         _close(run, job, session, index, news)
     return run.record
 
@@ -187,6 +192,12 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
         f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
     )
     run.tell(said, render_train(run.record, metrics))
+
+
+def gather_keys(index: Index, before: Known | None) -> Known:
+    """Return the keys of all pairs, and of those that the model had been trained on ``before``."""
+    found = list(map_files(read_keys, index.uris, label="key pairs", fold=merge_some))
+    return merge_known([*found, *([before] if before else [])])
 
 
 def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:

@@ -80,6 +80,7 @@ class ChoiceExam:
 
         There are none that see another image where there is only one.
         """
+        pictures = pictures.asked
         seen = self._list_seen(pictures, texts.bad)
         rows = [self.choices[i] for i, _ in seen]
         place_N = np.array([place for _, place in seen], int)

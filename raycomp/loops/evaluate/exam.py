@@ -4,13 +4,17 @@ M pictures, T texts, D embedding dims.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from raycomp.core.leaks import find_shared, key_images, merge_keys
+from raycomp.core.uids import KEY
+from raycomp.loops.tables import add_columns
 from raycomp.shards.paths import ShardPath
+from raycomp.words import CONTAMINATED, IMAGE_SHA256, OK, STATUS
 
 
 class Picture(NamedTuple):
@@ -32,7 +36,41 @@ class Pictures:
     image_MD: np.ndarray
     """fp32, of length 1; 0 where the status is not ok."""
     shards: Mapping[str, pa.Table]
-    """By a shard's uri its rows, in their order: uid, key, caption, json, status and image_embedding."""
+    """By a shard's uri its rows, in their order: uid, key, caption, json, status, image_sha256 and
+    image_embedding."""
+    key_M: np.ndarray
+    """Of the files: see ``core.leaks``; none where the status is not ok."""
+    barred_K: np.ndarray = field(default_factory=lambda: np.zeros(0, KEY))
+    """Sorted keys of images that no test may ask about."""
+
+    def bar(self, key_N: np.ndarray) -> "Pictures":
+        """Return the pictures with more that no test may ask about."""
+        return replace(self, barred_K=merge_keys([self.barred_K, key_N]))
+
+    @property
+    def asked(self) -> "Pictures":
+        """The pictures as a test takes them: the status of those barred is contaminated."""
+        if not len(self.barred_K):
+            return self
+        return replace(
+            self,
+            status_M=_mark(self.status_M, find_shared(self.barred_K, self.key_M)),
+            shards={uri: self._mark_shard(table) for uri, table in self.shards.items()},
+        )
+
+    def _mark_shard(self, table: pa.Table) -> pa.Table:
+        statuses = _mark(table[STATUS].to_pylist(), find_shared(self.barred_K, key_pictures(table)))
+        return add_columns(table, {STATUS: pa.array(statuses, pa.string())})
+
+
+def _mark(statuses: Sequence[str], is_shared_M: np.ndarray) -> list[str]:
+    return [CONTAMINATED if shared else own for own, shared in zip(statuses, is_shared_M, strict=True)]
+
+
+def key_pictures(table: pa.Table) -> np.ndarray:
+    """Return the keys of embedded pictures, as ``core.leaks`` makes them; none where the status is not ok."""
+    columns = (table[name].to_pylist() for name in (IMAGE_SHA256, STATUS))
+    return key_images([sha256 if status == OK else None for sha256, status in zip(*columns, strict=True)])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses
+from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, key_pictures
 from raycomp.loops.evaluate.samples import expand, read_samples
 from raycomp.shards.image_folder import list_classes
 from raycomp.shards.paths import ShardPath, absolute_uri, join_uri
@@ -31,6 +31,8 @@ class Examples:
     """Of a folder its name, of shards a text or a number's digits; None where nothing is said."""
     image_ND: np.ndarray
     """fp32, of length 1; 0 where the status is not ok."""
+    key_N: np.ndarray
+    """Of their images: see ``core.leaks``."""
 
     @property
     def good(self) -> list[int]:
@@ -82,7 +84,7 @@ class LabelledImages:
         place_N = [pictures.place[self._picture(name)] for name in self.names]
         labels = [label for label, names in self.classes.items() for _ in names]
         statuses = [pictures.status_M[place] for place in place_N]
-        return Examples(self.names, statuses, labels, pictures.image_MD[place_N])
+        return Examples(self.names, statuses, labels, pictures.image_MD[place_N], pictures.key_M[place_N])
 
     def _read_shards(self, pictures: Pictures) -> Examples:
         samples, image_ND = read_samples(self.shards, pictures, self.dial)
@@ -91,7 +93,8 @@ class LabelledImages:
             NO_LABEL if sample.status == OK and label is None else sample.status
             for sample, label in zip(samples, labels, strict=True)
         ]
-        return Examples([sample.id for sample in samples], statuses, labels, image_ND)
+        key_N = np.concatenate([key_pictures(pictures.shards[shard.uri]) for shard in self.shards])
+        return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
 
 
 def open_labelled(spec: str, dial: str) -> LabelledImages:

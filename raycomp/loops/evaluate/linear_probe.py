@@ -17,6 +17,7 @@ from raycomp.loops.evaluate.classified import classify, list_unread
 from raycomp.loops.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.loops.evaluate.labelled import LabelledImages, open_labelled
 from raycomp.shards.paths import ShardPath
+from raycomp.words import DROP, WARN
 
 NAME = "linear_probe"
 # What the schema of the rows tells beside them.
@@ -30,6 +31,8 @@ class LinearProbe:
     train: LabelledImages
     test: LabelledImages
     seed: int = 0
+    overlap: str = WARN
+    """warn, or drop: images that are learned from are not tested on."""
     name: str = NAME
 
     @property
@@ -57,7 +60,9 @@ class LinearProbe:
         The schema's metadata tell the penalty and its share of right answers on the fifth. Raises ValueError
         where the test has a class that was not learned, and where there is nothing to choose the penalty by.
         """
-        known, asked = self.train.find_examples(pictures), self.test.find_examples(pictures)
+        known = self.train.find_examples(pictures)
+        seen = pictures.bar(known.key_N[known.good]) if self.overlap == DROP else pictures
+        asked = self.test.find_examples(seen.asked)
         names = sorted({str(known.labels[i]) for i in known.good})
         number = {name: i for i, name in enumerate(names)}
         self._check_classes(names, {str(asked.labels[i]) for i in asked.good})
@@ -86,7 +91,7 @@ class LinearProbe:
             raise ValueError(f"{self.test.dial}: {said}")
 
 
-def open_linear_probe(config: LinearProbeConfig) -> LinearProbe:
+def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:
     """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
     train, test = (open_labelled(getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
-    return LinearProbe(train, test, config.seed)
+    return LinearProbe(train, test, config.seed, overlap)

@@ -22,10 +22,10 @@ from raycomp.shards.runs import digest
 
 Say = Callable[[str], None]
 # Exams that are no choices between captions, by the name of their dials.
-_OTHERS: dict[str, Callable[[Any], Exam]] = {
-    "zeroshot": open_zeroshot,
-    "retrieval": open_retrieval,
-    "linear_probe": open_linear_probe,
+_OTHERS: dict[str, Callable[[EvaluateConfig], Exam]] = {
+    "zeroshot": lambda config: open_zeroshot(config.zeroshot),
+    "retrieval": lambda config: open_retrieval(config.retrieval),
+    "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap),
 }
 # Dials whose folders are read whole, whatever lies in them.
 _TAKES_ALL = (
@@ -72,7 +72,7 @@ def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
 
 
 def _open_other(name: str, config: EvaluateConfig) -> Opened:
-    exam = _OTHERS[name](getattr(config, name))
+    exam = _OTHERS[name](config)
     return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards)), _size_pictures(exam)]))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from raycomp.config import ModelConfig
 from raycomp.loops.evaluate.exam import Picture
 from raycomp.loops.model import fetch_model
-from raycomp.loops.tables import TOKENS, add_columns, readable, to_fixed_lists
+from raycomp.loops.tables import TOKENS, add_columns, hash_images, readable, to_fixed_lists
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens
@@ -24,6 +24,7 @@ from raycomp.words import (
     EMPTY_CAPTION,
     IMAGE,
     IMAGE_EMBEDDING,
+    IMAGE_SHA256,
     IS_LAST,
     JSON,
     KEY,
@@ -88,7 +89,10 @@ def _read_file(uri: str) -> bytes | None:
 
 
 def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Table:
-    """Turn image bytes into uint8 pixels; what is wrong with an image becomes its status."""
+    """Turn image bytes into uint8 pixels and their SHA-256; what is wrong with an image becomes its status.
+
+    The SHA-256 is of the whole file, whatever box of it is looked at.
+    """
     statuses = [OK if status in _WITH_IMAGE else status for status in table[STATUS].to_pylist()]
     boxes = table[BOX].to_pylist() if BOX in table.column_names else [None] * len(table)
     pixels_MV = np.zeros((len(table), spec.image.num_values), np.uint8)
@@ -101,7 +105,7 @@ def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Tab
         except ImageFault as fault:
             statuses[row] = fault.status
     columns = {STATUS: pa.array(statuses, pa.string()), PIXELS: to_fixed_lists(pixels_MV)}
-    return add_columns(table.drop_columns([IMAGE]), columns)
+    return add_columns(hash_images(table).drop_columns([IMAGE]), columns)
 
 
 def read_texts(item: tuple[int, Sequence[str]], block_rows: int) -> Iterator[pa.Table]:
@@ -130,9 +134,9 @@ def tokenize(table: pa.Table, config: ModelConfig) -> pa.Table:
 
 def pictures_schema(spec: ScorerSpec) -> pa.Schema:
     """Return the columns of embedded pictures: those of samples, null where they are files."""
-    sample = [(name, pa.string()) for name in _OF_SAMPLES]
     embedding = (IMAGE_EMBEDDING, pa.list_(pa.float32(), spec.embedding_dim))
-    return pa.schema([(POSITION, pa.int32()), *sample, (STATUS, pa.string()), embedding])
+    texts = [(name, pa.string()) for name in (*_OF_SAMPLES, STATUS, IMAGE_SHA256)]
+    return pa.schema([(POSITION, pa.int32()), *texts, embedding])
 
 
 def texts_schema(spec: ScorerSpec) -> pa.Schema:

@@ -124,7 +124,7 @@ class Retrieval:
         """Return the images, those with a ``bad`` caption as bad. Raises ValueError unless at least two can
         be judged.
         """
-        items, statuses, image_ND = self._judge(pictures)
+        items, statuses, image_ND = self._judge(pictures.asked)
         for i, item in enumerate(items):
             if statuses[i] == OK and any(text in bad for text in item.captions):
                 statuses[i] = BAD_EMBEDDING

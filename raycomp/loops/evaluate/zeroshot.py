@@ -64,7 +64,7 @@ class Zeroshot:
         """
         if texts.bad:
             self._refuse_texts(texts.bad)
-        examples = self.images.find_examples(pictures)
+        examples = self.images.find_examples(pictures.asked)
         places = self._number_classes()
         for i in examples.good:
             if examples.labels[i] not in places:

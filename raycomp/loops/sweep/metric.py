@@ -8,6 +8,7 @@ import numpy as np
 from raycomp.benchmarks import world as own_exam
 from raycomp.config import BenchmarkConfig, ContinualConfig, EvaluateConfig
 from raycomp.config.check import check_choice
+from raycomp.core.uids import KEY
 from raycomp.loops.continual.cells import name_stream
 from raycomp.loops.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.loops.evaluate.choices import ChoiceExam
@@ -106,7 +107,8 @@ def _list_of_exam(exam: Exam) -> list[str]:
     # What any model's scores would be called: these are of a model that sees nothing.
     pictures = list(dict.fromkeys(exam.pictures))
     blank = np.zeros((len(pictures), 1), np.float32)
-    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {})
+    keys = np.zeros(len(pictures), KEY)
+    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
     texts = list(dict.fromkeys(exam.list_texts(seen)))
     read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
     lines = make_lines(exam.name, find_outcomes(exam.grade(seen, read)))

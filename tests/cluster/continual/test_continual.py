@@ -156,6 +156,8 @@ def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
     for number, part in enumerate(("a-train", "a-test", "b-train", "b-test", "c-test")):
         for name, samples in world_shards(20, 0, number, per_shard=20):
             write_tar(str(tmp_path / part / name), samples)
+    for _, samples in world_shards(5, 0, 0, per_shard=20):  # scenes of a-train
+        write_tar(str(tmp_path / "c-test" / "again.tar"), samples)
     tasks = [{"name": name, "train": f"{name}-train", "test": f"{name}-test"} for name in "ab"]
     stream = {"tasks": tasks, "zero_shot": [{"name": "c", "test": "c-test"}]}
     (tmp_path / "stream.json").write_text(json.dumps(stream))
@@ -166,12 +168,21 @@ def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
         "model.weights": "random:0",
         "order": "given",
         "reference": str(tmp_path / "a-train"),
+        "overlap": "drop",
         "head.steps": 2,
         "tune.steps": 1,
         "tune.batch_size": 4,
     }
-    run = continual(override_all(ContinualConfig(), settings), str(tmp_path / "out"), lambda line: None)
-    found = next(iter(run["streams"].values()))["samples"]
+    heard: list[str] = []
+    run = continual(override_all(ContinualConfig(), settings), str(tmp_path / "out"), heard.append)
+    facts = next(iter(run["streams"].values()))
+    line = "stream, c: 5 of 25 test images are among the training images of a (20.0 %)"
+    assert f"{line}; they are left out (overlap=drop)" in run["warnings"] and set(run["warnings"]) <= set(
+        heard
+    )
+    assert facts["samples"]["stream, c, test"] == {"contaminated": 5, "ok": 20}
+    assert [one["images"] for one in facts["overlap"]] == [0, 0, 5] and facts["repeats"] == []
+    found = facts["samples"]
     assert {said.rpartition("stream, ")[2] for said in found} >= {"a, train", "a, test", "c, test"}
     rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
     assert any(row["metric"] == "fused zstd" for row in rows)

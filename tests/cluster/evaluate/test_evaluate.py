@@ -194,6 +194,17 @@ def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_pat
     assert lines["zeroshot", "acc1"]["num_all"] == str(len(images) + 1)
     assert float(lines["retrieval", "image_retrieval_recall@1"]["chance"]) == pytest.approx(1 / 12)
     assert float(lines["linear_probe", "acc1"]["value"]) > 0.5
+    num = len(images)
+    assert [(one["test"], one["num_images"], one["images"]) for one in run["overlap"]] == [
+        ("linear_probe", num, num)
+    ]
+    (line,) = run["warnings"]
+    assert line.startswith(
+        f"linear_probe: {num} of {num} test images are among the training images (100.0 %)"
+    )
+    assert line.partition(": ")[2] in (tmp_path / "out" / "report.html").read_text()
+    with pytest.raises(ValueError, match=r"overlap=drop: linear_probe: .* so none is left"):
+        raycomp.evaluate(replace(asked, overlap="drop"), str(tmp_path / "dropped"))
 
 
 def test_files_that_change_under_a_run_are_told(config, ray_cluster, monkeypatch, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """``train`` through a real Ray cluster: one curve on any number of workers, and what a run leaves."""
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -9,18 +10,21 @@ from pathlib import Path
 import numpy as np
 import open_clip
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 import raycomp
 from raycomp.cli import main
+from raycomp.cluster.evaluate.command import evaluate
 from raycomp.cluster.train.board import Board
-from raycomp.cluster.train.command import train
+from raycomp.cluster.train.command import gather_keys, train
 from raycomp.cluster.train.index import make_index
 from raycomp.cluster.train.work import Stopped, judge
 from raycomp.config import (
     ClusterFailed,
+    EvaluateConfig,
     NegativesConfig,
     ScorerConfig,
     TrainConfig,
@@ -28,9 +32,11 @@ from raycomp.config import (
     WritingConfig,
     override_all,
 )
+from raycomp.core.leaks import Known, key_images, key_texts, merge_keys
 from raycomp.core.selection import parse_uids
 from raycomp.loops.inspect import show
 from raycomp.loops.train.pairs import find_pairs
+from raycomp.loops.train.trained import read_trained
 from raycomp.models.clip import Clip
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
@@ -138,6 +144,28 @@ def test_too_much_bad_data_is_refused_before_a_step_and_leaves_nothing(world, tm
     assert not (out / "run.json").exists() and not (out / "checkpoints").exists()
 
 
+def test_an_evaluation_knows_the_images_that_its_model_was_trained_on(world, trained, tmp_path):
+    out, _ = trained
+    known = read_trained(str(out / "checkpoint/model.safetensors"))
+    learned = {members["jpg"] for members in scenes(32, seed=3)}
+    assert {*known.image_K.tolist()} == {hashlib.sha256(one).digest()[:16].rstrip(b"\0") for one in learned}
+    assert {"trained_images.npy", "trained_texts.npy"} <= set(json.loads((out / "manifest.json").read_text()))
+    asked = [*scenes(6, seed=3), *scenes(5, seed=4)]
+    write_tar(str(tmp_path / "test.tar"), [(f"s{i:02d}", members) for i, members in enumerate(asked)])
+    dials = {"benchmarks": ("retrieval",), "retrieval.input": str(tmp_path / "test.tar")}
+    config = override_all(EvaluateConfig(), {"model.weights": str(out), **dials})
+    said: list[str] = []
+    warned = evaluate(config, str(tmp_path / "warned"), said.append)
+    line = "retrieval: 6 of 11 test images are among the images that the model was trained on (54.5 %)"
+    assert warned["warnings"] == [f"{line}; overlap=drop leaves them out"] and warned["warnings"][0] in said
+    assert warned["funnel"] == {"read": 22, "corpus": 22, "kept": 22, "dropped": {}}
+    dropped = evaluate(override_all(config, {"overlap": "drop"}), str(tmp_path / "dropped"))
+    assert dropped["funnel"] == {"read": 22, "corpus": 22, "kept": 10, "dropped": {"contaminated": 12}}
+    assert dropped["overlap"] == warned["overlap"]
+    table = pq.read_table(tmp_path / "dropped/scores/retrieval.parquet")
+    assert {*table.filter(pc.equal(table["status"], "ok"))["num_targets"].to_pylist()} == {5}
+
+
 def test_what_evaluates_is_asked_every_so_many_steps_and_in_the_end(trained):
     out, run = trained
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -223,6 +251,13 @@ def test_every_kind_of_input_is_counted(world, curated, tmp_path):
         for _ in range(2):
             index = make_index(find_pairs(world.config(input=place)), work)
             assert +index.reasons == Counter(expected) and sum(index.rows_S) == expected["ok"], place
+        known, before = gather_keys(index, None), key_texts(["before"])
+        hashes = [one for uri in index.uris for one in pq.read_table(uri)["image_sha256"].to_pylist()]
+        assert len(hashes) == expected["ok"]
+        assert (known.image_K == merge_keys([key_images(hashes)])).all()
+        both = gather_keys(index, Known(before, before))
+        assert {*both.image_K.tolist()} == {*known.image_K.tolist(), *before.tolist()}
+        assert len(both.text_K) == len(known.text_K) + 1
 
 
 def _read_good(path: Path) -> list[dict]:

@@ -1,5 +1,6 @@
 """Streams read without a model: random embeddings of whatever their sources hold."""
 
+import hashlib
 from collections.abc import Collection
 
 import numpy as np
@@ -12,8 +13,8 @@ from raycomp.loops.evaluate.exam import Picture, Pictures, Texts
 from raycomp.loops.evaluate.read import Files, read_pictures
 from raycomp.loops.tables import to_fixed_lists
 from raycomp.shards.paths import ShardPath
-from raycomp.words import EMPTY_CAPTION, IMAGE_EMBEDDING, NO_CAPTION, OK, STATUS
-from tests.loops.sitting import draw
+from raycomp.words import EMPTY_CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NO_CAPTION, OK, STATUS
+from tests.loops.sitting import draw, key_files
 
 DIM = 8
 
@@ -26,7 +27,8 @@ def see(stream: StreamSource, bad: Collection[str] = ()) -> Pictures:
     is_ok_M = np.array([status == OK for status in statuses], bool)
     image_MD = np.float32(draw(rng, len(files), DIM) * is_ok_M[:, None])
     shards = {shard.uri: see_shard(shard, rng) for shard in stream.shards}
-    return Pictures({one: i for i, one in enumerate(files)}, statuses, image_MD, shards)
+    keys = key_files(files, statuses)
+    return Pictures({one: i for i, one in enumerate(files)}, statuses, image_MD, shards, keys)
 
 
 def _ends(picture: Picture, names: Collection[str]) -> bool:
@@ -39,7 +41,10 @@ def _read_status(picture: Picture) -> str:
 
 def see_shard(shard: ShardPath, rng: np.random.Generator) -> pa.Table:
     """Return a shard's rows; what captions lack does not keep an image from being seen."""
-    table = pa.concat_tables(read_pictures(shard, 64)).drop_columns(["image"])
+    table = pa.concat_tables(read_pictures(shard, 64))
+    images = table["image"].to_pylist()
+    hashes = [None if image is None else hashlib.sha256(image).hexdigest() for image in images]
+    table = table.drop_columns(["image"]).append_column(IMAGE_SHA256, pa.array(hashes, pa.string()))
     seen = [OK if one in (NO_CAPTION, EMPTY_CAPTION) else one for one in table[STATUS].to_pylist()]
     image_MD = draw(rng, len(table), DIM) * np.array([[status == OK] for status in seen])
     table = table.set_column(table.schema.get_field_index(STATUS), STATUS, pa.array(seen))

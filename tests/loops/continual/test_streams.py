@@ -11,6 +11,7 @@ import pytest
 
 from raycomp.config import ModelConfig, TooMuchBadData, UserError
 from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, ContinualConfig, LittleConfig
+from raycomp.core.uids import KEY
 from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.continual.data import Task, join_splits
 from raycomp.loops.continual.streams.assemble import check_texts
@@ -39,7 +40,8 @@ SHARED_PARSER = cache(load_parser)
 
 def arrange(*samples: Sample, how: str = "gold", parsed=None) -> Samples:
     """Return good samples with their primitives."""
-    made = Samples("it", samples, ("ok",) * len(samples), draw(np.random.default_rng(0), len(samples), DIM))
+    image_ND = draw(np.random.default_rng(0), len(samples), DIM)
+    made = Samples("it", samples, ("ok",) * len(samples), image_ND, np.zeros(len(samples), KEY))
     return name_primitives(made, how, parsed or {})
 
 
@@ -281,7 +283,7 @@ def test_one_primitive_and_a_thousand_and_captions_that_come_again():
 
 
 def test_a_half_without_samples_is_a_split_of_none():
-    nobody = Samples("it", (), (), np.zeros((0, DIM), np.float32))
+    nobody = Samples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
     split = make_split(nobody, invent_texts([arrange(Sample(None, "a", ("a",)))]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
 

@@ -10,6 +10,7 @@ import numpy as np
 from raycomp.config import ContinualConfig, ModelConfig, UserError
 from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.continual.data import Edits, Split, Task
+from raycomp.loops.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, tell_repeat
 from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
 from raycomp.loops.continual.streams.samples import Samples, find_samples, parse_all
 from raycomp.loops.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
@@ -22,10 +23,12 @@ from raycomp.loops.continual.streams.splits import (
 )
 from raycomp.loops.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.loops.evaluate.exam import Pictures, Texts
+from raycomp.loops.leaks import Leak, check_left, tell_leak
 from raycomp.models.parser import load_parser
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.weights_check import say_bad
 from raycomp.shards.folder import Folder
+from raycomp.words import DROP
 from raycomp.worlds.captions import phrases
 from raycomp.worlds.training import draw_lessons, take_apart
 
@@ -45,6 +48,8 @@ class Found:
     zero_shot: tuple[Halves, ...]
     reference_source: Source | None
     reference: Samples | None
+    leaks: tuple[Leak, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def halves(self) -> list[Samples]:
@@ -62,7 +67,8 @@ def find_all_samples(
 ) -> Found:
     """Return the samples of every half of every task, with the primitives of their texts.
 
-    Raises ValueError, or TooMuchBadData, where too few of a half can be used.
+    With ``overlap=drop`` those of a test whose images a task trains on are contaminated. Raises ValueError,
+    or TooMuchBadData, where too few of a half can be used.
     """
     halves = [find_samples(half, pictures) for half in source.halves]
     named = iter(parse_all(halves, config.primitives, lambda: load_parser(config.parser.name)))
@@ -71,7 +77,9 @@ def find_all_samples(
         for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
     }
     beside = None if reference is None else find_samples(reference, pictures)
-    everything = Found(source, found["tasks"], found["zero_shot"], reference, beside)
+    everything = _compare(
+        Found(source, found["tasks"], found["zero_shot"], reference, beside), config.overlap
+    )
     has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
     if len(has_candidates) > 1:
         raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
@@ -79,6 +87,31 @@ def find_all_samples(
         counts = Counter(samples.status_N)
         check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
     return everything
+
+
+def _compare(found: Found, overlap: str) -> Found:
+    """Return the samples with what their halves share. Raises UserError where no test image would be left."""
+    name, tasks = found.source.name, dict(zip(_list_tasks(found.source.tasks), found.tasks, strict=True))
+    asked = tasks | dict(zip(_list_tasks(found.source.zero_shot), found.zero_shot, strict=True))
+    trains = {task: halves[TRAIN] for task, halves in tasks.items()}
+    tests = {task: halves[TEST] for task, halves in asked.items()}
+    leaks = find_leaks(name, trains, tests)
+    repeats = (*find_repeats(TRAIN, trains), *find_repeats(TEST, tests))
+    for leak in leaks:
+        check_left(leak, overlap)
+    found = replace(found, leaks=tuple(leaks), repeats=repeats)
+    if overlap != DROP:
+        return found
+    learned = list(trains.values())
+    kept = [
+        tuple({**halves, TEST: drop_shared(learned, halves[TEST])} for halves in some)
+        for some in (found.tasks, found.zero_shot)
+    ]
+    return replace(found, tasks=kept[0], zero_shot=kept[1])
+
+
+def _list_tasks(tasks: Sequence[TaskSource]) -> list[str]:
+    return [task.name for task in tasks]
 
 
 def _name_parts(task: TaskSource) -> tuple[str, ...]:
@@ -167,7 +200,7 @@ def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
 
 def make_arrays(maker: Maker) -> dict[str, Any]:
     """Write a stream's arrays, with pixels and tokens where methods need them; return what was found: samples
-    by status, and warnings.
+    by status, what halves share, and warnings.
     """
     found, texts = maker.found, maker.texts
     kinds = number_kinds(found.halves)
@@ -176,7 +209,9 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
         ("zero_shot", found.source.zero_shot, found.zero_shot),
     )
     made: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
-    counts, warnings = {}, []
+    counts = {}
+    warnings = [line for leak in found.leaks for line in tell_leak(leak, maker.config.overlap)]
+    warnings += [tell_repeat(found.source.name, one) for one in found.repeats]
     for kind, sources, tasks in named:
         for number, (source, halves) in enumerate(zip(sources, tasks, strict=True)):
             splits = {}
@@ -196,7 +231,12 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
         counts["reference"] = dict(sorted(Counter(found.reference.status_N).items()))
     stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
     write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)
-    return {"samples": counts, "warnings": warnings}
+    return {
+        "samples": counts,
+        "overlap": [leak.describe() for leak in found.leaks],
+        "repeats": [one.describe() for one in found.repeats],
+        "warnings": warnings,
+    }
 
 
 def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | None, name: str) -> Split:

@@ -13,7 +13,7 @@ from raycomp.shards.folder import Folder
 from raycomp.shards.runs import TIMES, digest
 
 _OF_BACKBONES = ("backbone_pairs", "backbone_steps")
-_OF_STREAMS = ("seed", "primitives", "parser", "max_pixels", "reference", "little")
+_OF_STREAMS = ("overlap", "seed", "primitives", "parser", "max_pixels", "reference", "little")
 _FACTS = "facts.json"
 # Of the files: one more where they change, so that those of before are not taken for these.
 _FORMAT = 2
@@ -47,7 +47,7 @@ class Place:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was found in the making: samples by status, and warnings."""
+        """What was found in the making: samples by status, what halves share, warnings."""
         return self.files.read_json(_FACTS)
 
     def finish(self, facts: dict[str, Any]) -> None:

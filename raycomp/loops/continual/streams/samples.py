@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from raycomp.benchmarks.choice import is_text
+from raycomp.core.leaks import NO_KEY
+from raycomp.core.uids import KEY
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.primitives import find_primitives
 from raycomp.loops.continual.streams.sources import Member, Sample, Source
-from raycomp.loops.evaluate.exam import Picture, Pictures
+from raycomp.loops.evaluate.exam import Picture, Pictures, key_pictures
 from raycomp.loops.evaluate.retrieval import find_captions
 from raycomp.loops.tables import to_matrix
 from raycomp.models.lexicon import load_lexicon
@@ -35,8 +37,8 @@ from raycomp.words import (
 GOLD, PARSED = "gold", "parsed"
 Primitives = Mapping[str, tuple[str, ...]]
 """By a text those that the parser finds in it."""
-_Row = tuple[Sample, str, np.ndarray]
-"""A sample, its status and its picture's embedding (D,)."""
+_Row = tuple[Sample, str, np.ndarray, bytes]
+"""A sample, its status, its picture's embedding (D,) and its key."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Samples:
     """ok, or why a sample is left out; of a broken shard one row."""
     image_ND: np.ndarray
     """fp32, of length 1; 0 where there is no picture."""
+    key_N: np.ndarray
+    """Of the pictures: see ``core.leaks``."""
 
     @property
     def good(self) -> list[Sample]:
@@ -71,29 +75,30 @@ def find_samples(source: Source, pictures: Pictures) -> Samples:
     rows += [_find_file(sample, pictures) for sample in source.samples]
     return Samples(
         source.said,
-        tuple(sample for sample, _, _ in rows),
-        tuple(_judge(sample, status) for sample, status, _ in rows),
-        np.stack([image_D for _, _, image_D in rows]) if rows else pictures.image_MD[:0],
+        tuple(sample for sample, *_ in rows),
+        tuple(_judge(sample, status) for sample, status, *_ in rows),
+        np.stack([image_D for _, _, image_D, _ in rows]) if rows else pictures.image_MD[:0],
+        np.array([key for *_, key in rows], KEY),
     )
 
 
 def _read_shard(uri: str, pictures: Pictures, is_test: bool) -> Iterator[_Row]:
     table = pictures.shards[uri]
     columns = (table[name].to_pylist() for name in (CAPTION, JSON, STATUS))
-    image_MD = to_matrix(table[IMAGE_EMBEDDING])
+    image_MD, key_M = to_matrix(table[IMAGE_EMBEDDING]), key_pictures(table)
     for place, (caption, text, status) in enumerate(zip(*columns, strict=True)):
         fields = parse_object(text)[1] or {}
         captions: Sequence[str | None] = find_captions(caption, text) or (caption,)
         for one in captions[:1] if is_test or _has_own(fields) else captions:
             sample, is_sound = _read_fields(Sample(Member(uri, place), one), fields)
-            yield sample, status if is_sound or status != OK else BAD_FIELD, image_MD[place]
+            yield sample, status if is_sound or status != OK else BAD_FIELD, image_MD[place], key_M[place]
 
 
 def _find_file(sample: Sample, pictures: Pictures) -> _Row:
     if not isinstance(sample.picture, Picture):
-        return sample, NO_IMAGE, np.zeros(pictures.image_MD.shape[1], np.float32)
+        return sample, NO_IMAGE, np.zeros(pictures.image_MD.shape[1], np.float32), NO_KEY
     place = pictures.place[sample.picture]
-    return sample, pictures.status_M[place], pictures.image_MD[place]
+    return sample, pictures.status_M[place], pictures.image_MD[place], pictures.key_M[place]
 
 
 def _has_own(fields: Mapping[str, Any]) -> bool:
