@@ -302,7 +302,8 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     # Until format 1 the identity of an input held its files' times.
     is_older = previous["status"] == FINISHED and "format" not in previous
     # An option that a version brought counts as its default in a run of before.
-    default = bound_dials({"kind": run["kind"], "config": to_dict(CONFIGS[run["kind"].partition(" ")[0]]())})
+    config = json.loads(json.dumps(to_dict(CONFIGS[run["kind"].partition(" ")[0]]())))
+    default = bound_dials({"kind": run["kind"], "config": config})
     # A finished run is only looked at; one that goes on must go on with what it was begun with.
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     for read in (

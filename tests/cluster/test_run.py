@@ -422,3 +422,12 @@ def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsy
         refused = nullcontext() if is_same else pytest.raises(ValueError, match="differs in parser")
         with refused, begin("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
             assert run.is_finished
+
+
+def test_an_option_of_a_later_version_counts_as_its_default_in_a_run_of_before(tmp_path):
+    record = count_words(ProbeConfig(), tmp_path)
+    record["config"] = {name: value for name, value in record["config"].items() if name != "seeds"}
+    (tmp_path / RUN).write_text(json.dumps(record))
+    assert count_words(ProbeConfig(), tmp_path)["status"] == "finished"
+    with pytest.raises(ValueError, match="differs in seeds"):
+        count_words(ProbeConfig(seeds=ProbeConfig().seeds + 1), tmp_path)
