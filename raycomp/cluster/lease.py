@@ -13,8 +13,8 @@ from typing import Any
 
 from raycomp.config import LeaseLost, UserError
 from raycomp.shards.folder import Folder
+from raycomp.shards.paths import LEASE
 
-LEASE = "lease.json"
 LEASE_S = 60.0
 WAITING = "waiting:"
 """How the line begins that tells of a wait for another run."""

@@ -16,6 +16,7 @@ session's device; one that needs none binds its own, or no device where no resul
 import json
 import os
 import platform
+import posixpath
 import shlex
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -186,6 +187,7 @@ def begin(
     # Whoever finds the run looks there which of its dials are free.
     assert CONFIGS.get(kind.partition(" ")[0]) is type(config), f"{kind}: not in raycomp.config.CONFIGS"
     folder = Folder(absolute_uri(str(out)))
+    _refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
     check_writable(folder.uri)
     rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
@@ -202,6 +204,17 @@ def begin(
         with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
             yield run
             run.publish(say)
+
+
+def _refuse_inside(folder: Folder, own: Collection[str]) -> None:
+    """Raise ValueError where one of two runs would write in, or remove, what is the other's."""
+    if folder.exists(WORK, RUN):
+        raise ValueError(f"out={folder.uri!r}: its folder {WORK} holds another run; name another folder")
+    above, name = posixpath.split(folder.uri.rstrip("/"))
+    if name in own and Folder(above).exists(RUN):
+        raise ValueError(
+            f"out={folder.uri!r}: is the folder {name} of the run in {above}; name another folder"
+        )
 
 
 @contextmanager
@@ -371,5 +384,6 @@ def _check_results(folder: Folder, run: dict[str, Any]) -> None:
 
 def _tidy(folder: Folder) -> None:
     """Remove what only an unfinished run needs, and what killed writers left among the results."""
-    folder.remove(WORK)
+    if not folder.exists(WORK, RUN):  # else somebody has made a run of its own there since
+        folder.remove(WORK)
     remove_temporary_files(folder.uri)

@@ -14,10 +14,12 @@ from typing import IO, Any
 
 from pyarrow import fs
 
-from raycomp.shards.paths import join_uri, resolve
+from raycomp.shards.paths import LEASE, RUN, join_uri, resolve
 from raycomp.shards.stores import GCS, READ_ONLY, create_object, open_output, split_uri, told_as_oserror
 from raycomp.shards.written import Written, find_footer, forget_written, hash_file, is_watched, note_written
 
+# Of a run's own folder.
+_RUNS = {RUN, LEASE}
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
@@ -147,12 +149,17 @@ def create_file(uri: str, data: bytes) -> bool:
 
 
 def remove_temporary_files(folder: str) -> None:
-    """Remove what killed writers left of their files below a folder on a local disk."""
+    """Remove what killed writers left of their files below a run's folder on a local disk.
+
+    Not below another run's, which may be writing.
+    """
     filesystem, path = resolve(folder)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        for file in Path(path).rglob("*.tmp"):
-            if _TEMPORARY.search(file.name):
-                file.unlink(missing_ok=True)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        return
+    for here, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if not (_RUNS & set(os.listdir(os.path.join(here, name))))]
+        for name in filter(_TEMPORARY.search, names):
+            Path(here, name).unlink(missing_ok=True)
 
 
 def list_folder(folder: str) -> dict[str, bool]:

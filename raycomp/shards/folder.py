@@ -8,7 +8,7 @@ from typing import Any
 from pyarrow import fs
 
 from raycomp.shards.files import create_file, list_below, list_folder, new_file
-from raycomp.shards.paths import join_uri, resolve
+from raycomp.shards.paths import join_uri, resolve, resolve_file
 from raycomp.shards.written import forget_written
 
 
@@ -61,8 +61,8 @@ class Folder:
         return sorted(names, key=lambda name: name.split("/"))
 
     def read_bytes(self, *names: str) -> bytes:
-        """Return a whole file, which a store sends in one reply."""
-        filesystem, path = resolve(self.at(*names))
+        """Return a whole file, which a store sends in one reply. Raises ValueError where it is no file."""
+        filesystem, path = resolve_file(self.at(*names))
         with filesystem.open_input_file(path) as file:
             return file.read()
 

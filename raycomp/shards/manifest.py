@@ -17,7 +17,7 @@ from typing import Any
 
 from raycomp.shards.files import list_below
 from raycomp.shards.folder import Folder
-from raycomp.shards.paths import find_infos, resolve
+from raycomp.shards.paths import find_infos, resolve_file
 from raycomp.shards.written import Result, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
@@ -123,7 +123,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _hash(uri: str) -> Written:
-    filesystem, path = resolve(uri)
+    filesystem, path = resolve_file(uri)
     with filesystem.open_input_file(path) as file:
         return hash_file(uri, file)
 

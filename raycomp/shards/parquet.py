@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from raycomp.config import UserError
 from raycomp.shards.files import new_file
-from raycomp.shards.paths import resolve
+from raycomp.shards.paths import resolve, resolve_file
 from raycomp.shards.written import hash_footer
 from raycomp.words import SHARD, STATUS
 
@@ -159,7 +159,7 @@ def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
     A ``Result`` must have the footer that its run wrote. Pages that raycomp wrote have checksums.
     """
-    filesystem, path = resolve(uri)
+    filesystem, path = resolve_file(uri)
     with filesystem.open_input_file(path) as source:
         try:
             known = getattr(uri, "footer", None)

@@ -13,6 +13,7 @@ from raycomp.shards.stores import open_store, split_uri
 # A run's record, in its folder.
 RUN = "run.json"
 REPORT = "report.html"
+LEASE = "lease.json"
 # The subset that a curation or selection chose.
 KEPT_FILE = "subset/kept.parquet"
 # What only an unfinished run needs.
@@ -56,6 +57,19 @@ def resolve(uri: str) -> tuple[fs.FileSystem, str]:
     if not scheme:
         return fs.LocalFileSystem(), _absolute(path)
     return open_store(scheme, path), path.rstrip("/")
+
+
+def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return what ``resolve`` does, for a file that is about to be read.
+
+    Raises ValueError where something else lies there on a disk: opening a pipe would wait for ever.
+    """
+    filesystem, path = resolve(uri)
+    if isinstance(filesystem, fs.LocalFileSystem) and os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"{uri}: is a {'folder' if os.path.isdir(path) else 'pipe or device'}, must be a file"
+        )
+    return filesystem, path
 
 
 def absolute_uri(uri: str) -> str:

@@ -31,6 +31,7 @@ _CHOSEN = {
 _NUMBER = (int, float)
 _MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int}}
 _TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
+_ROOMS = ("scores", "subset", "shards", "negatives")
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 """What the status of a run may be. One that failed would fail again: its ``failed`` says of what."""
@@ -134,16 +135,21 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     return folder, run
 
 
-def check_shards_of_run(spec: str) -> None:
-    """Raise ValueError where an input names shards of a run, and they are not as it wrote them.
+def check_input_of_run(spec: str) -> None:
+    """Raise ValueError where an input names a run's results, such as its shards, that are not as written."""
+    for uri in list_roots(spec):
+        check_files_of_run(uri)
+
+
+def check_files_of_run(folder: str) -> None:
+    """Raise ValueError where a folder is one of a run's results, and its files are not as the run wrote them.
 
     While the run has not finished they may still change: that is refused, too.
     """
-    for uri in list_roots(spec):
-        above, name = posixpath.split(uri.rstrip("/"))
-        if name == "shards" and Folder(above).exists(RUN):
-            run = read_finished(above)
-            check_results(Folder(above), run, "shards")
+    above, room = posixpath.split(folder.rstrip("/"))
+    if room in _ROOMS and Folder(above).exists(RUN):
+        run = read_finished(above)
+        check_results(Folder(above), run, room)
 
 
 def _say_lack(folder: Folder) -> str:

@@ -431,3 +431,19 @@ def test_an_option_of_a_later_version_counts_as_its_default_in_a_run_of_before(t
     assert count_words(ProbeConfig(), tmp_path)["status"] == "finished"
     with pytest.raises(ValueError, match="differs in seeds"):
         count_words(ProbeConfig(seeds=ProbeConfig().seeds + 1), tmp_path)
+
+
+def test_a_run_in_the_folder_work_of_another_is_refused_and_kept(tmp_path):
+    """``work`` is removed when a run ends: nobody else's results may lie there."""
+    count_words(ProbeConfig(), tmp_path / "a")
+    for name in ("work", "logs"):
+        with pytest.raises(ValueError, match=f"is the folder {name} of the run in {tmp_path}/a"):
+            count_words(ProbeConfig(), tmp_path / "a" / name)
+    count_words(ProbeConfig(), tmp_path / "b/work")
+    with pytest.raises(ValueError, match="its folder work holds another run"):
+        count_words(ProbeConfig(), tmp_path / "b")
+    count_words(ProbeConfig(), tmp_path / "c")
+    (tmp_path / "b/work").rename(tmp_path / "c/work")
+    with pytest.raises(ValueError, match="its folder work holds another run"):
+        count_words(ProbeConfig(), tmp_path / "c")
+    assert (tmp_path / "c/work" / RUN).exists()

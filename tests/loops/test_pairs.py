@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -373,3 +374,17 @@ def test_pairs_on_s3_are_those_on_disk(album, bucket, tmp_path):
     )
     assert list_uids(here[1]) == [uid_of(6)] and here[1:] == there[1:]
     assert load_shard(there[0], 1, there[1][1])["image"].to_pylist() == [make_image(6)]
+
+
+def test_negatives_of_another_data_set_with_the_same_names_are_refused(album, tmp_path):
+    negatives = write_negatives(tmp_path / "negatives", [{9: ["a"], 2: ["c"]}])
+    check_all(make_config(input=str(album), negatives=str(negatives)))
+    path = next((negatives / "negatives").iterdir())
+    table = pq.read_table(path)
+    spaced = pa.array([f"  {caption.replace(' ', '   ')} " for caption in table["caption"].to_pylist()])
+    for captions, is_refused in ((spaced, False), (pa.array(["pair 9", "a ship"]), True)):
+        place = table.schema.get_field_index("caption")
+        write_table(table.set_column(place, "caption", captions), str(path), NEGATIVES_SCHEMA)
+        said = rf"negatives: 1 of \d captions in .* its caption, as of uid {uid_of(2)}"
+        with pytest.raises(ValueError, match=said) if is_refused else nullcontext():
+            check_all(make_config(input=str(album), negatives=str(negatives)))

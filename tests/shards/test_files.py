@@ -5,7 +5,9 @@ import resource
 
 import pytest
 
-from raycomp.shards.files import check_writable, new_file
+from raycomp.shards.files import check_writable, new_file, remove_temporary_files
+from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns
 
 
 def test_a_file_appears_at_the_end(tmp_path):
@@ -50,3 +52,22 @@ def test_check_writable(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="cannot be written"):
         check_writable(str(tmp_path / "file" / "below"))
+
+
+def test_temporary_files_of_another_run_below_are_its_own(tmp_path):
+    names = [f".x.{'0' * 32}.tmp", f"sub/.x.{'1' * 32}.tmp"]
+    others = [f"other/.x.{'2' * 32}.tmp", f"sub/live/scores/.x.{'3' * 32}.tmp"]
+    for name in (*names, *others, "other/run.json", "sub/live/lease.json", "run.json", "lease.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    remove_temporary_files(str(tmp_path))
+    assert [name for name in (*names, *others) if (tmp_path / name).exists()] == others
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_never_opened(tmp_path, make):
+    """Opening a pipe would wait for ever."""
+    make(tmp_path / "run.json")
+    for read in (Folder(str(tmp_path)).read_json, lambda name: read_columns(str(tmp_path / name))):
+        with pytest.raises(ValueError, match=r"run\.json: is a (folder|pipe or device), must be a file"):
+            read("run.json")

@@ -14,7 +14,7 @@ from raycomp.loops.inspect import explain
 from raycomp.shards.folder import Folder
 from raycomp.shards.runs import (
     check_classed,
-    check_shards_of_run,
+    check_input_of_run,
     identify,
     list_scores,
     read_finished,
@@ -244,13 +244,13 @@ def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path, na
         folder.write_bytes(b"tar", "shards", f"{i:08d}.tar")
     seal(folder)
     spec = name.format(tmp_path / "shards")
-    check_shards_of_run(f"{spec}::b={tmp_path}/none/*.tar")
+    check_input_of_run(f"{spec}::b={tmp_path}/none/*.tar")
     folder.write_bytes(b"ta", "shards", "00000001.tar")
     with pytest.raises(ValueError, match=r"00000001\.tar: is shorter"):
-        check_shards_of_run(f"b={tmp_path}/none::{spec}")
+        check_input_of_run(f"b={tmp_path}/none::{spec}")
     folder.write_json(run | {"status": "running"}, "run.json")
     with pytest.raises(ValueError, match="the run has not finished"):
-        check_shards_of_run(spec)
+        check_input_of_run(spec)
 
 
 PHASE = {"phase": "align", "rows": 9, "wall_s": 1.5, "bottleneck": "decode"}

@@ -37,7 +37,7 @@ from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards, li
 from raycomp.shards.runs import (
     TIMES,
     check_classed,
-    check_shards_of_run,
+    check_input_of_run,
     digest,
     identify,
     list_scores,
@@ -94,7 +94,7 @@ def curate(
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and what the scorer is that they fit."""
     check_output(config.input, out)
-    check_shards_of_run(config.input)
+    check_input_of_run(config.input)
     shards = expand_input(config.input, config.prepare.stored_embeddings)
     check_extra_columns(config.extra_columns)
     check_writable(out)  # before a model is looked for

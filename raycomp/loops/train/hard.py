@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import KEY, find_keys, to_keys
 from raycomp.models.images import ImageFault, decode_image
@@ -26,7 +27,7 @@ from raycomp.shards.parquet import count_rows, read_columns, read_rows, read_sch
 from raycomp.shards.paths import join_uri, resolve
 from raycomp.shards.rows import parse_uid
 from raycomp.shards.runs import find_curation, identify, list_negatives, read_curation, read_finished
-from raycomp.words import IMAGE, NEGATIVE, NEGATIVES, UID
+from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
 
 PATH = "path"
 
@@ -142,10 +143,14 @@ def _to_text_keys(key_N: np.ndarray, texts: Sequence[str | None]) -> np.ndarray:
     return np.frombuffer(b"".join(digests), KEY)
 
 
-def join_negatives(uris: tuple[str, ...], uids: pa.ChunkedArray, token: str) -> pa.ListArray:
+def join_negatives(
+    uris: tuple[str, ...], uids: pa.ChunkedArray, captions: pa.ChunkedArray, token: str
+) -> pa.ListArray:
     """Return a list of HARD_TYPE for each uid, empty where there are no negatives; no picture shows any.
 
-    Where the files' rows stand is remembered for the next call with the ``token``.
+    Where the files' rows stand is remembered for the next call with the ``token``. Raises UserError where
+    negatives are of none of a pair's ``captions``, but for white space: data sets whose shards and keys have
+    the same names have the same uids.
     """
     file_N, row_N = _place(uris, (UID,), token).find(to_keys(parse_uids(uids)))
     kind = pa.list_(HARD_TYPE)
@@ -153,11 +158,28 @@ def join_negatives(uris: tuple[str, ...], uids: pa.ChunkedArray, token: str) -> 
     order_N = np.zeros(len(file_N), np.int64)
     for file in np.unique(file_N[file_N >= 0]).tolist():
         mine = np.flatnonzero(file_N == file)
-        found = read_columns(uris[file], [NEGATIVES])[NEGATIVES].take(pa.array(row_N[mine]))
-        parts.append(_to_hard(found.combine_chunks()))
+        found = read_columns(uris[file], [NEGATIVES, CAPTION]).take(pa.array(row_N[mine]))
+        _check_captions(uris[file], found[CAPTION], uids.take(pa.array(mine)), captions.take(pa.array(mine)))
+        parts.append(_to_hard(found[NEGATIVES].combine_chunks()))
         order_N[mine] = count + np.arange(len(mine))
         count += len(mine)
     return pa.concat_arrays(parts).take(pa.array(order_N))
+
+
+def _check_captions(
+    uri: str, written: pa.ChunkedArray, uids: pa.ChunkedArray, captions: pa.ChunkedArray
+) -> None:
+    rows = zip(written.to_pylist(), uids.to_pylist(), captions.to_pylist(), strict=True)
+    others = [uid for text, uid, own in rows if text and _plain(text) not in map(_plain, own)]
+    if others:
+        raise UserError(
+            f"negatives: {len(others):,} of {len(written):,} captions in {uri} with a pair's uid are not "
+            f"its caption, as of uid {others[0]}; name the negatives of these pairs"
+        )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _to_hard(lists: pa.ListArray) -> pa.ListArray:

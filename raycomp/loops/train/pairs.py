@@ -5,6 +5,7 @@ a curation without shards are joined file by file and take none.
 """
 
 import hashlib
+import posixpath
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,8 @@ from raycomp.shards.paths import KEPT_FILE, ShardPath, fingerprint_shards
 from raycomp.shards.reader import read_shard
 from raycomp.shards.rows import decode_text, parse_object
 from raycomp.shards.runs import (
-    check_shards_of_run,
+    check_files_of_run,
+    check_input_of_run,
     digest,
     find_curation,
     identify,
@@ -106,11 +108,12 @@ def find_pairs(config: TrainConfig) -> Pairs:
     """
     folder, run = read_curation(config.input)
     if run is None:
-        check_shards_of_run(config.input)
+        check_input_of_run(config.input)
         pairs = Pairs(config.input, tuple(expand_input(config.input)), config.train.max_pixels)
     else:
         pairs = _find_curated(config.input, folder, run)
     if config.subset is not None:
+        check_files_of_run(posixpath.dirname(config.subset))
         pairs = replace(pairs, subset=config.subset)
         uid_N2 = read_uids(config.subset)
         if pairs.kept is not None:
@@ -172,7 +175,7 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
         uris = (pairs.negatives[ordinal],) if pairs.scores else pairs.negatives
-        negatives = join_negatives(uris, found[UID], pairs.token)
+        negatives = join_negatives(uris, found[UID], found[CAPTIONS], pairs.token)
     else:
         negatives = pa.array([[]] * len(found), pa.list_(HARD_TYPE))
     if pairs.negative_images:
@@ -216,7 +219,11 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
         columns[POSITION] += kept[POSITION].to_pylist()
         columns[UID] += kept[UID].to_pylist()
         texts = zip(kept[CAPTION].to_pylist(), kept[JSON].to_pylist(), strict=True)
-        columns[CAPTIONS] += [_list_captions(caption, text, shard.format) for caption, text in texts]
+        columns[CAPTIONS] += [
+            # What a run kept is the caption that it scored: others of its image never were.
+            [caption] if pairs.is_curated else _list_captions(caption, text, shard.format)
+            for caption, text in texts
+        ]
         reasons += found
     written.check_end(len(reasons))
     schema = pa.schema([PAIRS_SCHEMA.field(name) for name in columns])
