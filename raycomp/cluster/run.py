@@ -13,38 +13,27 @@ Nothing here starts Ray. A command that needs it connects inside the block (``se
 session's device; one that needs none binds its own, or no device where no result depends on it.
 """
 
-import json
-import os
-import platform
-import posixpath
 import shlex
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from raycomp.cluster.events import keep_events, log_event
-from raycomp.cluster.lease import LEASE, Lease, hold_lease
-from raycomp.config import CONFIGS, ClusterFailed, LeaseLost, as_setting, changed_dials, to_dict
-from raycomp.shards.files import check_writable, copy_file, remove_temporary_files
+from raycomp.cluster.lease import Lease, hold_lease
+from raycomp.cluster.opening import describe_run, now, open_run, refuse_inside, tidy
+from raycomp.config import CONFIGS, ClusterFailed, LeaseLost, as_setting, changed_dials
+from raycomp.shards.files import check_writable, copy_file
 from raycomp.shards.folder import Folder
-from raycomp.shards.manifest import FORMAT, check_results, write_manifest
-from raycomp.shards.paths import REPORT, RUN, WORK, absolute_uri
-from raycomp.shards.runs import FAILED, FINISHED, RUNNING, TIMES, bound_dials, bound_inputs, read_run
+from raycomp.shards.manifest import FORMAT, write_manifest
+from raycomp.shards.paths import LEASE, REPORT, RUN, WORK, absolute_uri
+from raycomp.shards.runs import FAILED, FINISHED, TIMES, read_run
 from raycomp.shards.written import Watch, watch_writes
 from raycomp.words import OK
 
 Say = Callable[[str], None]
-PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # The sub-folders that a command's results lie in, if it names no others.
 _ROOMS = ("scores", "subset", "shards", "negatives", "exports")
 _LONGEST_LINE = 2000
-# Of a run's fingerprint, what never held the time of a file.
-_WITHOUT_TIMES = set(
-    "scorer parser lexicon nonces model prompts llm shards scores subset negatives architecture".split()
-)
 
 
 class Run:
@@ -160,7 +149,7 @@ class Run:
         manifest = write_manifest(self.folder, self.rooms, self.watch.files)
         self.record |= {"status": FINISHED, "format": FORMAT, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
-        _tidy(self.folder)
+        tidy(self.folder)
         say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
 
 
@@ -187,12 +176,12 @@ def begin(
     # Whoever finds the run looks there which of its dials are free.
     assert CONFIGS.get(kind.partition(" ")[0]) is type(config), f"{kind}: not in raycomp.config.CONFIGS"
     folder = Folder(absolute_uri(str(out)))
-    _refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
+    refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
     check_writable(folder.uri)
     rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     with hold_lease(folder) as lease:
-        previous = _open(folder, record)
+        previous = open_run(folder, record)
         record["id"] = (previous or record).get("id", record["id"])
         run = Run(record, previous, fingerprint, folder, lease, rooms)
         if run.is_finished:
@@ -204,17 +193,6 @@ def begin(
         with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
             yield run
             run.publish(say)
-
-
-def _refuse_inside(folder: Folder, own: Collection[str]) -> None:
-    """Raise ValueError where one of two runs would write in, or remove, what is the other's."""
-    if folder.exists(WORK, RUN):
-        raise ValueError(f"out={folder.uri!r}: its folder {WORK} holds another run; name another folder")
-    above, name = posixpath.split(folder.uri.rstrip("/"))
-    if name in own and Folder(above).exists(RUN):
-        raise ValueError(
-            f"out={folder.uri!r}: is the folder {name} of the run in {above}; name another folder"
-        )
 
 
 @contextmanager
@@ -276,89 +254,6 @@ def _drop_stale(run: Run, previous: dict[str, Any], say: Say) -> None:
             run.folder.remove(name)
 
 
-def _open(folder: Folder, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Begin in the folder; return the record of the same run that was begun there before, if there is one."""
-    previous = find_run(folder)
-    if previous is None:
-        folder.write_json(record, RUN)
-        return None
-    refuse_other(previous, record, folder)
-    if previous["status"] == FINISHED:
-        _check_results(folder, previous)
-        _tidy(folder)  # it may have been killed just before it did
-    return previous
-
-
-def find_run(folder: Folder) -> dict[str, Any] | None:
-    """Return the folder's run.json, None where it is empty.
-
-    Raises ValueError where the folder holds something else.
-    """
-    try:
-        run = read_run(folder)
-        names = [name for name in folder.list_names() if name != LEASE]
-    except OSError as error:
-        line = " ".join(str(error).split())
-        raise ValueError(f"out={folder.uri!r}: cannot be read: {line}") from error
-    if names and run is None:
-        raise ValueError(f"out={folder.uri!r}: holds files but no {RUN}; name an empty or new folder")
-    return run
-
-
-def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) -> None:
-    """Raise ValueError naming what differs if the folder holds the results of another run."""
-    if previous["kind"] != run["kind"]:
-        raise ValueError(
-            f"out={folder.uri!r}: holds a {previous['kind']} run, this is {run['kind']}; name another folder"
-        )
-    names = []
-    # Until format 1 the identity of an input held its files' times.
-    is_older = previous["status"] == FINISHED and "format" not in previous
-    # An option that a version brought counts as its default in a run of before.
-    config = json.loads(json.dumps(to_dict(CONFIGS[run["kind"].partition(" ")[0]]())))
-    default = bound_dials({"kind": run["kind"], "config": config})
-    # A finished run is only looked at; one that goes on must go on with what it was begun with.
-    versions = {} if previous["status"] == FINISHED else previous["versions"]
-    for read in (
-        lambda r: {
-            name: value for name, value in bound_inputs(r).items() if not is_older or name in _WITHOUT_TIMES
-        },
-        lambda r: default | bound_dials(r),
-        lambda r: {name: r["versions"].get(name) for name in versions},
-    ):
-        a, b = read(previous), read(json.loads(json.dumps(run)))
-        names += [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    if names:
-        differing = ", ".join(dict.fromkeys(names))
-        raise ValueError(f"out={folder.uri!r}: holds a run that differs in {differing}; name another folder")
-
-
-def now() -> str:
-    """Return the time in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def describe_run(
-    kind: str, config: Any, fingerprint: dict[str, Any], commands: dict[str, str]
-) -> dict[str, Any]:
-    """Return what is known of a run before it begins."""
-    return {
-        "id": uuid.uuid4().hex[:12],
-        "kind": kind,
-        "status": RUNNING,
-        "commands": commands,
-        "started": now(),
-        "config": to_dict(config),
-        "fingerprint": fingerprint,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-        "machine": {
-            "system": platform.platform(),
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-        },
-    }
-
-
 def say_gpu(gpu: Mapping[str, Any]) -> str:
     """Return in words what ``describe_gpu`` found."""
     name, *others = gpu.items()
@@ -369,21 +264,3 @@ def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
     """Return the command that sets these dials."""
     sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
     return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])
-
-
-def _check_results(folder: Folder, run: dict[str, Any]) -> None:
-    """Raise ValueError where a finished run's results are no longer all there, as they were written."""
-    try:
-        check_results(folder, run)
-    except ValueError as error:
-        raise ValueError(
-            f"out={folder.uri!r}: the run there was finished, but {error}; remove the folder or name another "
-            f"to have its results again"
-        ) from error
-
-
-def _tidy(folder: Folder) -> None:
-    """Remove what only an unfinished run needs, and what killed writers left among the results."""
-    if not folder.exists(WORK, RUN):  # else somebody has made a run of its own there since
-        folder.remove(WORK)
-    remove_temporary_files(folder.uri)

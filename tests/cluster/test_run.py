@@ -18,8 +18,9 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.cluster.curate import command
 from raycomp.cluster.lease import LEASE, hold_lease
 from raycomp.cluster.negatives import command as negatives_command
+from raycomp.cluster.opening import describe_run, refuse_other
 from raycomp.cluster.parts import Stats
-from raycomp.cluster.run import begin, describe_run, refuse_other
+from raycomp.cluster.run import begin
 from raycomp.config import (
     CONFIGS,
     CurateConfig,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.cluster.lease import LEASE, find_place, hold_lease, read_lease
-from raycomp.cluster.run import find_run, refuse_other
+from raycomp.cluster.opening import find_run, refuse_other
 from raycomp.config import CurateConfig, LeaseLost, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.loops.curate.select import Gates
