@@ -16,12 +16,15 @@ from PIL import Image
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.core.selection import parse_uids
 from raycomp.loops.train.pairs import (
+    Pairs,
     find_pairs,
+    index_shard,
     load_shard,
 )
 from raycomp.loops.train.tally import check_pairs, count_kinds, describe_lost, tally_pairs
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.shards.datacomp import write_subset
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.parquet import write_table
 from raycomp.shards.tar import write_tar
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
@@ -388,3 +391,12 @@ def test_negatives_of_another_data_set_with_the_same_names_are_refused(album, tm
         said = rf"negatives: 1 of \d captions in .* its caption, as of uid {uid_of(2)}"
         with pytest.raises(ValueError, match=said) if is_refused else nullcontext():
             check_all(make_config(input=str(album), negatives=str(negatives)))
+
+
+def test_of_a_curations_shards_only_the_caption_that_was_scored_is_trained_on(tmp_path):
+    about = json.dumps({"uid": uid_of(1), "captions": ["scored", "never scored"]}).encode()
+    write_tar(str(tmp_path / "0.tar"), [("a", {"jpg": make_image(1), "txt": b"scored", "json": about})])
+    shards = tuple(expand_input(str(tmp_path)))
+    for is_curated, expected in ((True, ["scored"]), (False, ["scored", "never scored"])):
+        table, _ = index_shard(Pairs("x", shards, 10**8, is_curated=is_curated), 0)
+        assert table["captions"].to_pylist() == [expected]
