@@ -1,15 +1,20 @@
 """A corpus of odd but good samples, curated whole: open_clip reads every one of them as it was scored."""
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import raycomp
 from raycomp.config import CurateConfig, SelectConfig
+from raycomp.loops.train.pairs import load_shard
 from raycomp.models.images import decode_image
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.reader import read_shard
 from raycomp.shards.tar import write_tar
+from tests.cluster.pairs import check_all, make_config
 from tests.loops.test_rewrite import corpus, encode, read_by_open_clip
 
 pytestmark = pytest.mark.ray
@@ -43,3 +48,21 @@ def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path, ray
     scores = pq.read_table(tmp_path / "out/scores/00000.parquet").to_pylist()
     (odd,) = (row for row in scores if row["key"] == "odd-json")
     assert (odd["similarity"], odd["half"], odd["original_width"]) == (None, "?", 40)
+    _check_hashes(tmp_path / "out", {row["uid"]: row["image_sha256"] for row in scores})
+
+
+def _check_hashes(out: Path, scored: dict[str, str]) -> None:
+    """The SHA-256 in kept.parquet is of the image as it is written, rewritten or not; training reads them all."""
+    kept = {row["uid"]: row for row in pq.read_table(out / "subset/kept.parquet").to_pylist()}
+    (shard,) = expand_input(str(out / "shards"))
+    written = {row["uid"]: row for table in read_shard(shard, 100) for row in table.to_pylist()}
+    assert {uid: hashlib.sha256(row["image"]).hexdigest() for uid, row in written.items()} == {
+        uid: row["image_sha256"] for uid, row in kept.items()
+    }
+    assert {uid: row["caption"] for uid, row in written.items()} == {
+        uid: row["caption"] for uid, row in kept.items()
+    }
+    rewritten = [uid for uid, row in kept.items() if row["image_sha256"] != scored[uid]]
+    assert 0 < len(rewritten) < len(kept)
+    pairs, indices, _ = check_all(make_config(input=str(out)))
+    assert len(load_shard(pairs, 0, indices[0])) == len(kept)
