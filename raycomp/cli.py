@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_DATA
     except (OSError, LeaseLost, ClusterFailed) as error:
         # What failed in a remote task comes wrapped, with its traceback in its words.
-        _complain(f"{getattr(error, 'cause', error)}; once that is mended: {_name_rest(error)}")
+        _complain(f"{getattr(error, 'cause', error)}; once that is fixed: {_name_rest(error)}")
         return error.exit_code if isinstance(error, ClusterFailed) else STORAGE_FAILED
     return 0
 

@@ -157,9 +157,9 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     ("error", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "interrupted; "),
-        (OSError("no\nroom"), 4, "no room; once that is mended: "),
-        (LeaseLost("another run's"), 4, "another run's; once that is mended: "),
-        (ClusterFailed("Ray did\nnot start"), 5, "Ray did not start; once that is mended: "),
+        (OSError("no\nroom"), 4, "no room; once that is fixed: "),
+        (LeaseLost("another run's"), 4, "another run's; once that is fixed: "),
+        (ClusterFailed("Ray did\nnot start"), 5, "Ray did not start; once that is fixed: "),
     ],
 )
 def test_what_ends_a_run_early_is_told_with_how_it_goes_on(monkeypatch, capsys, error, code, said):

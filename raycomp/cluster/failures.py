@@ -79,7 +79,7 @@ def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
             if time.monotonic() - answered > patience_s:
                 said = f"Ray's head at {address} has not answered for {patience_s:.0f} s ({error})"
                 rest = "the same command resumes from what is finished"
-                print(f"raycomp: {said}; once that is mended: {rest}", file=sys.stderr, flush=True)
+                print(f"raycomp: {said}; once that is fixed: {rest}", file=sys.stderr, flush=True)
                 os._exit(ClusterFailed.exit_code)
 
 

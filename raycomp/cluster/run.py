@@ -25,7 +25,7 @@ from raycomp.config import CONFIGS, ClusterFailed, LeaseLost, as_setting, change
 from raycomp.shards.files import check_writable, copy_file
 from raycomp.shards.folder import Folder
 from raycomp.shards.manifest import FORMAT, write_manifest
-from raycomp.shards.paths import LEASE, REPORT, RUN, WORK, absolute_uri
+from raycomp.shards.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
 from raycomp.shards.runs import FAILED, FINISHED, TIMES, read_run
 from raycomp.shards.written import Watch, watch_writes
 from raycomp.words import OK
@@ -47,6 +47,7 @@ class Run:
         folder: Folder,
         lease: Lease,
         rooms: Sequence[str] = _ROOMS,
+        say: Say = print,
     ):
         self.is_finished = previous is not None and previous["status"] == FINISHED
         """Whether an earlier start did all there is to do."""
@@ -56,8 +57,14 @@ class Run:
         self.work = Folder(folder.at(WORK))
         """Is removed when the run is published."""
         self.staged: tuple[str, ...] = ()
-        """Sub-folders of ``work`` whose files become results, under the same names, once all checks are
+        """Files and sub-folders of ``work`` that become results, under the same names, once all checks are
         passed."""
+        self.is_stale = (
+            not self.is_finished
+            and previous is not None
+            and previous["fingerprint"].get(TIMES) != record["fingerprint"].get(TIMES)
+        )
+        """Whether files of the input were modified since an earlier start."""
         self.lease = lease
         self._begun_on = previous and previous.get("device")
         self._begun_with = (previous or {}).get("gpu")
@@ -66,6 +73,7 @@ class Run:
         """What results lie in."""
         self.watch = Watch([folder.at(room) for room in rooms])
         """What the run writes of its results."""
+        self._say = say
         self._said = "finished"
         self._page: str | None = None
 
@@ -86,8 +94,20 @@ class Run:
                 f"out={self.folder.uri!r}: was begun on {say_gpu(self._begun_with)} and would go on on "
                 f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
             )
+        self.start_over()
         self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
         self.folder.write_json(self.record, RUN)
+
+    def start_over(self) -> None:
+        """Drop what an earlier start made of files that were modified since: their content may be another.
+
+        ``bind`` does so, unless the command has compared the content and set ``is_stale`` to False.
+        """
+        if self.is_stale:
+            self._say("input: files were modified since this run started; their results are made again")
+            for name in (WORK, *self.rooms):
+                self.folder.remove(name)
+        self.is_stale = False
 
     def check_unchanged(self) -> None:
         """Raise ValueError where what the run depends on is no longer what it was when the run began.
@@ -142,7 +162,11 @@ class Run:
         self.check_unchanged()
         self.lease.check()
         for room in self.staged:
-            for name in self.work.list_names(room):
+            if "." in room:
+                copy_file(self.work.at(room), self.folder.at(room))
+                continue
+            names = self.work.list_names(room)
+            for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
                 copy_file(self.work.at(room, name), self.folder.at(room, name))
         if self._page is not None:
             self.folder.write_bytes(self._page.encode(), REPORT)
@@ -183,13 +207,11 @@ def begin(
     with hold_lease(folder) as lease:
         previous = open_run(folder, record)
         record["id"] = (previous or record).get("id", record["id"])
-        run = Run(record, previous, fingerprint, folder, lease, rooms)
+        run = Run(record, previous, fingerprint, folder, lease, rooms, say)
         if run.is_finished:
             say(f"{folder.uri} is finished already; nothing to do")
             yield run
             return
-        if previous is not None:
-            _drop_stale(run, previous, say)
         with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
             yield run
             run.publish(say)
@@ -219,7 +241,7 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
             if not folder.is_local or folder.exists(RUN):
                 says = " ".join(str(error).split())
                 log_event("fail", error=type(error).__name__, says=says)
-                _keep_failure(folder, error, says)
+                _keep_failure(run, error, says)
             raise
         log_event("finish", funnel=run.record["funnel"])
 
@@ -232,7 +254,7 @@ def _leave_no_start(run: Run) -> None:
             run.folder.remove(name)
 
 
-def _keep_failure(folder: Folder, error: BaseException, says: str) -> None:
+def _keep_failure(run: Run, error: BaseException, says: str) -> None:
     """Write down what a run failed of, where the same command would fail of it again.
 
     A storage, a lost cluster or a signal is nothing that the run itself failed of: it is resumed.
@@ -240,18 +262,11 @@ def _keep_failure(folder: Folder, error: BaseException, says: str) -> None:
     cause = getattr(error, "cause", error)
     if isinstance(cause, (OSError, LeaseLost, ClusterFailed)) or not isinstance(cause, Exception):
         return
-    with suppress(OSError, ValueError):  # what ended the run is the error to report
-        if (record := read_run(folder)) is not None:
-            folder.write_json({**record, "status": FAILED, "failed": says[:_LONGEST_LINE]}, RUN)
-
-
-def _drop_stale(run: Run, previous: dict[str, Any], say: Say) -> None:
-    """Drop what an earlier start made of files that were modified since: their content may be another."""
-    before, now = (record["fingerprint"].get(TIMES) for record in (previous, run.record))
-    if before != now:
-        say("input: its files were modified since this run started; what was made of them is made again")
-        for name in (WORK, *run.rooms):
-            run.folder.remove(name)
+    with suppress(OSError, ValueError, LeaseLost):  # what ended the run is the error to report
+        run.lease.check()
+        record = read_run(run.folder)
+        if record is not None and record["status"] != FINISHED and record.get("id") == run.record["id"]:
+            run.folder.write_json({**record, "status": FAILED, "failed": says[:_LONGEST_LINE]}, RUN)
 
 
 def say_gpu(gpu: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from pyarrow import fs
 
 from raycomp.shards.files import create_file, list_below, list_folder, new_file
-from raycomp.shards.paths import join_uri, resolve, resolve_file
+from raycomp.shards.paths import join_uri, resolve, resolve_file, strip_slash
 from raycomp.shards.written import forget_written
 
 
@@ -17,6 +17,9 @@ class Folder:
     """Files by name relative to a path or a store's uri. Written files appear whole or not at all."""
 
     uri: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", strip_slash(self.uri) if self.uri else self.uri)
 
     def at(self, *names: str) -> str:
         """Return the uri of something in the folder."""

@@ -41,16 +41,6 @@ def place_input(spec: str, folder: str) -> str:
     return "::".join(name + (pattern and place(pattern)) for name, pattern in parts)
 
 
-def list_roots(spec: str) -> list[str]:
-    """Return the folder that each input of a spec names, or that its files lie in, by its text alone."""
-    roots = []
-    for pattern in (pattern for _, pattern in map(_part, spec.split("::")) if pattern):
-        start = _PATTERN.search(pattern)
-        head = pattern[: start.start()] if start else pattern
-        roots.append(posixpath.dirname(head) if start or _format(pattern) else pattern.rstrip("/"))
-    return roots
-
-
 def _part(part: str) -> tuple[str, str]:
     """Return ("NAME=" or nothing, pattern) of one input of a spec."""
     match = _NAMED.fullmatch(part)

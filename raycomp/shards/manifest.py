@@ -34,6 +34,14 @@ _TAKEN = {
 _is_whole = False
 
 
+def read_result(file: Result) -> bytes:
+    """Return the whole of a run's file. Raises ValueError where it is not as the run wrote it."""
+    data = Folder(file).read_bytes()
+    if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
+        raise ValueError(f"{file}: was changed; its SHA-256 is not the one that the run wrote")
+    return data
+
+
 @contextmanager
 def verify_whole(is_whole: bool) -> Iterator[None]:
     """Let every check in the block read files to their end and compare their SHA-256."""
@@ -93,7 +101,7 @@ def check_results(folder: Folder, run: Mapping[str, Any], *rooms: str) -> dict[s
         raise ValueError(f"{folder.at(extra)}: is no file of the run; take it out of the folder")
     if _is_whole:
         _compare(known.values())
-    return {name: make_result(file.uri, file.footer) for name, file in known.items()}
+    return {name: make_result(file) for name, file in known.items()}
 
 
 def _room(name: str) -> str:
@@ -164,14 +172,15 @@ def _check_counts(folder: Folder, counts: Mapping[str, int], rooms: Sequence[str
             raise ValueError(
                 f"{folder.uri}: {place} holds {len(names):,} of the {counts[room]:,} files that the run wrote"
             )
-        found |= {name: make_result(folder.at(name), None) for name in names}
+        found |= {name: Result(folder.at(name)) for name in names}
     return found
 
 
 @cache
 def _warn_once(uri: str) -> None:
     print(
-        f"raycomp: warning: {uri}: was written before runs had a {MANIFEST}; its files are only counted",
+        f"raycomp: warning: {uri}: was written before runs had a {MANIFEST}; its files are only counted "
+        "and its input is not compared",
         file=sys.stderr,
         flush=True,
     )

@@ -80,8 +80,13 @@ def absolute_uri(uri: str) -> str:
     """
     if not uri:
         raise ValueError("a folder's name is empty; name one, as in --out out/mine")
-    path = uri.removeprefix("file://")
+    path = strip_slash(uri.removeprefix("file://"))
     return path if "://" in path else _absolute(path)
+
+
+def strip_slash(uri: str) -> str:
+    """Return the uri of a folder without the slash at its end, so that it has one name."""
+    return uri if uri.endswith("://") else uri.rstrip("/") or "/"
 
 
 def _absolute(path: str) -> str:

@@ -5,15 +5,14 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any
 
 from raycomp.config import CONFIGS, flatten, is_marked
 from raycomp.shards.folder import Folder
-from raycomp.shards.inputs import list_roots
 from raycomp.shards.manifest import FORMAT, check_results
-from raycomp.shards.paths import RUN
+from raycomp.shards.paths import RUN, ShardPath
 from raycomp.shards.written import Result
 
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
@@ -111,16 +110,6 @@ def read_finished(source: str) -> dict[str, Any]:
     return run
 
 
-def read_results(source: str, *rooms: str) -> tuple[dict[str, Any], dict[str, Result]]:
-    """Return run.json of the finished run in ``source``, and its files in ``rooms`` (none = all) by name.
-
-    Every command that reads what a run left comes here. Raises ValueError where there is no finished run, or
-    a file is not as it was written (``check_results``).
-    """
-    run = read_finished(source)
-    return run, check_results(Folder(source), run, *rooms)
-
-
 def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     """Return the folder that an input is, and the finished curation or selection in it; none without a run.
 
@@ -135,10 +124,10 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     return folder, run
 
 
-def check_input_of_run(spec: str) -> None:
-    """Raise ValueError where an input names a run's results, such as its shards, that are not as written."""
-    for uri in list_roots(spec):
-        check_files_of_run(uri)
+def check_shards_of_runs(shards: Iterable[ShardPath]) -> None:
+    """Raise ValueError where shards of an input are results of a run, and not as the run wrote them."""
+    for folder in dict.fromkeys(posixpath.dirname(shard.uri) for shard in shards):
+        check_files_of_run(folder)
 
 
 def check_files_of_run(folder: str) -> None:
@@ -168,7 +157,8 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
     if run["kind"] != "select":
         return run
     origin = read_run(Folder(posixpath.dirname(run["scores"])))
-    if origin is None or identify(origin) != run["fingerprint"]["scores"]:
+    is_there = origin is not None and origin["status"] == FINISHED
+    if origin is None or not is_there or identify(origin) != run["fingerprint"]["scores"]:
         raise ValueError(
             f"{source}: was chosen from the scores in {run['scores']}, which are gone or another run's; "
             f"select again from where they are"

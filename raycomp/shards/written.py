@@ -26,15 +26,19 @@ class Written(NamedTuple):
 
 
 class Result(str):
-    """The uri of a file of a finished run, with the SHA-256 of the footer that it was written with."""
+    """The uri of a file of a finished run, with the SHA-256 of its bytes, and of its footer if it has one.
 
+    None where they are not known.
+    """
+
+    sha256: str | None = None
     footer: str | None = None
 
 
-def make_result(uri: str, footer: str | None) -> Result:
-    """Return a uri that carries the footer which its file must have; none = any."""
-    result = Result(uri)
-    result.footer = footer
+def make_result(file: Written) -> Result:
+    """Return the uri of a file that carries what is known of it."""
+    result = Result(file.uri)
+    result.sha256, result.footer = file.sha256, file.footer
     return result
 
 

@@ -52,7 +52,7 @@ def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path, ray
 
 
 def _check_hashes(out: Path, scored: dict[str, str]) -> None:
-    """The SHA-256 in kept.parquet is of the image as it is written, rewritten or not; training reads them all."""
+    """The SHA-256 in kept.parquet is of the image as it is written, rewritten or not."""
     kept = {row["uid"]: row for row in pq.read_table(out / "subset/kept.parquet").to_pylist()}
     (shard,) = expand_input(str(out / "shards"))
     written = {row["uid"]: row for table in read_shard(shard, 100) for row in table.to_pylist()}

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,9 +11,10 @@ from raycomp.config import CONFIGS, CurateConfig, list_dials, to_dict
 from raycomp.loops import inspect
 from raycomp.loops.inspect import explain
 from raycomp.shards.folder import Folder
+from raycomp.shards.inputs import expand_input
 from raycomp.shards.runs import (
     check_classed,
-    check_input_of_run,
+    check_shards_of_runs,
     identify,
     list_scores,
     read_finished,
@@ -234,65 +234,26 @@ def test_no_run_is_none(tmp_path):
     assert read_run(Folder(str(tmp_path))) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["{}", "{}/", "{}/*.tar", "a={}/00000000.tar", "{}/{{00000000..00000001}}.tar"]
-)
+@pytest.mark.parametrize("name", ["shards", "shards/", "shards/*.tar", "{shards,none}/*.tar", "*/*.tar"])
 def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path, name):
     folder = Folder(str(tmp_path))
     run = write_curation(tmp_path)
     for i in range(2):
         folder.write_bytes(b"tar", "shards", f"{i:08d}.tar")
     seal(folder)
-    spec = name.format(tmp_path / "shards")
-    check_input_of_run(f"{spec}::b={tmp_path}/none/*.tar")
+    shards = expand_input(f"{tmp_path}/shards/00000000.tar" if "none" in name else f"{tmp_path}/{name}")
+    check_shards_of_runs(shards)
     folder.write_bytes(b"ta", "shards", "00000001.tar")
     with pytest.raises(ValueError, match=r"00000001\.tar: is shorter"):
-        check_input_of_run(f"b={tmp_path}/none::{spec}")
+        check_shards_of_runs(shards)
     folder.write_json(run | {"status": "running"}, "run.json")
     with pytest.raises(ValueError, match="the run has not finished"):
-        check_input_of_run(spec)
+        check_shards_of_runs(shards)
 
 
-PHASE = {"phase": "align", "rows": 9, "wall_s": 1.5, "bottleneck": "decode"}
-TRAINED = {"steps": 6, "epochs": 1.5, "pairs": 9, "first_loss": 3.0, "last_loss": 1, "started": "2026"}
-WHOLE = {**CURATED, **TRAINED, "phases": [PHASE], "warnings": ["few"], "scores": "s"}
-WHOLE["funnel"] = {"read": 9, "corpus": 9, "kept": 6, "dropped": {"corrupt_image": 3}}
-ODD = (None, "nine", "9", 1.5, True, -1, 10**30, float("nan"), [], [[]], {}, {"a": "b"}, ["a"])
-
-
-def list_paths(value: object, above: tuple = ()) -> list[tuple]:
-    """Return the way to every value within a json."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [above, *(path for name, one in inner for path in list_paths(one, (*above, name)))]
-
-
-def replaced(value: Any, path: tuple, new: object) -> Any:
-    if not path:
-        return new
-    value = value.copy()
-    value[path[0]] = replaced(value[path[0]], path[1:], new)
-    return value
-
-
-@pytest.mark.parametrize("kind", ["curate", "train", "study"])
-def test_whatever_value_is_changed_a_run_is_shown_or_refused_in_a_line(kind, tmp_path):
-    whole = {**WHOLE, "kind": kind}
-    lines = show(write_run(tmp_path, whole)).splitlines()
-    assert [line.split() for line in lines if "corrupt" in line] == [["-3", "corrupt_image"]]
-    refused = set()
-    for path in list_paths(whole):
-        for new in ODD:
-            write_run(tmp_path, replaced(whole, path, new))
-            try:
-                show(str(tmp_path))
-            except ValueError as error:
-                assert type(error) is ValueError and "\n" not in str(error), (path, new)
-                refused.add(path)
-    assert {("funnel", "dropped", "corrupt_image"), ("funnel", "kept"), ("warnings",)} <= refused
-
-
-def test_a_count_that_is_text_is_named(tmp_path):
-    dropped = {"corpus": 9, "kept": 6, "read": 9, "dropped": {"corrupt_image": "3"}}
-    uri = write_run(tmp_path, {**WHOLE, "funnel": dropped})
-    with pytest.raises(ValueError, match=r"run.json: was not .* funnel.dropped.corrupt_image is amiss"):
-        show(uri)
+def test_a_selection_is_not_followed_to_a_curation_that_has_not_finished(tmp_path):
+    run = write_curation(tmp_path / "a")
+    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
+    write_curation(tmp_path / "a", status="running")
+    with pytest.raises(ValueError, match="gone or another run's"):
+        list_scores(chosen, str(tmp_path / "s"))

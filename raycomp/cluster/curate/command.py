@@ -9,7 +9,7 @@ from typing import Any
 from raycomp.cluster.curate.choose import choose, cut_pool
 from raycomp.cluster.curate.materialize import materialize
 from raycomp.cluster.curate.publish import check_scorer, describe_coverage, draw_report
-from raycomp.cluster.curate.score import Job, score
+from raycomp.cluster.curate.score import Job, check_aligned, score
 from raycomp.cluster.record import describe_phases, describe_stages
 from raycomp.cluster.run import Run, Say, begin, command_line
 from raycomp.cluster.session import connect
@@ -37,7 +37,7 @@ from raycomp.shards.paths import ShardPath, absolute_uri, fingerprint_shards, li
 from raycomp.shards.runs import (
     TIMES,
     check_classed,
-    check_input_of_run,
+    check_shards_of_runs,
     digest,
     identify,
     list_scores,
@@ -74,6 +74,9 @@ def curate(
         with connect(config.cluster, run.folder, run.lease.check) as session:
             if run.folder.is_local and session.num_nodes > 1:
                 say(f"{out} is a local folder: all {session.num_nodes} nodes must share it")
+            if run.is_stale and config.prepare.stored_embeddings is None:
+                check_aligned(shards, run.work)
+                run.is_stale = False
             run.bind(session.device, session.gpu)
             job = Job(config, spec, shards, run.folder, run.work, session, run.lease.check)
             stats = score(job)
@@ -94,8 +97,8 @@ def curate(
 def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
     """Return the shards, and what the scorer is that they fit."""
     check_output(config.input, out)
-    check_input_of_run(config.input)
     shards = expand_input(config.input, config.prepare.stored_embeddings)
+    check_shards_of_runs(shards)
     check_extra_columns(config.extra_columns)
     check_writable(out)  # before a model is looked for
     spec = describe_scorer(config.scorer)

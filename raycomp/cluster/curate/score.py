@@ -4,7 +4,7 @@ A gate is global, so each phase runs over all shards before the next begins. Wha
 function or callable of ``loops/``; here it is laid over shards and committed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,26 +17,30 @@ from raycomp.cluster.curate.merge import merge_aligned, merge_scores
 from raycomp.cluster.parts import Part, Stats
 from raycomp.cluster.passes import Pass
 from raycomp.cluster.session import Session
-from raycomp.cluster.tasks import map_files
+from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.cluster.waves import Phase
-from raycomp.config import CurateConfig
+from raycomp.config import CurateConfig, UserError
 from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.curate.arm import Arm, find_pool_arm
 from raycomp.loops.curate.select import Gates
 from raycomp.loops.curate.stages import align_stages, attribute_stages
-from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT
+from raycomp.loops.tables import FAULTS, SHUFFLED_ALIGNMENT, hash_images
 from raycomp.models.spec import ScorerSpec
 from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
 from raycomp.shards.embeddings import check_stored
 from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import ShardPath
 from raycomp.shards.reader import read_shard
-from raycomp.words import ALIGNMENT, OK, UID_CONFLICT
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, OK, UID, UID_CONFLICT
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
 # to keep a small run moving.
 _PAIRS_PER_CALL = {"cpu": 32, "gpu": 512}
 _CAPTIONS_PER_CALL = {"cpu": 128, "gpu": 1024}
+# By which a sample is known again.
+_COMPARED = (UID, IMAGE_SHA256, CAPTION)
+_BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,33 @@ def score(job: Job) -> dict[str, Stats]:
     pool = commit_once(job.work, "pool", cut, job.check_lease)
     stats["attribute"] = attribute_pool(job, Gates.from_dict(pool["gates"]), pool["sizes"])
     return stats
+
+
+def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
+    """Raise UserError where a shard that an earlier start aligned holds other samples than it did.
+
+    For files that were modified since: as a rule copied or touched, which costs reading them once more.
+    """
+    there = set(work.list_names("aligned"))
+    names = {shard: f"{shard.ordinal:05d}.parquet" for shard in shards}
+    jobs = [(shard, work.at("aligned", name)) for shard, name in names.items() if name in there]
+    for _ in map_tasks(_compare_shard, jobs, label="compare input"):
+        pass
+
+
+def _compare_shard(job: tuple[ShardPath, str]) -> None:
+    shard, uri = job
+    aligned, start = read_columns(uri, _COMPARED), 0
+    for table in read_shard(shard, _BLOCK_ROWS):
+        was, now = aligned.slice(start, len(table)), hash_images(table)
+        start += len(table)
+        if not all(now[name].equals(was[name]) for name in _COMPARED):
+            start = -1
+            break
+    if start != len(aligned):
+        raise UserError(
+            f"input={shard.uri!r}: changed since it was scored; put it back, or curate into a new folder"
+        )
 
 
 def align_all(job: Job) -> Stats:

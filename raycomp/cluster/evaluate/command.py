@@ -71,6 +71,9 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
         stats = describe_stats(pictures=seen, texts=read)
         warnings += [line for leak in leaks for line in tell_leak(leak, config.overlap)]
+        for line in (unknown := _tell_unknown(config)):
+            say(line)
+        warnings += unknown
         _close(run, opened, tables, leaks, stats, spec, warnings, say)
     return run.record
 
@@ -91,6 +94,14 @@ def _compare(
     if config.overlap == DROP and trained is not None:
         pictures = pictures.bar(trained.image_K)
     return leaks, pictures
+
+
+def _tell_unknown(config: EvaluateConfig) -> list[str]:
+    """Return a line where images are to be left out that the model was trained on, and nothing says which."""
+    if config.overlap != DROP or read_trained(config.model.weights) is not None:
+        return []
+    said = "what it was trained on is not known here, so overlap=drop leaves out none of it"
+    return [f"{config.model.said_weights}: {said}"]
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
@@ -147,10 +158,17 @@ def _close(
 
 
 def read_losses(weights: str) -> dict[str, np.ndarray] | None:
-    """Return the metrics of the training that left these weights; none where it did not leave them here."""
+    """Return the metrics of the training that left these weights; none where they cannot be had here.
+
+    They draw a curve on the page, for which no evaluation is given up.
+    """
     folder = Folder(weights.removesuffix(f"/{CHECKPOINT}/{WEIGHTS}"))
-    known = folder.uri != weights and folder.exists(METRICS)
-    return read_metrics(folder) if known else None
+    if folder.uri == weights or not folder.exists(METRICS):
+        return None
+    try:
+        return read_metrics(folder)
+    except (ValueError, OSError):
+        return None
 
 
 def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:

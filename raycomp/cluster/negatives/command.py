@@ -35,6 +35,7 @@ from raycomp.report.pages.negatives import Tally, render_negatives, tally_negati
 from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import check_output, expand_input
+from raycomp.shards.manifest import check_results
 from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import absolute_uri, fingerprint_shards, join_uri, list_times
 from raycomp.shards.runs import TIMES, digest, identify, read_curation
@@ -66,6 +67,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
         with connect(config.cluster, run.folder, run.lease.check, scores=scores) as session:
             if scores:
                 run.bind(session.device, session.gpu)
+            run.start_over()
             job = Job(config, sources, run.folder, run.work, session, run.lease)
             totals = count_all(job)
             warnings = _check_captions(job)
@@ -141,7 +143,8 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
                 f"scorer.weights={config.ranker.weights!r}: is no longer what scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
-    if not folder.exists("shards"):
+    wants_shards = config.negatives.materialize or "negclip" in config.negatives.export
+    if wants_shards and not any(name.startswith("shards/") for name in check_results(folder, run, "shards")):
         _refuse_shards(config, folder)
     with_images = config.negatives.rank and is_scored_by(config.ranker, run, folder.uri)
     return config, list_curated(run, folder.uri, with_images)
@@ -190,7 +193,8 @@ def _write_exports(job: Job) -> None:
     if job.exports("negclip"):
         write_negclip(job.sources, job.written, join_uri(job.config.input, "shards"), job.out)
     if job.config.negatives.materialize:
-        write_shards(expand_input(join_uri(job.config.input, "shards")), job.written, job.out)
+        shards = expand_input(join_uri(job.config.input, "shards"))
+        write_shards(shards, job.written, job.sources[0].kept, job.out)
 
 
 def _tally(job: Job) -> Tally:

@@ -12,19 +12,19 @@ from raycomp.cluster.curate.materialize import tell_change, write_folder
 from raycomp.cluster.tasks import map_files, map_tasks
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
-from raycomp.loops.curate.rewrite import read_caption
+from raycomp.loops.curate.rewrite import hash_image, read_caption
 from raycomp.loops.negatives.captions import Source, read_aligned
 from raycomp.loops.tables import to_matrix
 from raycomp.shards.datacomp import SAMPLES_PER_SHARD, enrich, write_shard
 from raycomp.shards.files import new_file
 from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import read_columns
+from raycomp.shards.parquet import read_columns, read_rows, read_schema
 from raycomp.shards.paths import ShardPath, join_uri, resolve
 from raycomp.shards.reader import extract
 from raycomp.shards.rows import parse_object
 from raycomp.shards.tar import IMAGE_EXTENSIONS
 from raycomp.table import FORMULA_STARTS, write_csv
-from raycomp.words import CAPTION, IMAGE_EMBEDDING, NEGATIVES, UID
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, UID
 
 NEIGHBOURS = 3
 _SHARD = re.compile(r"\d{8}\.tar")
@@ -35,22 +35,25 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_TITLE = (*FORMULA_STARTS, "#")
 
 
-def write_shards(shards: Sequence[ShardPath], negatives: Sequence[str], out: Folder) -> None:
+def write_shards(
+    shards: Sequence[ShardPath], negatives: Sequence[str], kept: str | None, out: Folder
+) -> None:
     """Write a curation's shards once more, each sample's json with its negatives.
 
-    The samples of a curation's shards stand in the order of its scores, and so do negatives. Raises
-    UserError, and leaves no ``shards/``, where a sample is not the one that its negatives are of.
+    The samples of a curation's shards stand in the order of its scores and of its subset, ``kept``, and so do
+    negatives. Raises UserError, and leaves no ``shards/``, where a sample is not the one that its negatives
+    are of, or its image not the one that the curation wrote.
     """
     counts = list(map_files(_count, negatives, label="count"))
     ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
     if len(ranges) != len(shards):
-        raise RuntimeError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
+        raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
     jobs = [
         (shard, [(negatives[o], a, b) for o, a, b in parts])
         for shard, parts in zip(shards, ranges, strict=True)
     ]
     uids = map_files(_read_uids, negatives, label="count")
-    write_folder(_write_shard, jobs, uids, sum(counts), out)
+    write_folder(_write_shard, jobs, uids, sum(counts), out, kept)
 
 
 def _count(uri: str) -> int:
@@ -62,23 +65,37 @@ def _read_uids(uri: str) -> np.ndarray:
 
 
 def _write_shard(
-    job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder
+    job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder, kept: str | None
 ) -> tuple[int, dict[str, str]]:
     """Return how many samples were written; no image is changed."""
     shard, parts = job
     rows = [row for part in parts for row in _read_rows(*part)]
-    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows)), {}
+    images = _read_images(kept, shard.ordinal, len(rows))
+    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows, images)), {}
+
+
+def _read_images(kept: str | None, ordinal: int, count: int) -> list[str] | None:
+    """Return the SHA-256 of the images that a curation wrote to a shard; none where it did not keep them."""
+    if kept is None or IMAGE_SHA256 not in read_schema(kept).names:
+        return None
+    row_N = ordinal * SAMPLES_PER_SHARD + np.arange(count)
+    tables = read_rows(kept, [IMAGE_SHA256], row_N)
+    return [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
 
 
 def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
     return read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
 
 
-def _enrich(shard: ShardPath, rows: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, bytes]]]:
+def _enrich(
+    shard: ShardPath, rows: list[dict[str, Any]], images: list[str] | None
+) -> Iterator[tuple[str, dict[str, bytes]]]:
     left = set(range(len(rows)))
     for position, members in extract(shard, set(left)):
         row, (_, own) = rows[position], parse_object(members.get("json"))
         if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
+            raise tell_change(shard, position)
+        if images is not None and hash_image(members) != images[position]:
             raise tell_change(shard, position)
         left.remove(position)
         yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})

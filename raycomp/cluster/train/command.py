@@ -85,8 +85,8 @@ def train(
             for warning in index.warnings:
                 say(warning)
             job = _plan(run, config, session, spec, pairs, index, evaluate)
+            write_trained(gather_keys(index, before), run.work)  # before hours of steps: it takes memory
             news = fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
-            write_trained(gather_keys(index, before), run.folder)
         _close(run, job, session, index, news)
     return run.record
 
@@ -182,7 +182,7 @@ def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> No
     read = dict(index.reasons)
     for reason in (NOT_IN_SUBSET, DUPLICATE_UID):
         read[OK] += read.pop(reason, 0)
-    run.staged = (CHECKPOINT,)
+    run.staged = (CHECKPOINT, *TRAINED)
     warnings = list(index.warnings)
     run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), warnings=warnings, **sections)
     copies = index.tally["copies"]

@@ -13,7 +13,7 @@ from raycomp.loops.tables import to_matrix
 from raycomp.shards.folder import Folder
 from raycomp.shards.inputs import expand_input
 from raycomp.shards.paths import ShardPath
-from raycomp.shards.runs import check_input_of_run
+from raycomp.shards.runs import check_shards_of_runs
 from raycomp.words import CAPTION, EMPTY_SHARD, IMAGE_EMBEDDING, JSON, KEY, STATUS, UNREADABLE_SHARD
 
 
@@ -30,8 +30,9 @@ class Sample(NamedTuple):
 def expand(spec: str, dial: str) -> list[ShardPath]:
     """Return the shards that a dial names; ValueError as ``expand_input``, naming the dial."""
     try:
-        check_input_of_run(spec)
-        return expand_input(spec)
+        shards = expand_input(spec)
+        check_shards_of_runs(shards)
+        return shards
     except ValueError as error:
         said = str(error)
         said = dial + said.removeprefix("input") if said.startswith("input") else f"{dial}: {said}"

@@ -16,7 +16,7 @@ from raycomp.shards.manifest import check_results
 from raycomp.shards.parquet import read_columns, read_matching, read_schema
 from raycomp.shards.paths import KEPT_FILE, join_uri
 from raycomp.shards.rows import decode_text
-from raycomp.shards.runs import check_input_of_run, find_curation, list_scores
+from raycomp.shards.runs import check_shards_of_runs, find_curation, list_scores
 from raycomp.words import (
     ALIGNED_STATUSES,
     BAD_ENCODING,
@@ -75,8 +75,8 @@ def list_parquet(spec: str) -> list[Source]:
     Raises ValueError where there is none, or one is no Parquet file with uid and caption as text; of many
     files some are looked at, each is in ``count_captions``.
     """
-    check_input_of_run(spec)
     shards = expand_input(spec)
+    check_shards_of_runs(shards)
     for shard in shards:
         if shard.format != "parquet":
             raise ValueError(f"input={shard.uri!r}: must be a Parquet file or a folder that curate wrote")

@@ -39,7 +39,7 @@ from raycomp.shards.reader import read_shard
 from raycomp.shards.rows import decode_text, parse_object
 from raycomp.shards.runs import (
     check_files_of_run,
-    check_input_of_run,
+    check_shards_of_runs,
     digest,
     find_curation,
     identify,
@@ -108,8 +108,9 @@ def find_pairs(config: TrainConfig) -> Pairs:
     """
     folder, run = read_curation(config.input)
     if run is None:
-        check_input_of_run(config.input)
-        pairs = Pairs(config.input, tuple(expand_input(config.input)), config.train.max_pixels)
+        shards = tuple(expand_input(config.input))
+        check_shards_of_runs(shards)
+        pairs = Pairs(config.input, shards, config.train.max_pixels)
     else:
         pairs = _find_curated(config.input, folder, run)
     if config.subset is not None:
@@ -158,8 +159,13 @@ def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
         return replace(pairs, shards=tuple(expand_input(folder.at("shards"))))
     scores = list_scores(run, folder.uri)
     shards = expand_input(config.input)
+    # Until format 1 the identity of an input held times, which say nothing of a copy: its names are compared.
     curated = find_curation(run, folder.uri)
-    if "format" in curated and digest(fingerprint_shards(shards)) != curated["fingerprint"]["input"]:
+    is_same = digest(fingerprint_shards(shards)) == curated["fingerprint"]["input"]
+    if "format" not in curated:
+        names = set(pc.unique(read_columns(kept, [SHARD])[SHARD]).to_pylist())
+        is_same = len(shards) == len(scores) and names <= {shard.name for shard in shards}
+    if not is_same:
         raise ValueError(f"input={source!r}: has no shards, and {config.input} was changed after scoring")
     return replace(pairs, shards=tuple(shards), scores=tuple(scores))
 

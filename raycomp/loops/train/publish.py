@@ -9,9 +9,10 @@ from raycomp.config import ModelConfig
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import load_start, load_tokenizer
 from raycomp.shards.folder import Folder
-from raycomp.shards.manifest import check_results
+from raycomp.shards.manifest import check_results, read_result
 from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
 from raycomp.shards.runs import read_finished
+from raycomp.shards.written import Result
 
 # What a model and its tokenizer are made of.
 _PUBLISHED = (".safetensors", ".json", ".jsonl", ".txt", ".model", ".jinja")
@@ -26,34 +27,32 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     holds no finished training, its model is not as it was written, or ``out`` holds something.
     """
     found, folder = Folder(source), Folder(out)
-    names = _list_files(found)
+    files = _list_files(found)
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
     with TemporaryDirectory() as local:
-        for name in names:
-            content = found.read_bytes(CHECKPOINT, name)
-            (Path(local) / (PUBLISHED_WEIGHTS if name == WEIGHTS else name)).write_bytes(content)
+        for name, file in files.items():
+            (Path(local) / name).write_bytes(read_result(file))
         try:
             published = ModelConfig(name=f"local-dir:{local}")
             load_start(published, "clip")
             load_tokenizer(published)
         except ValueError as error:
             raise ValueError(f"{found.at(CHECKPOINT)}: no whole model ({error})") from error
-        for name in names:
-            name = PUBLISHED_WEIGHTS if name == WEIGHTS else name
+        for name in files:
             folder.write_bytes((Path(local) / name).read_bytes(), name)
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
 
 
-def _list_files(source: Folder) -> list[str]:
-    """Return the names of the files that are published, the one that describes the model last."""
+def _list_files(source: Folder) -> dict[str, Result]:
+    """Return the files that are published by their new names, the one that describes the model last."""
     above, name = posixpath.split(source.uri.rstrip("/"))
     if name == CHECKPOINT and Folder(above).exists(RUN):
         raise ValueError(f"{source.uri}: is a part of a training; name its folder, {above}")
     run = read_finished(source.uri)
     if run["kind"] != "train":
         raise ValueError(f"{source.uri}: holds {run['kind']}, must hold a training")
-    written = [posixpath.basename(name) for name in check_results(source, run, CHECKPOINT)]
+    written = {posixpath.basename(file): file for file in check_results(source, run, CHECKPOINT).values()}
     folders = Folder(source.at(CHECKPOINT)).list_folders()
     if folders:
         raise ValueError(
@@ -62,4 +61,5 @@ def _list_files(source: Folder) -> list[str]:
     if ARCHITECTURE not in written or WEIGHTS not in written:
         raise ValueError(f"{source.at(CHECKPOINT)}: no whole model, {ARCHITECTURE} or {WEIGHTS} is not there")
     names = [name for name in written if name != ARCHITECTURE and name.endswith(_PUBLISHED)]
-    return sorted(names, key=lambda name: name == HUB_CONFIG)
+    names.sort(key=lambda name: name == HUB_CONFIG)
+    return {PUBLISHED_WEIGHTS if name == WEIGHTS else name: written[name] for name in names}

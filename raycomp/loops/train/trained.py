@@ -12,10 +12,11 @@ import numpy as np
 from raycomp.core.leaks import Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.core.uids import KEY
 from raycomp.shards.folder import Folder
-from raycomp.shards.manifest import check_results
+from raycomp.shards.manifest import check_results, read_result
 from raycomp.shards.parquet import read_columns
 from raycomp.shards.paths import CHECKPOINT, RUN, WEIGHTS
 from raycomp.shards.runs import read_finished
+from raycomp.shards.written import Result
 from raycomp.words import CAPTIONS, IMAGE_SHA256
 
 TRAINED = ("trained_images.npy", "trained_texts.npy")
@@ -59,9 +60,9 @@ def read_trained(weights: str) -> Known | None:
     return Known(images, texts)
 
 
-def _read_array(uri: str) -> np.ndarray:
+def _read_array(uri: Result) -> np.ndarray:
     try:
-        key_K = np.load(io.BytesIO(Folder(uri).read_bytes()), allow_pickle=False)
+        key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
     except (ValueError, EOFError) as error:
         line = " ".join(str(error).split())[:200]
         raise ValueError(f"{uri}: holds no keys of a training ({line})") from error
