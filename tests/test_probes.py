@@ -237,7 +237,7 @@ def test_only_what_the_run_wrote_is_counted(tiny_scorer, tmp_path, capsys):
     (tmp_path / "negatives/negatives/00000.parquet").unlink()
     capsys.readouterr()
     assert main([*line[:-1], str(tmp_path / "again")]) == USER_ERROR
-    assert "files are missing in its folder negatives" in capsys.readouterr().err
+    assert "00000.parquet: is missing; the run wrote it" in capsys.readouterr().err
 
 
 def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):

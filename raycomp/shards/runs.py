@@ -212,9 +212,13 @@ def list_tables(files: Mapping[str, Result]) -> dict[int, Result]:
 
 
 def identify(run: dict[str, Any]) -> str:
-    """Return a digest of all that a run's results follow from: its inputs, its dials, its kind of device."""
-    gpu = [run["gpu"]] if run.get("gpu") else []
-    return digest([run["kind"], bound_inputs(run), bound_dials(run), run.get("device"), *gpu])
+    """Return a digest of what a run's results follow from, and of these: the same run repeated has it too.
+
+    That is its inputs, its options, its kind of device; and its manifest, for inputs are known by their size.
+    """
+    more = [run["gpu"]] if run.get("gpu") else []
+    more += [run["manifest"]["sha256"]] if "manifest" in run else []
+    return digest([run["kind"], bound_inputs(run), bound_dials(run), run.get("device"), *more])
 
 
 def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:

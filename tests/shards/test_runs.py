@@ -257,3 +257,16 @@ def test_a_selection_is_not_followed_to_a_curation_that_has_not_finished(tmp_pat
     write_curation(tmp_path / "a", status="running")
     with pytest.raises(ValueError, match="gone or another run's"):
         list_scores(chosen, str(tmp_path / "s"))
+
+
+def test_results_of_another_content_are_another_run(tmp_path):
+    """Inputs are known by their size: curated anew after they were exchanged, the scores are others."""
+    run = write_curation(tmp_path / "a")
+    folder = Folder(str(tmp_path / "a"))
+    seal(folder)
+    first = folder.read_json("run.json")
+    seal(folder)
+    assert identify(folder.read_json("run.json")) == identify(first) != identify(run)
+    folder.write_bytes(b"x", "scores", "00000.parquet")
+    seal(folder)
+    assert identify(folder.read_json("run.json")) != identify(first)
