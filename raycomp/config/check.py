@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from math import copysign, inf
 from typing import Any, NamedTuple
 
-
 MOST = 10_000_000
 """Of rows, scenes and steps that one option asks for: more is a slip of the keyboard."""
 MOST_RATE = 1e6

@@ -208,8 +208,8 @@ class TuneConfig:
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("steps", 0, MOST), ("batch_size", 2, MOST), ("rank", 1, _MOST_WIDE), ("contexts", 1, _MOST_PARTS),
-            ("depth", 1, _MOST_PARTS), ("experts", 1, _MOST_PARTS), ("ensemble", 1, MOST),
+            ("steps", 0, MOST), ("batch_size", 2, MOST), ("ensemble", 1, MOST), ("rank", 1, _MOST_WIDE),
+            ("contexts", 1, _MOST_PARTS), ("depth", 1, _MOST_PARTS), ("experts", 1, _MOST_PARTS),
         ):  # fmt: skip
             check_count(f"tune.{name}", getattr(self, name), least, most)
         check_rate("tune.learning_rate", self.learning_rate)
