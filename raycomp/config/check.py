@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 MOST = 10_000_000
 """Of rows, scenes and steps that one option asks for: more is a slip of the keyboard."""
-MOST_RATE = 1e6
-"""Of learning rates, weight decays and weights of losses: their products stay within fp32."""
+MOST_RATE, MOST_WEIGHT = 1e30, 1e6
+"""Of learning rates, and of weight decays and weights of losses: their products stay within fp32."""
 
 
 class UserError(ValueError):
@@ -77,7 +77,7 @@ def check_count(name: str, value: int, least: int, most: int = MOST) -> None:
 
 def check_rate(name: str, value: float) -> None:
     """Raise ValueError unless a learning rate is one that fp32 weights can take a step by."""
-    check(0 < value <= MOST_RATE, name, value, f"above 0, and at most {MOST_RATE:,.0f}")
+    check(0 < value <= MOST_RATE, name, value, f"above 0, and at most {MOST_RATE:.0e}")
 
 
 class Machine(NamedTuple):

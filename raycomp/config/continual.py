@@ -6,7 +6,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from raycomp.config.check import MOST, MOST_RATE, check, check_choice, check_count, check_rate, check_share
+from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
 from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
@@ -67,7 +67,7 @@ _TEMPERATURES = (1e-6, 1e6)
 
 
 def _check_weight(name: str, value: float) -> None:
-    check(0 <= value <= MOST_RATE, name, value, f"between 0 and {MOST_RATE:,.0f}")
+    check(0 <= value <= MOST_WEIGHT, name, value, f"between 0 and {MOST_WEIGHT:,.0f}")
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,21 @@ class Plan:
             found[self.parts[dial].name][dial] = value
         return found
 
+    def check(self, dials: Dials) -> None:
+        """Raise ValueError, naming the trial, where its options cannot be had, alone or together."""
+        for part in self.split(dials):
+            self.check_part(part, dials)
+
+    def check_part(self, part: str, dials: Dials) -> None:
+        """Do so for the options of one part."""
+        try:
+            if part != "select":
+                self.find_trial(dials)
+            elif self.scored is not None:
+                choose_config(self.scored, self.split(dials)[part])
+        except ValueError as error:
+            raise ValueError(f"{error}; the space has the trial {_say(dials)}") from error
+
     def find_trial(self, dials: Dials) -> Any:
         """Return the config of a trial's own command, but for its seed and its inputs.
 
@@ -143,21 +158,14 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
 
 
 def _check_trials(plan: Plan) -> None:
-    """Raise ValueError, naming the trial, where one cannot be had; what parts of it share is checked once."""
+    """Raise ValueError where a trial cannot be had; options of a part that many trials share, once."""
     checked: set[tuple[str, ...]] = set()
     for dials in list_checked(plan):
-        for name, own in plan.split(dials).items():
-            key = (name, *own.values())
-            if key in checked or (name == "select" and plan.scored is None):
-                continue
-            checked.add(key)
-            try:
-                if name == "select":
-                    choose_config(plan.scored or {}, own)
-                else:
-                    plan.find_trial(dials)
-            except ValueError as error:
-                raise ValueError(f"{error}; the space has the trial {_say(dials)}") from error
+        for part, own in plan.split(dials).items():
+            key = (part, *own.values())
+            if key not in checked:
+                checked.add(key)
+                plan.check_part(part, dials)
 
 
 def _say(dials: Dials) -> str:

@@ -226,8 +226,8 @@ def test_different_primitives_of_one_text_are_told(tmp_path):
     stream = {"tasks": [task("first", "a", "b")]}
     warnings = write(find(tmp_path, stream), Folder(str(tmp_path / "out")), "warn")["warnings"]
     assert [line for line in warnings if "primitives of" in line and "texts have" not in line] == [
-        "mine, first, train: samples name different primitives of 1 texts, the first is 'a red cube'; those of "
-        "a text's first sample are taken",
+        "mine, first, train: samples name different primitives of 1 texts, the first is 'a red cube'; those "
+        "of a text's first sample are taken",
         "mine, first, test: names other primitives of 1 texts than halves before it, first 'a red ball', of "
         "mine, first, train; where halves are joined, the earlier one's are taken",
     ]
