@@ -13,11 +13,14 @@ from raycomp.config import (
     RULES,
     AlignConfig,
     AttributeConfig,
+    ContinualConfig,
     CurateConfig,
     NegativesConfig,
     ProbeConfig,
     ScorerConfig,
     SelectConfig,
+    StudyConfig,
+    SweepConfig,
     WritingConfig,
     changed_dials,
     describe_dials,
@@ -362,3 +365,32 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
 def test_dials_of_engines_are_checked_at_birth(path, value, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         override(NegativesConfig(), path, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        *((StudyConfig, name) for name in "worlds seeds other_seeds steps scorer_steps scenes".split()),
+        *((StudyConfig, name) for name in "unseen_scenes batch_size pairs scorer_pairs side_by_side".split()),
+        *((ContinualConfig, name) for name in "seeds first_seed tune_seeds checkpoint_steps".split()),
+        *((ContinualConfig, f"head.{name}") for name in "hidden steps batch_size learning_rate".split()),
+        *((ContinualConfig, f"head.{name}") for name in "temperature weight_decay".split()),
+        *((ContinualConfig, path) for path in "buffer.size buffer.draw trust.first side_by_side".split()),
+        *((ContinualConfig, f"tune.{name}") for name in "steps batch_size rank contexts depth".split()),
+        *((ContinualConfig, f"tune.{name}") for name in "experts learning_rate weight_decay distil".split()),
+        *((ContinualConfig, f"tune.{name}") for name in "l2 ensemble".split()),
+        *((ContinualConfig, f"little.{name}") for name in "backbones backbone_pairs train test".split()),
+        *((SweepConfig, name) for name in "seeds report_seeds num_samples max_concurrent".split()),
+        *((SweepConfig, f"worlds.{name}") for name in "pairs scorer_pairs scorer_steps scenes".split()),
+    ],
+)
+def test_what_no_machine_holds_is_refused_with_the_range(kind, path):
+    with pytest.raises(ValueError, match=rf"^{path}=(9{{40}}|1e\+40): must be .*(and|most) [\d,]+") as error:
+        override(kind(), path, "9" * 40)
+    assert "\n" not in str(error.value)
+
+
+def test_seeds_of_two_runs_do_not_meet():
+    with pytest.raises(ValueError, match="seeds=2: must be between 1 and 1"):
+        ContinualConfig(first_seed=999, seeds=2)
+    assert ContinualConfig(first_seed=999).seeds == 1

@@ -5,6 +5,11 @@ from difflib import get_close_matches
 from math import copysign, inf
 from typing import Any, NamedTuple
 
+MOST = 10_000_000
+"""Of rows, scenes and steps that one option asks for: more is a slip of the keyboard."""
+MOST_RATE, MOST_WEIGHT = 1e30, 1e6
+"""Of learning rates, and of weight decays and weights of losses: their products stay within fp32."""
+
 
 class UserError(ValueError):
     """What the user can mend, where a worker finds it: a plain ValueError from there is our own mistake."""
@@ -63,6 +68,16 @@ def check(condition: bool, name: str, value: Any, wanted: str) -> None:
     """Raise ValueError unless a dial has a value that it can have."""
     if not condition:
         raise ValueError(f"{name}={value!r}: must be {wanted}")
+
+
+def check_count(name: str, value: int, least: int, most: int = MOST) -> None:
+    """Raise ValueError, with the range, unless a number is from ``least`` to ``most``."""
+    check(least <= value <= most, name, value, f"between {least:,} and {most:,}")
+
+
+def check_rate(name: str, value: float) -> None:
+    """Raise ValueError unless a learning rate is one that fp32 weights can take a step by."""
+    check(0 < value <= MOST_RATE, name, value, f"above 0, and at most {MOST_RATE:.0e}")
 
 
 class Machine(NamedTuple):

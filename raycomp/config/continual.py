@@ -6,7 +6,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
 from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
@@ -59,6 +59,17 @@ JOINT = ("joint", "joint-finetune")
 """Those that see the tasks all at once, for as many steps as the others take in all of them."""
 
 
+MOST_SEEDS = 1000
+"""A run's own seed is 1000 * ``seed`` + the seed of a cell."""
+_MOST_WIDE, _MOST_PARTS = 65_536, 1000
+# Beyond them a logit is 0 or infinite in fp32.
+_TEMPERATURES = (1e-6, 1e6)
+
+
+def _check_weight(name: str, value: float) -> None:
+    check(0 <= value <= MOST_WEIGHT, name, value, f"between 0 and {MOST_WEIGHT:,.0f}")
+
+
 @dataclass(frozen=True)
 class HeadConfig:
     """The composer on frozen embeddings. COMPO-REALIGN (openreview.net/forum?id=eiTy6AYeQi)."""
@@ -97,12 +108,14 @@ class HeadConfig:
             ("optimizer", ("adamw", "sgd")),
         ):
             check_choice(f"head.{name}", getattr(self, name), choices)
-        for name, least in (("hidden", 1), ("steps", 0), ("batch_size", 2)):
-            check(getattr(self, name) >= least, f"head.{name}", getattr(self, name), f"at least {least}")
-        for name in ("temperature", "learning_rate"):
-            value = getattr(self, name)
-            check(0 < value < inf, f"head.{name}", value, "above 0, and finite")
-        check(0 <= self.weight_decay < inf, "head.weight_decay", self.weight_decay, "at least 0, and finite")
+        check_count("head.hidden", self.hidden, 1, _MOST_WIDE)
+        check_count("head.steps", self.steps, 0)
+        check_count("head.batch_size", self.batch_size, 2)
+        least, most = _TEMPERATURES
+        fits = least <= self.temperature <= most
+        check(fits, "head.temperature", self.temperature, f"between {least} and {most:,.0f}")
+        check_rate("head.learning_rate", self.learning_rate)
+        _check_weight("head.weight_decay", self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -126,8 +139,8 @@ class BufferConfig:
     def __post_init__(self) -> None:
         check_choice("buffer.kind", self.kind, ("text", "image", "random", "current", "none"))
         check_choice("buffer.reading", self.reading, ("anchored", "literal", "negatives"))
-        check(self.size >= 0, "buffer.size", self.size, "at least 0")
-        check(self.draw >= 1, "buffer.draw", self.draw, "at least 1")
+        check_count("buffer.size", self.size, 0)
+        check_count("buffer.draw", self.draw, 1)
         most = self.max_bytes
         check(most is None or most >= 0, "buffer.max_bytes", most, "at least 0")
 
@@ -162,7 +175,7 @@ class TrustConfig:
         gamma, alpha = self.gamma, self.alpha
         check(gamma is None or 0 < gamma < inf, "trust.gamma", gamma, "above 0, and finite")
         check_share("trust.quantile", self.quantile)
-        check(self.first >= 1, "trust.first", self.first, "at least 1")
+        check_count("trust.first", self.first, 1)
         check(alpha is None or 0 < alpha <= 1, "trust.alpha", alpha, "above 0, and at most 1")
 
 
@@ -194,16 +207,14 @@ class TuneConfig:
     """zscl: steps from one weight ensemble to the next."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("steps", 0), ("batch_size", 2), ("rank", 1), ("contexts", 1), ("depth", 1), ("experts", 1),
-            ("ensemble", 1),
+        for name, least, most in (
+            ("steps", 0, MOST), ("batch_size", 2, MOST), ("ensemble", 1, MOST), ("rank", 1, _MOST_WIDE),
+            ("contexts", 1, _MOST_PARTS), ("depth", 1, _MOST_PARTS), ("experts", 1, _MOST_PARTS),
         ):  # fmt: skip
-            check(getattr(self, name) >= least, f"tune.{name}", getattr(self, name), f"at least {least}")
-        rate = self.learning_rate
-        check(0 < rate < inf, "tune.learning_rate", rate, "above 0, and finite")
+            check_count(f"tune.{name}", getattr(self, name), least, most)
+        check_rate("tune.learning_rate", self.learning_rate)
         for name in ("weight_decay", "distil", "l2"):
-            value = getattr(self, name)
-            check(0 <= value < inf, f"tune.{name}", value, "at least 0, and finite")
+            _check_weight(f"tune.{name}", getattr(self, name))
         check_share("tune.merge", self.merge)
 
 
@@ -222,11 +233,9 @@ class LittleConfig:
     """Scenes of a task to be asked about, no two of the same things."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("backbones", 1), ("backbone_pairs", 64), ("backbone_steps", 1), ("train", 2), ("test", 2)
-        ):  # fmt: skip
-            check(getattr(self, name) >= least, f"little.{name}", getattr(self, name), f"at least {least}")
-        check(self.backbones <= 100, "little.backbones", self.backbones, "at most 100")
+        for name, least in (("backbone_pairs", 64), ("backbone_steps", 1), ("train", 2), ("test", 2)):
+            check_count(f"little.{name}", getattr(self, name), least)
+        check_count("little.backbones", self.backbones, 1, 100)
 
 
 @dataclass(frozen=True)
@@ -294,10 +303,12 @@ class ContinualConfig:
         check_choice("primitives", self.primitives, ("gold", "parsed"))
         check_share("weight", self.weight)
         check_share("max_bad_fraction", self.max_bad_fraction)
-        for name in ("seeds", "tune_seeds", "checkpoint_steps", "side_by_side"):
-            value = getattr(self, name)
-            check(value is None or value >= 1, name, value, "at least 1")
-        check(self.first_seed >= 0, "first_seed", self.first_seed, "at least 0")
+        check_count("first_seed", self.first_seed, 0, MOST_SEEDS - 1)
+        most_seeds = MOST_SEEDS - self.first_seed
+        for name, most in (("seeds", most_seeds), ("tune_seeds", most_seeds), ("side_by_side", MOST)):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1, most)
+        check_count("checkpoint_steps", self.checkpoint_steps, 1)
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         fits = 1 <= self.max_pixels <= 178_956_970
         check(fits, "max_pixels", self.max_pixels, "between 1 and 178,956,970")

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check
+from raycomp.config.check import check, check_count
+from raycomp.config.continual import MOST_SEEDS
 from raycomp.config.dials import FREE
 from raycomp.config.shared import ClusterConfig
 
@@ -40,14 +41,18 @@ class StudyConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        for name in ("worlds", "seeds", "other_seeds", "steps", "scorer_steps", "scenes", "unseen_scenes"):
-            check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        check(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
+        check_count("worlds", self.worlds, 1, 100)
+        for name in ("seeds", "other_seeds"):
+            check_count(name, getattr(self, name), 1, MOST_SEEDS)
+        for name in ("steps", "scorer_steps", "scenes", "unseen_scenes"):
+            check_count(name, getattr(self, name), 1)
+        check_count("batch_size", self.batch_size, 2)
         least = 2 * self.batch_size
         check(self.pairs >= least, "pairs", self.pairs, f"at least {least}, two batches, as arms are halves")
         least = self.batch_size
         check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
-        check(self.worlds <= 100, "worlds", self.worlds, "at most 100")
+        for name in ("pairs", "scorer_pairs"):
+            check_count(name, getattr(self, name), 2)
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
-        side = self.side_by_side
-        check(side is None or side >= 1, "side_by_side", side, "at least 1")
+        if self.side_by_side is not None:
+            check_count("side_by_side", self.side_by_side, 1)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.check import check, check_choice
+from raycomp.config.check import check, check_choice, check_count
 from raycomp.config.continual import WORLD_STREAMS, ContinualConfig
 from raycomp.config.curate import CurateConfig
 from raycomp.config.dials import FREE, PLACE, SELECT
@@ -57,12 +57,12 @@ class WorldsConfig:
     """Scenes of a world's exam."""
 
     def __post_init__(self) -> None:
-        check(self.batch_size >= 2, "worlds.batch_size", self.batch_size, "at least 2")
+        check_count("worlds.batch_size", self.batch_size, 2)
         batch = self.batch_size
         least = {"pairs": 2 * batch, "scorer_pairs": batch, "scorer_steps": 1, "scenes": 2}
         for name, count in least.items():
             value = getattr(self, name)
-            check(value >= count, f"worlds.{name}", value, f"at least {count}")
+            check_count(f"worlds.{name}", value, count)
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class SweepConfig:
         check_choice("report", self.report, REPORTS)
         if self.beside is not None:
             check_choice("beside", self.beside, BESIDE)
-        for name, least in (("num_samples", 1), ("seeds", 1), ("report_seeds", 0)):
-            check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name, least, limit in (("num_samples", 1, 10_000), ("seeds", 1, 100), ("report_seeds", 0, 100)):
+            check_count(name, getattr(self, name), least, limit)
         check(
             self.seeds + self.report_seeds <= 100, "report_seeds", self.report_seeds, "100 with seeds at most"
         )
@@ -137,8 +137,8 @@ class SweepConfig:
         check(
             is_staged, "seeds", self.seeds, "at least 2 with scheduler=asha, which stops after some of them"
         )
-        most = self.max_concurrent
-        check(most is None or most >= 1, "max_concurrent", most, "at least 1")
+        if self.max_concurrent is not None:
+            check_count("max_concurrent", self.max_concurrent, 1)
         self._check_places()
 
     def _check_places(self) -> None:

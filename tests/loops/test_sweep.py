@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.config import Domain, SweepConfig, TrainConfig, load_job
+from raycomp.config import Domain, SweepConfig, TrainConfig, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.loops.sweep.choose import choose_best, estimate_all, list_sites
 from raycomp.loops.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
@@ -86,6 +86,7 @@ def trial_of(dials, development, report=(), begun="2026-01-01"):
             {"search": "random"},
             "must be choice(...), for train.loss is not a number",
         ),
+        ("attribute.unseen=uniform(0,1)", {"search": "random"}, "for attribute.unseen is not a number"),
         ("train.learning_rate=uniform(1e-4,1)", {}, "must be grid(...), or set search=random"),
         ("train.loss=grid(clip,negclip)", {"search": "optuna"}, "must be choice(...) with search=optuna"),
         ("train.loss=clip", {"search": "optuna"}, "must have a choice or a range"),
@@ -105,6 +106,42 @@ def test_what_cannot_be_tried_is_told_in_a_line(space, dials, words):
     with pytest.raises(ValueError) as error:
         plan_of(space, **dials)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "dials", "words"),
+    [
+        (
+            "method=grid(no-trust;finetune,joint-finetune)",
+            {},
+            "method='finetune,joint-finetune': must be one",
+        ),
+        ("method=grid(all,no-buffer)", {}, "method='all': must be one; the space has the trial method=all"),
+        ("little.backbones=grid(4,1)", {}, "little.backbones=1: must be at least 4, one for each of seeds"),
+        ("little.backbones=uniform(3,9)", {"search": "random"}, "little.backbones=3: must be at least 4"),
+        ("method=grid(no-buffer,fixed-clip)", {}, "trust.alpha=None: must be set"),
+        ("method=grid(zscl,finetune)", {"continual.stream": "mine.json"}, "reference=None: must name pairs"),
+        ("little.test=grid(100,600)", {}, "little.test=600: must be at most"),
+        (
+            "head.learning_rate=loguniform(1e-3,1e300)",
+            {"search": "random"},
+            "head.learning_rate=1e+300: must",
+        ),
+    ],
+)
+def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space, dials, words):
+    asked = {"command": "continual", "continual.little.backbones": 4, "space": space, **dials}
+    with pytest.raises(ValueError) as error:
+        make_plan(override_all(SweepConfig(), asked), None)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_point_of_a_grid_is_checked_however_many_there_are():
+    steps = ",".join(map(str, range(1, 601)))  # the first trial that is wrong is the 1,801st
+    space = f"trust.alpha=grid(0.5,none) method=grid(no-trust,fixed-clip) head.steps=grid({steps})"
+    asked = {"command": "continual", "continual.little.backbones": 4, "space": space}
+    with pytest.raises(ValueError, match=r"the trial trust\.alpha=none method=fixed-clip head\.steps=1$"):
+        make_plan(override_all(SweepConfig(), asked), None)
 
 
 def test_scores_are_chosen_from_only_where_there_are_some():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from raycomp.cluster.continual.prepare import (
@@ -27,7 +28,7 @@ from raycomp.loops.continual.streams.sources import Source, StreamSource, open_r
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
 from raycomp.loops.model import fetch_model, find_model
 from raycomp.loops.train.little_world import TINY_CLIP
-from raycomp.models.clip import fingerprint_scorer
+from raycomp.models.clip import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import load_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.pages.continual import render_continual
@@ -50,10 +51,8 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     out, asked = absolute_uri(str(out)), with_absolute_paths(config)
     if "://" in out:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
-    config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
-    check_prepared(config, out)
-    cells = list_cells(config)
-    fingerprint_streams(config)  # what cannot be read is told before anything is written
+    check_prepared(asked, out)
+    config, cells = check_streams(asked), list_cells(asked)
     check_writable(out)
     rerun = command_line("raycomp continual", changed_dials(asked), out)
     rooms = (CELLS, _FIGURES, TABLE)
@@ -75,9 +74,28 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     return run.record
 
 
+def check_streams(asked: ContinualConfig) -> ContinualConfig:
+    """Return the config with its model found, where runs, streams and the model can be had.
+
+    Raises ValueError otherwise, before anything is written or Ray starts.
+    """
+    list_cells(asked)
+    config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
+    fingerprint_streams(config)
+    if _has_own(config):
+        describe_scorer(fetch_model(config.model))
+    return config
+
+
 def check_prepared(config: ContinualConfig, out: str) -> None:
-    """Raise ValueError where streams would be made in the folder of the run that waits for them."""
-    check(config.prepared != out, "prepared", config.prepared, "another folder than out")
+    """Raise ValueError where streams would be made in the folder of the run that waits for them, or cannot be
+    made where they are to lie."""
+    prepared = config.prepared
+    check(prepared != out, "prepared", prepared, "another folder than out")
+    if prepared is not None and "://" not in prepared:
+        # the nearest thing that there is; the folders below it will be made
+        found = next(path for path in (Path(prepared), *Path(prepared).parents) if path.exists())
+        check(found.is_dir(), "prepared", prepared, f"a folder; {found} is a file")
 
 
 def _has_own(config: ContinualConfig) -> bool:

@@ -66,7 +66,8 @@ def prepare_streams(
     """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
     tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
     known = run.record["fingerprint"]
-    found = (find_place(cell, config, folder, known, cell.stream in tuned) for cell in cells)
+    gpu = session.gpu
+    found = (find_place(cell, config, folder, known, cell.stream in tuned, gpu) for cell in cells)
     places = list(dict.fromkeys(found))
     if not all(place.is_made for place in places):
         with queue_lease(folder, say, run.lease.check) as lease:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from raycomp.cluster.continual.command import check_prepared, fingerprint_streams
+from raycomp.cluster.continual.command import check_prepared, check_streams, fingerprint_streams
 from raycomp.cluster.run import Run, Say, begin
 from raycomp.cluster.session import connect
 from raycomp.cluster.sweep.room import count_trials, is_alone, plan_alone
@@ -32,7 +32,7 @@ from raycomp.loops.sweep.curves import (
 from raycomp.loops.sweep.job_file import BEST, write_job
 from raycomp.loops.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.loops.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
-from raycomp.loops.sweep.plan import Plan, list_groups, make_plan
+from raycomp.loops.sweep.plan import Plan, list_checked, list_groups, make_plan
 from raycomp.loops.sweep.rows import make_rows
 from raycomp.loops.sweep.tables import list_warnings, make_tables, say_winner
 from raycomp.loops.sweep.worlds import list_places, scored_dials
@@ -110,7 +110,20 @@ def _check(config: SweepConfig) -> tuple[Plan, str]:
     metric = check_metric(config.metric, _list_known(config))
     if config.report_on is not None:
         check_metric(metric, list_metrics(config.report_on))
+    if config.command == "continual":
+        _check_streams(plan)
     return plan, metric
+
+
+def _check_streams(plan: Plan) -> None:
+    """Raise ValueError where the streams of a trial cannot be had: each set of what they are made of once."""
+    seen: set[tuple[Any, ...]] = set()
+    for dials in list_checked(plan):
+        trial = plan.find_trial(dials)
+        key = (trial.model, trial.reference, trial.parser, trial.primitives)
+        if key not in seen:
+            seen.add(key)
+            check_streams(with_absolute_paths(trial))
 
 
 def _list_known(config: SweepConfig) -> list[str]:

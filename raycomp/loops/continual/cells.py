@@ -22,7 +22,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"{name_stream(self.stream)}-{self.method}-{self.seed:02d}"
+        """stream-method-seed; no two cells of a run share it, for it is read from its end with the longest
+        method that fits. Where that would be another method, a dot, which no method has, comes before the
+        cell's own: a-joint.finetune-00 is of stream a-joint, a-joint-finetune-00 of stream a."""
+        stream = name_stream(self.stream)
+        ends = tuple(f"{mark}{one}" for one in METHODS if len(one) > len(self.method) for mark in "-.")
+        mark = "." if f"{stream}-{self.method}".endswith(ends) else "-"
+        return f"{stream}{mark}{self.method}-{self.seed:02d}"
 
 
 def name_stream(stream: str) -> str:

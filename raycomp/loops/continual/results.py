@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.core.continual import summarise, zero_shot_drift
 from raycomp.core.contrasts import Contrast, contrast, mean_by
-from raycomp.loops.continual.cells import Cell
+from raycomp.loops.continual.cells import Cell, name_stream
 from raycomp.loops.continual.judge import ANSWERS, BOTH, FUSED, MERGED, OWN, SCORES, TEXT
 from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.shards.folder import Folder
@@ -59,17 +59,32 @@ class Result:
 
 
 def read_cell(folder: Folder, cell: Cell) -> Result:
-    """Return what a finished cell left."""
+    """Return what a finished cell left. Raises ValueError where that is another cell's, or cannot be read."""
+    facts = _read_facts(folder, cell)
+    if facts is None:
+        where = folder.at(CELLS, f"{cell.name}.json")
+        raise ValueError(
+            f"{where}: is not of {name_stream(cell.stream)}, {cell.method}, seed {cell.seed}; remove it"
+        )
     table = read_columns(folder.at(CELLS, f"{cell.name}.parquet"))
     values: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for row in table.to_pylist():
         values.setdefault((row["of"], row["figure"]), {})[row["after"], row["number"]] = row["value"]
-    return Result(cell, folder.read_json(CELLS, f"{cell.name}.json"), values)
+    return Result(cell, facts, values)
 
 
 def is_done(folder: Folder, cell: Cell) -> bool:
-    """Whether a cell has ended."""
-    return folder.exists(CELLS, f"{cell.name}.json")
+    """Whether a cell has ended: a file of its name that is damaged, or another cell's, does not count."""
+    return folder.exists(CELLS, f"{cell.name}.json") and _read_facts(folder, cell) is not None
+
+
+def _read_facts(folder: Folder, cell: Cell) -> dict[str, Any] | None:
+    """Return what the file of a cell's name says of it; none where it says nothing of this cell."""
+    try:
+        facts = folder.read_json(CELLS, f"{cell.name}.json")
+    except (ValueError, RecursionError):
+        return None
+    return facts if isinstance(facts, dict) and facts.get("cell") == vars(cell) else None
 
 
 def measure(result: Result) -> dict[str, float]:

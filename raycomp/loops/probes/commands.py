@@ -14,7 +14,7 @@ import numpy as np
 from raycomp.benchmarks import sugarcrepe_pp
 from raycomp.benchmarks.choice import Choice
 from raycomp.benchmarks.read import read_benchmark
-from raycomp.config import ProbeConfig, ScorerConfig
+from raycomp.config import ProbeConfig, ScorerConfig, as_setting, changed_dials
 from raycomp.loops.probes.calibration_table import tell_pas
 from raycomp.loops.probes.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.loops.probes.overlap import measure_overlap
@@ -38,6 +38,13 @@ from raycomp.table import Table
 from raycomp.words import OK
 
 DEFECTIVE = "defective"
+# The options of each probe. Any other would be recorded, and have no effect.
+_TAKEN = {
+    "overlap": ("input", "benchmarks", "sample", "parser", "seed"),
+    "composition": ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
+    "theory": ("seeds",),
+    "pas": ("input", "sample", "scorer", "seed"),
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,12 @@ class Probe:
 
 def open_probe(name: str, config: ProbeConfig) -> Probe:
     """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
+    for path, value in changed_dials(config).items():
+        if path.partition(".")[0] not in _TAKEN[name]:
+            raise ValueError(
+                f"{path}={as_setting(value)}: probe {name} does not take it; leave it out, "
+                f"its options are {', '.join(_TAKEN[name])}"
+            )
     probes = {"overlap": _open_overlap, "composition": _open_composition, "theory": _open_theory}
     return (probes | {"pas": _open_pas})[name](config)
 

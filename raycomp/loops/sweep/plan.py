@@ -19,9 +19,13 @@ from raycomp.config import (
     read_space,
     read_value,
 )
+from raycomp.config.continual import WORLD_STREAMS
 from raycomp.config.dials import Seconds, split_none
 from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
 from raycomp.config.sweep import OWN_DIALS
+from raycomp.loops.continual.cells import list_cells
+from raycomp.loops.continual.streams.little_world import check_tasks
+from raycomp.loops.continual.tables import FROZEN
 from raycomp.loops.curate.arm import choose_config
 
 Dials = Mapping[str, str]
@@ -29,6 +33,8 @@ Dials = Mapping[str, str]
 _MOST_TRIALS = 10_000
 # Combinations of values, and of the ends of ranges, that are checked before anything starts.
 _MOST_CHECKED = 1000
+# Letters of a trial in a message.
+_MOST_SAID = 200
 # Of what a trial draws from a range.
 _DIGITS = 6
 # What a little world brings, by how their names begin.
@@ -55,11 +61,35 @@ class Plan:
         return found
 
     def check(self, dials: Dials) -> None:
-        """Raise ValueError where a trial's dials cannot be had, alone or together."""
-        split = self.split(dials)
-        if self.scored is not None:
-            choose_config(self.scored, split.get("select", {}))
-        override_all(find_base(self.config), split[self.config.command])
+        """Raise ValueError, naming the trial, where its options cannot be had, alone or together."""
+        for part in self.split(dials):
+            self.check_part(part, dials)
+
+    def check_part(self, part: str, dials: Dials) -> None:
+        """Do so for the options of one part."""
+        try:
+            if part != "select":
+                self.find_trial(dials)
+            elif self.scored is not None:
+                choose_config(self.scored, self.split(dials)[part])
+        except ValueError as error:
+            raise ValueError(f"{error}; the space has the trial {_say(dials)}") from error
+
+    def find_trial(self, dials: Dials) -> Any:
+        """Return the config of a trial's own command, but for its seed and its inputs.
+
+        Raises ValueError where the options cannot be had together, or the sweep itself refuses them: what
+        it asks of ``train`` and ``continual`` holds for every trial.
+        """
+        command = self.config.command
+        trial = override_all(find_base(self.config), self.split(dials)[command])
+        replace(self.config, **{command: trial})
+        if command == "continual":
+            trial = replace(trial, seeds=1, tune_seeds=1, first_seed=0, method=(*trial.method, FROZEN))
+            list_cells(trial)
+            for stream in set(WORLD_STREAMS).intersection(trial.stream):
+                check_tasks(stream, trial)
+        return trial
 
     def is_whole(self, dial: str) -> bool:
         """Whether a dial takes whole numbers alone."""
@@ -123,9 +153,32 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
     num = _count_points(space) * (config.num_samples if _list_drawn(space) else 1)
     if num > _MOST_TRIALS:
         raise ValueError(f"space: has {num:,} trials, must have at most {_MOST_TRIALS:,}")
-    for dials in _list_corners(space):
-        plan.check(dials)
+    _check_trials(plan)
     return plan
+
+
+def _check_trials(plan: Plan) -> None:
+    """Raise ValueError where a trial cannot be had; options of a part that many trials share, once."""
+    checked: set[tuple[str, ...]] = set()
+    for dials in list_checked(plan):
+        for part, own in plan.split(dials).items():
+            key = (part, *own.values())
+            if key not in checked:
+                checked.add(key)
+                plan.check_part(part, dials)
+
+
+def _say(dials: Dials) -> str:
+    text = " ".join(f"{dial}={value}" for dial, value in dials.items())
+    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}..."
+
+
+def list_checked(plan: Plan) -> Iterator[dict[str, str]]:
+    """Yield what is checked before anything starts: every value and both ends of every range, then their
+    combinations, so many at most, then all trials where they are known."""
+    yield from _list_corners(plan.space)
+    if plan.config.search != "optuna":
+        yield from list_points(plan)
 
 
 def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:

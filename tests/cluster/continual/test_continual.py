@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.cli import main
-from raycomp.cluster.continual import prepare
+from raycomp.cluster.continual import command, prepare
 from raycomp.cluster.continual.command import continual
 from raycomp.cluster.sweep.command import sweep
 from raycomp.config import ContinualConfig, SweepConfig, TooMuchBadData, override_all
@@ -137,6 +138,34 @@ def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another
     names = sorted(path.name for path in alone.iterdir())
     assert names == sorted(path.name for path in beside.iterdir()) and len(names) > 2
     assert all((alone / name).read_bytes() == (beside / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("dials", "said"),
+    [
+        ({"model.name": "no-such-model", "model.weights": "random:0"}, "model.name='no-such-model'"),
+        ({"model.weights": "/no/such.pt"}, "model.weights='/no/such.pt'"),
+        ({"prepared": "/dev/null"}, "prepared='/dev/null': must be a folder; /dev/null is a file"),
+        (
+            {"prepared": "/dev/null/below"},
+            "prepared='/dev/null/below': must be a folder; /dev/null is a file",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_refused_before_ray_starts(dials, said, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(command, "connect", refuse)
+    for name, samples in world_shards(8, 0, 1):
+        write_tar(str(tmp_path / "a" / name), samples)
+    stream = {"tasks": [{"name": "a", "train": "a", "test": "a"}]}
+    (tmp_path / "mine.json").write_text(json.dumps(stream))
+    config = override_all(ContinualConfig(stream=(str(tmp_path / "mine.json"),)), dials)
+    with pytest.raises(ValueError, match=re.escape(said)) as error:
+        continual(config, str(tmp_path / "out"))
+    assert type(error.value) is ValueError and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_streams_are_not_made_in_the_folder_of_the_run_that_waits_for_them(tmp_path):
@@ -276,7 +305,7 @@ def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(ray_cluster, tm
         (["method=compo"], "method='compo': must be one of all, frozen"),
         (["method=fixed-clip"], "trust.alpha=None: must be set"),
         (["trust.gamma=0"], "trust.gamma=0.0: must be above 0"),
-        (["buffer.size=-1"], "buffer.size=-1: must be at least 0"),
+        (["buffer.size=-1"], "buffer.size=-1: must be between 0 and 10,000,000"),
         (["little.test=100000"], "little.test=100000: must be at most"),
         (["method=zscl", "stream=own.json"], "reference=None: must name pairs"),
         (["weight=2"], "weight=2.0: must be between 0 and 1"),

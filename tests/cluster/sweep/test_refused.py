@@ -62,6 +62,14 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
             "continual.method='all': must be one",
         ),
         (
+            [*CONTINUAL, "--set", "metric=world.last", "--space=reference=grid(none,/no/such)"],
+            "reference='/no/such'",
+        ),
+        (
+            [*CONTINUAL, "--set", "metric=world.last", GAMMA, "--set", "continual.prepared=/dev/null"],
+            "prepared='/dev/null': must be a folder",
+        ),
+        (
             [KEEP, "--set", "train.model.name=ViT-L-14"],
             "train.model='set': must be as it is with little worlds",
         ),

@@ -3,21 +3,30 @@
 import csv
 import io
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from raycomp.config import ContinualConfig, override_all
+from raycomp.config.continual import METHODS
 from raycomp.core.contrasts import contrast
 from raycomp.loops.continual.cells import Cell
 from raycomp.loops.continual.data import Stream
 from raycomp.loops.continual.head_tables import tell_margin_gaps
 from raycomp.loops.continual.loop import BEFORE, METHOD, TASK, ZERO_SHOT, summarise_steps
 from raycomp.loops.continual.published import tell_published
-from raycomp.loops.continual.results import Result, compare, estimate, measure
+from raycomp.loops.continual.results import Result, compare, estimate, is_done, measure, read_cell
+from raycomp.loops.continual.streams.place import find_place
 from raycomp.loops.continual.streams.store import read_stream, write_stream
 from raycomp.loops.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
 from raycomp.loops.sweep.metric import read_stream_metrics
+from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.shards.folder import Folder
+from raycomp.shards.parquet import write_table
 from tests.loops.continual.streams import make_stream
 
 MAIN = "fused merged both"
@@ -59,6 +68,72 @@ def test_the_metrics_of_a_matrix_by_hand():
     assert found["forgetting_best"] == pytest.approx(15) and found["transfer"] == pytest.approx(25)
     assert found["gain"] == pytest.approx(65 - 37.5) and found["fused zstd"] == pytest.approx(-10)
     assert found["sigma_max"] == 3 and found[f"{MAIN} last"] == found["last"]
+
+
+STREAMS = ("a", "a-joint", "a.joint", "joint", "", "-joint", "a-joint-finetune-00", "a.", "a-frozen", "a-b")
+
+
+def test_no_two_cells_share_a_file_whatever_streams_are_called():
+    cells = [
+        Cell(f"/x/{stream}.json", method, seed)
+        for stream in STREAMS
+        for method in METHODS
+        for seed in (0, 7, 123)
+    ]
+    assert len({cell.name for cell in cells}) == len(cells)
+    for cell in (Cell("world", method, 3) for method in METHODS):
+        assert cell.name == f"world-{cell.method}-03"
+    assert Cell("a-joint.json", "finetune", 0).name == "a-joint.finetune-00"
+
+
+@given(
+    st.lists(st.text("a-.b", min_size=1, max_size=4), min_size=2, max_size=2, unique=True),
+    st.lists(st.sampled_from(["b", "a-b", "b-a-b", "a"]), min_size=2, max_size=2),
+)
+def test_names_of_cells_stay_apart_with_any_methods(streams, methods):
+    with mock.patch("raycomp.loops.continual.cells.METHODS", ("a", "b", "a-b", "b-a-b")):
+        first, second = (
+            Cell(stream, method, 0).name for stream, method in zip(streams, methods, strict=True)
+        )
+    assert first != second
+
+
+def test_what_another_cell_left_is_not_taken(tmp_path):
+    folder, cell = Folder(str(tmp_path)), Cell("a-joint", "finetune", 0)
+    where = ("cells", f"{cell.name}.json")
+    assert not is_done(folder, cell)
+    write_table(
+        pa.Table.from_pylist([], CONTINUAL_SCHEMA),
+        folder.at("cells", f"{cell.name}.parquet"),
+        CONTINUAL_SCHEMA,
+    )
+    folder.write_json({"cell": vars(cell)}, *where)
+    assert is_done(folder, cell) and read_cell(folder, cell).cell == cell
+    folder.write_json({"cell": {"stream": "a", "method": "joint-finetune", "seed": 0}}, *where)
+    assert not is_done(folder, cell)
+    with pytest.raises(ValueError, match="is not of a-joint, finetune, seed 0; remove it"):
+        read_cell(folder, cell)
+    folder.write_bytes(b"{", *where)
+    assert not is_done(folder, cell)
+
+
+def place_of(stream: str, gpu=None, **dials):
+    config = override_all(ContinualConfig(), dials)
+    return find_place(Cell(stream, "frozen", 0), config, Folder("/x"), {"model": "m"}, False, gpu).name
+
+
+def test_embeddings_of_another_precision_or_gpu_are_not_taken():
+    mine, l4 = "mine.json", {"name": "L4", "cuda": "12.4"}
+    names = [place_of(mine, **{"model.precision": one}) for one in ("fp32", "tf32", "bf16")]
+    names += [
+        place_of(mine, l4),
+        place_of(mine, {**l4, "name": "H200"}),
+        place_of(mine, {**l4, "cuda": "13"}),
+    ]
+    names += [place_of("world"), place_of("world", l4)]
+    assert len(set(names)) == len(names)
+    # a tiny CLIP is always fp32, and what was made on a CPU before keeps its name
+    assert place_of("world", **{"model.precision": "bf16"}) == place_of("world") == "world-00-3b03364031fc"
 
 
 def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():

@@ -178,3 +178,57 @@ def test_the_little_world_shares_texts_and_no_image(stream, tmp_path):
     assert not tell(found) and {status for half in found.halves for status in half.status_N} == {"ok"}
     assert len(found.leaks) == len(source.tasks) + 1
     assert (stream in (SCENE, FUNCTION)) == any(leak.shared.texts > 5 for leak in found.leaks)
+
+
+def test_a_test_with_one_text_is_told_and_a_stream_with_one_is_refused(tmp_path):
+    same = [(f"same {i}", "a dog") for i in range(4)]
+    one = [("one", "another dog")]
+    lay(tmp_path, a=draw_pairs("a"), same=same, one=one, b=draw_pairs("b"))
+    stream = {"tasks": [task("first", "a", "same"), task("second", "a", "one"), task("third", "a", "b")]}
+    warnings = write(find(tmp_path, stream), Folder(str(tmp_path / "out")), "warn")["warnings"]
+    lone = [line for line in warnings if "has one text" in line]
+    assert lone == [
+        f"mine, {name}, test: has one text, {text!r}, so every method is right in 100 % of this test's own "
+        "gallery; add samples with other texts"
+        for name, text in (("first", "a dog"), ("second", "another dog"))
+    ]
+    with pytest.raises(
+        UserError, match="the tests of all tasks have one text together, 'a dog', which every"
+    ):
+        find(tmp_path, {"tasks": [task("first", "a", "same"), task("second", "b", "same")]})
+    with pytest.raises(UserError, match="have one text together, 'another dog'"):
+        find(tmp_path, {"tasks": [task("first", "a", "one")]})
+    find(tmp_path, {"tasks": stream["tasks"][:2]})  # two texts are candidates of each other
+
+
+def lay_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
+    for name, named in halves.items():
+        rows = [
+            {
+                "jpg": f"{name} {i}".encode(),
+                "txt": text.encode(),
+                "json": json.dumps({"primitives": some}).encode(),
+            }
+            for i, (text, some) in enumerate(named)
+        ]
+        (folder / name).mkdir()
+        write_tar(str(folder / name / "0.tar"), [(f"{i}", row) for i, row in enumerate(rows)])
+
+
+def test_different_primitives_of_one_text_are_told(tmp_path):
+    cube, ball = ["red", "cube"], ["red", "ball"]
+    it, that, more = "a red cube", "a red ball", "a blue ball"
+    lay_named(
+        tmp_path,
+        a=[(it, cube), (it, ball), (that, ball), (that, ball[::-1])],
+        b=[(it, cube[::-1]), (that, cube), (more, ball)],
+    )
+    stream = {"tasks": [task("first", "a", "b")]}
+    warnings = write(find(tmp_path, stream), Folder(str(tmp_path / "out")), "warn")["warnings"]
+    assert [line for line in warnings if "primitives of" in line and "texts have" not in line] == [
+        "mine, first, train: samples name different primitives of 1 texts, the first is 'a red cube'; those "
+        "of a text's first sample are taken",
+        "mine, first, test: names other primitives of 1 texts than halves before it, first 'a red ball', of "
+        "mine, first, train; where halves are joined, the earlier one's are taken",
+    ]
+    assert not find(tmp_path, stream, primitives="parsed").conflicts

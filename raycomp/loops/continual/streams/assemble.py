@@ -12,13 +12,14 @@ from raycomp.loops.bad_data import check_bad_rows
 from raycomp.loops.continual.data import Edits, Split, Task
 from raycomp.loops.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, tell_repeat
 from raycomp.loops.continual.streams.pixels import load_pixels, make_tokens
-from raycomp.loops.continual.streams.samples import Samples, find_samples, parse_all
+from raycomp.loops.continual.streams.samples import Samples, find_samples, parse_all, tell_conflicts
 from raycomp.loops.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
 from raycomp.loops.continual.streams.splits import (
     list_texts,
     make_split,
     make_stream,
     number_kinds,
+    tell_lone_text,
     tell_repeats,
 )
 from raycomp.loops.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
@@ -50,6 +51,8 @@ class Found:
     reference: Samples | None
     leaks: tuple[Leak, ...] = ()
     repeats: tuple[Repeat, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    """Lines: see ``tell_conflicts``."""
 
     @property
     def halves(self) -> list[Samples]:
@@ -71,22 +74,42 @@ def find_all_samples(
     or TooMuchBadData, where too few of a half can be used.
     """
     halves = [find_samples(half, pictures) for half in source.halves]
+    said = [
+        f"{source.name}, {task.name}, {part}"
+        for task in (*source.tasks, *source.zero_shot)
+        for part in _name_parts(task)
+    ]
+    conflicts = tell_conflicts(dict(zip(said, halves, strict=True)), config.primitives)
     named = iter(parse_all(halves, config.primitives, lambda: load_parser(config.parser.name)))
     found = {
         kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
         for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
     }
     beside = None if reference is None else find_samples(reference, pictures)
-    everything = _compare(
-        Found(source, found["tasks"], found["zero_shot"], reference, beside), config.overlap
+    everything = Found(
+        source, found["tasks"], found["zero_shot"], reference, beside, conflicts=tuple(conflicts)
     )
+    everything = _compare(everything, config.overlap)
     has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
     if len(has_candidates) > 1:
         raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
     for samples in [*everything.halves, *([beside] if beside else [])]:
         counts = Counter(samples.status_N)
         check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
+    _check_gallery(everything)
     return everything
+
+
+def _check_gallery(found: Found) -> None:
+    """Raise UserError where the tests of all tasks have one text together: every method would find it. Of a
+    single task's test it is a warning (``tell_lone_text``), as the others' texts are candidates, too."""
+    asked = [one for halves in found.tasks for one in halves[TEST].good]
+    texts = {str(one.caption) for one in asked}
+    if len(texts) == 1 and not any(one.candidates for one in asked):
+        raise UserError(
+            f"stream={found.source.name!r}: the tests of all tasks have one text together, {texts.pop()!r}, "
+            f"which every method finds; add samples with other texts"
+        )
 
 
 def _compare(found: Found, overlap: str) -> Found:
@@ -212,6 +235,7 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
     counts = {}
     warnings = [line for leak in found.leaks for line in tell_leak(leak, maker.config.overlap)]
     warnings += [tell_repeat(found.source.name, one) for one in found.repeats]
+    warnings += found.conflicts
     for kind, sources, tasks in named:
         for number, (source, halves) in enumerate(zip(sources, tasks, strict=True)):
             splits = {}
@@ -219,7 +243,8 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
                 said = f"{found.source.name}, {source.name}, {part}"
                 split = make_split(samples, texts, kinds)
                 counts[said] = dict(sorted(Counter(samples.status_N).items()))
-                warnings += tell_repeats(split, said) if part == TEST else []
+                if part == TEST:
+                    warnings += [*tell_lone_text(split, said), *tell_repeats(split, said)]
                 half = source.test if part == TEST else source.train
                 splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
             test = splits[TEST]

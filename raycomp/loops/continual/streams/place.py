@@ -61,11 +61,18 @@ def find_backbone(cell: Cell, config: ContinualConfig) -> int:
 
 
 def find_place(
-    cell: Cell, config: ContinualConfig, folder: Folder, fingerprint: Mapping[str, Any], with_pixels: bool
+    cell: Cell,
+    config: ContinualConfig,
+    folder: Folder,
+    fingerprint: Mapping[str, Any],
+    with_pixels: bool,
+    gpu: Mapping[str, Any] | None = None,
 ) -> Place:
     """Return the place of a cell's stream below ``folder``.
 
-    ``fingerprint``: what tells inputs, models and parsers apart; ``with_pixels``: whether methods need them.
+    ``fingerprint``: what tells inputs, models and parsers apart; ``with_pixels``: whether methods need them;
+    ``gpu``: what embeds, as ``describe_gpu`` has it, none = a CPU. Embeddings of other GPUs, or of another
+    precision, end in other bits: they have a place of their own.
     """
     backbone = find_backbone(cell, config)
     values = to_dict(config)
@@ -75,6 +82,10 @@ def find_place(
     if cell.stream not in WORLD_STREAMS:
         depends = [cell.stream, "model", "reference", "parser"]
     content = {name: fingerprint.get(name) for name in depends}
+    if cell.stream not in WORLD_STREAMS:  # a tiny CLIP is always fp32
+        content["precision"] = config.model.precision
+    if gpu is not None:
+        content["gpu"] = dict(gpu)
     # Another run may have made it of files that were exchanged for others of the same size since.
     if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
         content[TIMES] = times

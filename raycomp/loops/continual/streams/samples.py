@@ -197,12 +197,45 @@ def _list_texts(sample: Sample) -> Iterator[str]:
 def _list_known(samples: Samples, how: str) -> dict[str, tuple[str, ...]]:
     """Return by text the primitives that the samples name, each once."""
     known: dict[str, tuple[str, ...]] = {}
+    for text, named in _list_named(samples, how):
+        known.setdefault(text, named)
+    return known
+
+
+def _list_named(samples: Samples, how: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield every text that a good sample names primitives of, with them, each once."""
     for one in samples.good if how == GOLD else ():
         behind = zip(one.candidates, one.candidate_primitives or (), strict=False)
         for text, named in ((str(one.caption), one.primitives), *behind):
             if named:
-                known.setdefault(text, tuple(dict.fromkeys(named)))
-    return known
+                yield text, tuple(dict.fromkeys(named))
+
+
+def tell_conflicts(halves: Mapping[str, Samples], how: str) -> list[str]:
+    """Return a line for each half, by its name, where samples name different primitives of one text, and for
+    each that names others than a half before it does. The order of primitives does not matter."""
+    lines, before = [], dict[str, tuple[str, frozenset[str]]]()
+    for said, samples in halves.items():
+        first: dict[str, frozenset[str]] = {}
+        own, others = dict[str, None](), dict[str, None]()
+        for text, named in _list_named(samples, how):
+            if first.setdefault(text, frozenset(named)) != frozenset(named):
+                own[text] = None
+        for text, some in first.items():
+            if before.setdefault(text, (said, some))[1] != some:
+                others[text] = None
+        if own:
+            lines.append(
+                f"{said}: samples name different primitives of {len(own):,} texts, the first is "
+                f"{next(iter(own))!r}; those of a text's first sample are taken"
+            )
+        if others:
+            text = next(iter(others))
+            lines.append(
+                f"{said}: names other primitives of {len(others):,} texts than halves before it, first "
+                f"{text!r}, of {before[text][0]}; where halves are joined, the earlier one's are taken"
+            )
+    return lines
 
 
 def parse_all(samples: Sequence[Samples], how: str, load: Callable[[], Parser]) -> list[Samples]:

@@ -90,3 +90,11 @@ def tell_repeats(split: Split, said: str) -> list[str]:
         return []
     least = f"so compositions find the right one of at most {num / len(split.texts):.0%}"
     return [f"{said}: {len(split.texts):,} texts have {num:,} sets of primitives, {least}"]
+
+
+def tell_lone_text(split: Split, said: str) -> list[str]:
+    """Return a line where a gallery has one text. Questions have two candidates at least."""
+    if split.candidate_NK is not None or len(split.texts) != 1:
+        return []
+    why = "so every method is right in 100 % of this test's own gallery; add samples with other texts"
+    return [f"{said}: has one text, {split.texts[0]!r}, {why}"]
