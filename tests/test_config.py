@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from raycomp import schema
+from raycomp.config import CONFIGS as BY_COMMAND
 from raycomp.config import (
     RULES,
     AlignConfig,
@@ -29,7 +30,7 @@ from raycomp.config import (
     override_all,
     to_dict,
 )
-from raycomp.config.dials import Seconds
+from raycomp.config.dials import Seconds, Span, split_none
 
 CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
 
@@ -362,3 +363,21 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
 def test_dials_of_engines_are_checked_at_birth(path, value, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         override(NegativesConfig(), path, value)
+
+
+def _list_whole() -> list[tuple[type, str, object]]:
+    """Return every option of every command that holds whole numbers."""
+    kinds = dict.fromkeys(BY_COMMAND.values())
+    dials = ((kind, dial, split_none(dial.hint)[0]) for kind in kinds for dial in list_dials(kind))
+    return [(kind, dial.path, hint) for kind, dial, hint in dials if hint in (int, Span)]
+
+
+@pytest.mark.parametrize(("kind", "path", "hint"), _list_whole())
+def test_whole_numbers_beyond_what_arrays_hold_are_refused(kind, path, hint):
+    for value in (2**63, 10**26, -(2**63), -1, "9" * 30, *(["1.." + "9" * 5000] if hint == Span else [])):
+        with pytest.raises(ValueError) as caught:
+            override_all(kind(), {path: value})
+        assert type(caught.value) is ValueError and path in str(caught.value) and "\n" not in str(caught.value)
+    most = 2**53
+    with pytest.raises(ValueError, match=rf"^{path}={most}: must be "):
+        override_all(kind(), {path: most})
