@@ -374,10 +374,15 @@ def _list_whole() -> list[tuple[type, str, object]]:
 
 @pytest.mark.parametrize(("kind", "path", "hint"), _list_whole())
 def test_whole_numbers_beyond_what_arrays_hold_are_refused(kind, path, hint):
-    for value in (2**63, 10**26, -(2**63), -1, "9" * 30, *(["1.." + "9" * 5000] if hint == Span else [])):
-        with pytest.raises(ValueError) as caught:
+    for value in (
+        2**53,
+        2**63,
+        10**26,
+        -(2**63),
+        -1,
+        "9" * 30,
+        *(["1.." + "9" * 5000] if hint == Span else []),
+    ):
+        with pytest.raises(ValueError, match=r"=.*: must be [^\n]*$") as caught:
             override_all(kind(), {path: value})
-        assert type(caught.value) is ValueError and path in str(caught.value) and "\n" not in str(caught.value)
-    most = 2**53
-    with pytest.raises(ValueError, match=rf"^{path}={most}: must be "):
-        override_all(kind(), {path: most})
+        assert type(caught.value) is ValueError

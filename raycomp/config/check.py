@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from math import copysign, inf
 from typing import Any, NamedTuple
 
-
 MOST_WHOLE = 2**53 - 1
 """No option that is a whole number goes further from 0: every reader of json and every array takes these."""
 

@@ -33,9 +33,9 @@ _MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": i
 _TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
 # What readers take of a finished run, by its kind.
 _READ: dict[str, Any] = {
-    "curate": _CHOSEN | {"config": {"scorer": {"precision": str}}},
-    "select": _CHOSEN | {"fingerprint": {"shards": int, "scores": str}},
-    "negatives": {"config": {"input": str}, "fingerprint": {"input": str}},
+    "curate": _CHOSEN,
+    "select": _CHOSEN,
+    "negatives": {"config": {"input": str}},
     "train": _TRAINED,
     "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
 }
@@ -170,7 +170,7 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
         return run
     origin = read_run(Folder(posixpath.dirname(run["scores"])))
     is_there = origin is not None and origin["status"] == FINISHED
-    if origin is None or not is_there or identify(origin) != run["fingerprint"]["scores"]:
+    if origin is None or not is_there or identify(origin) != run["fingerprint"].get("scores"):
         raise ValueError(
             f"{source}: was chosen from the scores in {run['scores']}, which are gone or another run's; "
             f"select again from where they are"

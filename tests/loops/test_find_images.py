@@ -69,14 +69,23 @@ def test_a_file_stands_for_one_name(tmp_path):
     assert list(found.uris) == ["train/0.png", "v/1.png", "a/2.png"]
     assert found.by_base_name == ("train/0.png", "v/1.png")
     told = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
-    assert found.tell_by_base_name("x") == [told] and not find_images(folder, ["1.png"]).tell_by_base_name("x")
+    assert found.tell_by_base_name("x") == [told] and not find_images(folder, ["1.png"]).tell_by_base_name(
+        "x"
+    )
 
 
 def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, bucket):
     for top in (f"{tmp_path}/r2", f"{bucket}/r2"):
         folder = lay(top, "0.png", "a/1.png", "x.png")
         inside = [f"{top}/0.png", "../r2/a/1.png", "a/../x.png"]
-        outside = ["../r1/0.png", f"{tmp_path}/x.png", "/abs/x.png", "b/../1.png", "s3://other/x.png", "/0.png"]
+        outside = [
+            "../r1/0.png",
+            f"{tmp_path}/x.png",
+            "/abs/x.png",
+            "b/../1.png",
+            "s3://other/x.png",
+            "/0.png",
+        ]
         found = find_images(folder, [*inside, *outside])
         files = ("0.png", "a/1.png", "x.png")
         assert found.uris == {name: f"{top}/{file}" for name, file in zip(inside, files, strict=True)}

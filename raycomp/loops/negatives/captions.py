@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import ScorerConfig, UserError
+from raycomp.config import ScorerConfig, UserError, flatten
 from raycomp.loops.tables import OTHERS
 from raycomp.models.clip import fingerprint_scorer
 from raycomp.shards.folder import Folder
@@ -65,7 +65,7 @@ def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection")
     Of a selection it is the curation that it chose from; ValueError, naming ``source``, where that is gone.
     """
     run = find_curation(run, source)
-    known = run["fingerprint"].get("scorer"), run["config"]["scorer"]["precision"]
+    known = run["fingerprint"].get("scorer"), dict(flatten(run["config"])).get("scorer.precision")
     return (fingerprint_scorer(scorer), scorer.precision) == known
 
 
@@ -93,8 +93,8 @@ def _check_columns(uri: str) -> None:
         if texts[name] != 1:
             raise UserError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
     # A column of nulls alone has a type of its own.
-    images = [kind for kind in schema.field_types(IMAGE_SHA256) if not pa.types.is_null(kind)]
-    if len(images) != texts[IMAGE_SHA256] or schema.names.count(IMAGE_SHA256) > 1:
+    kinds = [field.type for field in schema if field.name == IMAGE_SHA256]
+    if sum(not pa.types.is_null(kind) for kind in kinds) != texts[IMAGE_SHA256] or len(kinds) > 1:
         raise UserError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
 
 
@@ -102,7 +102,9 @@ def _is_text(kind: pa.DataType) -> bool:
     """Whether values are texts, however they are stored."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return any(is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return any(
+        is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
 
 
 def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:

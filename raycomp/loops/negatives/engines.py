@@ -30,7 +30,6 @@ from raycomp.loops.negatives.write import Caption, Chain, Reader, read_captions,
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import Parser, load_parser
 
-
 MOST_SEQUENCES = 81
 """Of operations that rules try for a caption, of each number of calls: all of three operations up to 4 calls.
 At 8 calls there are 6,561, nearly all of which find no concept left to act on."""
@@ -98,7 +97,9 @@ def draw_sequences(operations: Sequence[str], calls: int, seed: int, uid: str) -
     if len(every) <= MOST_SEQUENCES:
         return every
     salt = f"{seed}\0{uid}\0"
-    ranked = sorted(every, key=lambda ops: hashlib.blake2b((salt + "+".join(ops)).encode(), digest_size=8).digest())
+    ranked = sorted(
+        every, key=lambda ops: hashlib.blake2b((salt + "+".join(ops)).encode(), digest_size=8).digest()
+    )
     drawn = {*ranked[:MOST_SEQUENCES]}
     return [ops for ops in every if ops in drawn]
 
