@@ -327,9 +327,9 @@ def test_a_folder_that_is_none_is_named_by_every_function(out, tmp_path, monkeyp
                  partial(raycomp.select, "a", {})]:  # fmt: skip
         with pytest.raises(TypeError, match=rf"^out={out!r}: must be a path or uri"):
             call(out)
-    with pytest.raises(TypeError, match="^source="):
+    with pytest.raises(TypeError, match=r"^source="):
         raycomp.select(out, {}, "o")
-    with pytest.raises(TypeError, match="^second="):
+    with pytest.raises(TypeError, match=r"^second="):
         raycomp.compare("a", out, "o")
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="gone: holds no finished run"):

@@ -249,12 +249,11 @@ def test_phases_that_no_run_wrote_are_refused_in_one_line(written, phases, capsy
 
 
 def test_what_is_no_folder_or_uid_is_the_users_mistake(written, tmp_path, capsys):
-    _, negatives = written
     (tmp_path / "run.json").mkdir()
     cases = [("show", "s3://", "names no bucket"), ("show", "a" * 5000, "too long")]
     cases += [("show", str(tmp_path), "run.json: is a folder")]
     lines = [([command, place], words) for command, place, words in cases]
-    lines += [(["explain", str(negatives), "\udcff\udcfe"], r"b'\\xff\\xfe': no such uid")]
+    lines += [(["explain", written.uri, "\udcff\udcfe"], r"b'\xff\xfe': no such uid")]
     lines += [(["compare", "s3://", "s3://", "--out", str(tmp_path / "out")], "names no bucket")]
     lines += [(["train", "--set", "input=s3://", "--out", str(tmp_path / "out")], "names no bucket")]
     for argv, words in lines:
