@@ -3,6 +3,7 @@
 The commands as functions; nothing heavy is imported before one is called.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,18 +37,29 @@ __all__ = [
     "train",
 ]
 
+Place = str | os.PathLike[str]
+"""A folder: a path, or the uri of a store."""
 
-def curate(config: CurateConfig, out: str) -> dict[str, Any]:
+
+def _read_place(name: str, place: Place) -> str:
+    """Return a folder as text. Raises TypeError, naming the argument, where it is none."""
+    path = os.fspath(place) if isinstance(place, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise TypeError(f"{name}={place!r}: must be a path or uri, as a str or a pathlib.Path")
+    return path
+
+
+def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
     """Curate ``config.input`` into ``out``, as ``raycomp curate`` does; return what run.json holds.
 
     Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
     """
     from raycomp.cluster.curate.command import curate as run
 
-    return run(config, out)
+    return run(config, _read_place("out", out))
 
 
-def continual(config: ContinualConfig, out: str) -> dict[str, Any]:
+def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
     """Let ``config.method`` learn ``config.stream`` into ``out``, as ``raycomp continual`` does.
 
     Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
@@ -55,20 +67,21 @@ def continual(config: ContinualConfig, out: str) -> dict[str, Any]:
     """
     from raycomp.cluster.continual.command import continual as run
 
-    return run(config, out)
+    return run(config, _read_place("out", out))
 
 
-def compare(first: str, second: str, out: str) -> dict[str, Any]:
+def compare(first: Place, second: Place, out: Place) -> dict[str, Any]:
     """Compare the evaluations in two folders into ``out``, as ``raycomp compare`` does.
 
     Returns what run.json holds. Raises ValueError where they are not of the same examples.
     """
     from raycomp.cluster.evaluate.compare import compare as run
 
-    return run(first, second, out)
+    places = (_read_place("first", first), _read_place("second", second), _read_place("out", out))
+    return run(*places)
 
 
-def evaluate(config: EvaluateConfig, out: str) -> dict[str, Any]:
+def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
     """Evaluate ``config.model`` on ``config.benchmarks`` into ``out``, as ``raycomp evaluate`` does.
 
     Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
@@ -76,10 +89,10 @@ def evaluate(config: EvaluateConfig, out: str) -> dict[str, Any]:
     """
     from raycomp.cluster.evaluate.command import evaluate as run
 
-    return run(config, out)
+    return run(config, _read_place("out", out))
 
 
-def negatives(config: NegativesConfig, out: str) -> dict[str, Any]:
+def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
     """Write hard negatives of ``config.input`` into ``out``, as ``raycomp negatives`` does.
 
     Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
@@ -87,31 +100,31 @@ def negatives(config: NegativesConfig, out: str) -> dict[str, Any]:
     """
     from raycomp.cluster.negatives.command import negatives as run
 
-    return run(config, out)
+    return run(config, _read_place("out", out))
 
 
-def select(source: str, settings: Mapping[str, Any], out: str) -> dict[str, Any]:
+def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, Any]:
     """Choose again from the scores in ``source``, as ``raycomp select`` does; return what run.json holds.
 
     ``settings`` are dials by path, {"align.keep": 0.6}. Raises ValueError where the scores cannot serve them.
     """
     from raycomp.cluster.curate.command import select as run
 
-    return run(source, settings, out)
+    return run(_read_place("source", source), settings, _read_place("out", out))
 
 
-def sweep(config: SweepConfig, out: str) -> dict[str, Any]:
+def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
     """Try the space of ``config`` into ``out``, as ``raycomp sweep`` does; return what run.json holds.
 
     Its ``best`` has the dials that were chosen. Raises ValueError for what the caller can mend.
     """
     from raycomp.cluster.sweep.command import sweep as run
 
-    return run(config, out)
+    return run(config, _read_place("out", out))
 
 
 def train(
-    config: TrainConfig, out: str, evaluate: Callable[[Any, int], Mapping[str, Any]] | None = None
+    config: TrainConfig, out: Place, evaluate: Callable[[Any, int], Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Train on ``config.input`` into ``out``, as ``raycomp train`` does; return what run.json holds.
 
@@ -122,4 +135,4 @@ def train(
     """
     from raycomp.cluster.train.command import train as run
 
-    return run(config, out, evaluate=evaluate)
+    return run(config, _read_place("out", out), evaluate=evaluate)

@@ -157,7 +157,7 @@ NO_LABEL, AMBIGUOUS_IMAGE = "no_label", "ambiguous_image"
 UNREADABLE_PICTURE = "unreadable_picture"
 PICTURE_STATUSES = {
     NO_LABEL: "the sample names no class",
-    AMBIGUOUS_IMAGE: "several files may be meant by the name",
+    AMBIGUOUS_IMAGE: "several files may be meant by the name, or several names by the file",
     UNREADABLE_PICTURE: "the picture of the negative is not there, too large or does not decode",
 }
 # Pictures of these statuses are not there; those of another one are there and bad.

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import version
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import raycomp
 from raycomp import cli
 from raycomp.config import (
     ClusterFailed,
@@ -313,3 +315,22 @@ def test_a_job_is_a_function_that_returns_a_config(tmp_path):
     assert load_job(str(path)) == CurateConfig(input="0.6")
     path.write_text("def config():\n    return 3\n")
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
+
+
+@pytest.mark.parametrize("out", [None, 3, b"x"])
+def test_a_folder_that_is_none_is_named_by_every_function(out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    calls = [
+        getattr(raycomp, name) for name in ("curate", "continual", "evaluate", "negatives", "sweep", "train")
+    ]
+    for call in [*(partial(one, None) for one in calls), partial(raycomp.compare, "a", "b"),
+                 partial(raycomp.select, "a", {})]:  # fmt: skip
+        with pytest.raises(TypeError, match=rf"^out={out!r}: must be a path or uri"):
+            call(out)
+    with pytest.raises(TypeError, match=r"^source="):
+        raycomp.select(out, {}, "o")
+    with pytest.raises(TypeError, match=r"^second="):
+        raycomp.compare("a", out, "o")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="gone: holds no finished run"):
+        raycomp.compare(tmp_path / "gone", tmp_path / "gone", tmp_path / "o")

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from raycomp import schema
+from raycomp.config import CONFIGS as BY_COMMAND
 from raycomp.config import (
     RULES,
     AlignConfig,
@@ -32,7 +33,7 @@ from raycomp.config import (
     override_all,
     to_dict,
 )
-from raycomp.config.dials import Seconds
+from raycomp.config.dials import Seconds, Span, split_none
 
 CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
 
@@ -394,3 +395,26 @@ def test_seeds_of_two_runs_do_not_meet():
     with pytest.raises(ValueError, match="seeds=2: must be between 1 and 1"):
         ContinualConfig(first_seed=999, seeds=2)
     assert ContinualConfig(first_seed=999).seeds == 1
+
+
+def _list_whole() -> list[tuple[type, str, object]]:
+    """Return every option of every command that holds whole numbers."""
+    kinds = dict.fromkeys(BY_COMMAND.values())
+    dials = ((kind, dial, split_none(dial.hint)[0]) for kind in kinds for dial in list_dials(kind))
+    return [(kind, dial.path, hint) for kind, dial, hint in dials if hint in (int, Span)]
+
+
+@pytest.mark.parametrize(("kind", "path", "hint"), _list_whole())
+def test_whole_numbers_beyond_what_arrays_hold_are_refused(kind, path, hint):
+    for value in (
+        2**53,
+        2**63,
+        10**26,
+        -(2**63),
+        -1,
+        "9" * 30,
+        *(["1.." + "9" * 5000] if hint == Span else []),
+    ):
+        with pytest.raises(ValueError, match=r"=.*: must be [^\n]*$") as caught:
+            override_all(kind(), {path: value})
+        assert type(caught.value) is ValueError

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from raycomp.config.check import MOST_WHOLE, check
 from raycomp.config.dials import Arguments, Seconds, Span, find_group, list_dials, name_type, split_none
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -57,7 +58,17 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
     for name, inner in groups.items():
         begun = changes.get(name, getattr(config, name)) or find_group(hints[name])()
         changes[name] = override_all(begun, inner, f"{prefix}{name}.")
-    return dataclasses.replace(config, **changes)
+    changed = dataclasses.replace(config, **changes)
+    for name, value in changes.items():
+        _check_whole(prefix + name, value)
+    return changed
+
+
+def _check_whole(path: str, value: Any) -> None:
+    """Raise ValueError for a whole number, or several, that an option's own range lets pass."""
+    numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int)]
+    fits = all(abs(one) <= MOST_WHOLE for one in numbers)
+    check(fits, path, value, f"between -{MOST_WHOLE:,} and {MOST_WHOLE:,}")
 
 
 def check_path(kind: Any, path: str, prefix: str = "") -> None:

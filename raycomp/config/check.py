@@ -9,6 +9,9 @@ MOST = 10_000_000
 """Of rows, scenes and steps that one option asks for: more is a slip of the keyboard."""
 MOST_RATE, MOST_WEIGHT = 1e30, 1e6
 """Of learning rates, and of weight decays and weights of losses: their products stay within fp32."""
+MOST_WHOLE = 2**53 - 1
+"""No option that is a whole number goes further from 0: every reader of json and every array takes these."""
+_MOST_DIGITS = len(str(MOST_WHOLE))
 
 
 class UserError(ValueError):
@@ -58,7 +61,8 @@ def read_span(name: str, value: int | str) -> tuple[int, int]:
     Raises ValueError unless both are whole numbers and 1 <= MIN <= MAX.
     """
     least, dots, most = str(value).partition("..")
-    fits = all(part.isdecimal() and part.isascii() for part in (least, most if dots else "1"))
+    parts = (least, most if dots else "1")
+    fits = all(part.isdecimal() and part.isascii() and len(part) < _MOST_DIGITS for part in parts)
     span = (int(least), int(most or least)) if fits else (0, 0)
     check(1 <= span[0] <= span[1], name, value, "N or MIN..MAX, whole numbers, at least 1")
     return span

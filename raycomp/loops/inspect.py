@@ -1,5 +1,6 @@
 """Look into a finished run from its files alone: what became of its rows, and of one of them."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from raycomp.loops.probes.explain import explain_targets
 from raycomp.shards.folder import Folder
 from raycomp.shards.manifest import check_results
 from raycomp.shards.paths import REPORT
+from raycomp.shards.rows import parse_uid
 from raycomp.shards.runs import read_finished
 from raycomp.table import Column, Table, tell_facts
 
@@ -89,12 +91,16 @@ def explain(source: str, uid: str) -> str:
 
     Raises ValueError where there is no finished run, or it says nothing of such a uid.
     """
+    try:
+        uid.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{os.fsencode(uid)!r}: no such uid in {source}, a uid is UTF-8") from None
     run = read_finished(source)
     find = _EXPLAIN.get(run["kind"])
     if find is None:
         raise ValueError(f"{source}: holds {run['kind']}, which says nothing of single samples")
-    # A user's own uids are as they are; those of raycomp are of lower case.
-    told = find(run, source, uid) or find(run, source, uid.lower())
+    # A user's own uids are as they are; those that raycomp takes as one are written in one way.
+    told = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
     if told is None:
         raise ValueError(f"{uid}: no such uid in {source}")
     return told

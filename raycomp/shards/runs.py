@@ -1,5 +1,6 @@
 """What a run left in its folder: run.json, checked before it is believed, and the scores it stands on."""
 
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,14 @@ _CHOSEN = {
 _NUMBER = (int, float)
 _MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int}}
 _TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
+# What readers take of a finished run, by its kind.
+_READ: dict[str, Any] = {
+    "curate": _CHOSEN,
+    "select": _CHOSEN,
+    "negatives": {"config": {"input": str}},
+    "train": _TRAINED,
+    "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
+}
 _ROOMS = ("scores", "subset", "shards", "negatives")
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
@@ -44,12 +53,18 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
 
     Raises ValueError where it is not what a run writes, OSError where the storage fails.
     """
-    if not folder.exists(RUN):
-        return None
+    if folder.uri.endswith("://"):
+        raise ValueError(f"{folder.uri}: names no bucket; name one and a folder, as in s3://bucket/mine")
     try:
+        if not folder.exists(RUN):
+            return None
         run = folder.read_json(RUN)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder.at(RUN)}: is no json ({' '.join(str(error).split())})") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ValueError(f"{folder.uri[:60]}...: is too long for the name of a folder") from error
+        raise
     lacks = _find_lack(run, _BEGUN)
     if not lacks and run["status"] == FAILED:
         lacks = _find_lack(run, {"failed": str})
@@ -57,10 +72,7 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = _find_lack(run, _FINISHED)
         if not lacks and "format" in run:
             lacks = _find_lack(run, _MANIFEST)
-        if not lacks and run["kind"] in ("curate", "select"):
-            lacks = _find_lack(run, _CHOSEN)
-        if not lacks and run["kind"] == "train":
-            lacks = _find_lack(run, _TRAINED)
+        lacks = lacks or _find_lack(run, _READ.get(run["kind"], {}))
         phases = run.get("phases") or []
         lacks = lacks or (_find_lack(phases, list) and "phases")
         lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
@@ -158,7 +170,7 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
         return run
     origin = read_run(Folder(posixpath.dirname(run["scores"])))
     is_there = origin is not None and origin["status"] == FINISHED
-    if origin is None or not is_there or identify(origin) != run["fingerprint"]["scores"]:
+    if origin is None or not is_there or identify(origin) != run["fingerprint"].get("scores"):
         raise ValueError(
             f"{source}: was chosen from the scores in {run['scores']}, which are gone or another run's; "
             f"select again from where they are"

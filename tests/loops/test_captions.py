@@ -83,3 +83,42 @@ def test_plain_parquet_needs_a_uid_of_its_own_in_every_row(tmp_path):
     for uids, expected in ((["a", "b"], 2), (["a", None], None), (["a", "a"], None)):
         pq.write_table(pa.table({"uid": uids, "caption": ["x", "y"]}), tmp_path / "a.parquet")
         assert count_captions(Source(0, str(tmp_path / "a.parquet"))) == expected
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_texts_are_taken_however_parquet_stores_them(tmp_path, kind):
+    plain = {"uid": ["a", "b", "c"], "caption": ["a dog", "", None], "image_sha256": ["i", "i", None]}
+    blocks = []
+    for name, types in (
+        ("plain", [pa.string()] * 3),
+        ("other", [kind] * 3),
+        ("null", [kind, kind, pa.null()]),
+    ):
+        hashes = [None] * 3 if name == "null" else plain["image_sha256"]
+        columns = {**plain, "image_sha256": hashes}
+        arrays = [pa.array(values, pa.string()).cast(one) if one != pa.null() else pa.nulls(3)
+                  for values, one in zip(columns.values(), types, strict=True)]  # fmt: skip
+        uri = str(tmp_path / f"{name}.parquet")
+        pq.write_table(pa.table(arrays, list(columns)), uri)
+        (source,) = list_parquet(uri)
+        assert count_captions(source) == 3
+        assert count_statuses(source) == {OK: 1, EMPTY_CAPTION: 1, NO_CAPTION: 1}
+        blocks.append(pa.concat_tables(load_captions(source, 2)))
+    assert blocks[0].equals(blocks[1]) and blocks[0].schema == blocks[2].schema
+    pq.write_table(pa.table({"uid": ["a"], "caption": [["x"]]}), tmp_path / "list.parquet")
+    with pytest.raises(ValueError, match=r"'caption' of text; it has uid \(string\), caption \(list<"):
+        list_parquet(str(tmp_path / "list.parquet"))
+
+
+def test_uids_that_join_as_one_are_one(tmp_path):
+    uid = "0aa4c152-6ad3-6f3d-d1f3-73db9a41956c"
+    uids = [uid.replace("-", "").upper(), "Own", "own"]
+    pq.write_table(pa.table({"uid": uids, "caption": list("xyz")}), tmp_path / "a.parquet")
+    source = Source(0, str(tmp_path / "a.parquet"))
+    (table,) = load_captions(source, 10)
+    assert table["uid"].to_pylist() == [uid.replace("-", ""), "Own", "own"] and count_captions(source) == 3
+    for same in (uid, uid.upper(), uid.replace("-", "")):
+        pq.write_table(pa.table({"uid": [same, *uids], "caption": list("wxyz")}), tmp_path / "a.parquet")
+        assert count_captions(source) is None

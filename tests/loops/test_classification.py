@@ -44,6 +44,11 @@ def outcomes_of(table):
     return {outcome.metric: outcome for outcome in find_outcomes(table)}
 
 
+def put(table, name, values):
+    """Return a table with other values in a column."""
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
 def values_of(table):
     return {line.metric: line for line in make_lines("x", find_outcomes(table))}
 
@@ -89,6 +94,20 @@ def test_two_models_are_compared_class_by_class(tmp_path):
     first, second = (values_of(table)["mean_per_class_recall"].value for table in tables)
     assert (line.first, line.second) == pytest.approx((first, second))
     assert line.difference == pytest.approx(second - first) and first != second
+
+
+def test_rows_whose_id_repeats_are_all_compared(tmp_path):
+    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 5, "b": 3, "c": 4})))
+    first, second = (put(exam.grade(*invent(exam, seed=k)), "id", list("abcd" * 3)) for k in (1, 2))
+    line = compare_tables("x", first, second)[0]
+    assert (line.n, line.num_all) == (12, 12) and line.only_first + line.only_second > 0
+    means = [values_of(table)["acc1"].value for table in (first, second)]
+    assert (line.first, line.second) == pytest.approx(means)
+    # A row that one model has no scores of takes no other row of its id along.
+    some = put(first, "status", ["bad_embedding"] + ["ok"] * 11)
+    line = compare_tables("x", some, second)[0]
+    hits = [np.mean([row["rank"] == 1 for row in table.to_pylist()[1:]]) for table in (first, second)]
+    assert line.n == 11 and (line.first, line.second) == pytest.approx(hits)
 
 
 def test_evaluations_among_other_classes_are_not_compared_but_under_other_names(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,14 @@ import pytest
 from raycomp.config import LlmConfig, NegativesConfig, WritingConfig, override_all
 from raycomp.language.concepts import Parsed
 from raycomp.language.judge import validity
-from raycomp.loops.negatives.engines import Prompt, find_prompts, write_by_replies, write_by_rules
+from raycomp.loops.negatives.engines import (
+    MOST_SEQUENCES,
+    Prompt,
+    draw_sequences,
+    find_prompts,
+    write_by_replies,
+    write_by_rules,
+)
 from raycomp.loops.negatives.write import choose_negatives
 from raycomp.loops.tables import FAULTS, OTHERS
 from raycomp.words import (
@@ -23,6 +31,7 @@ from raycomp.words import (
     NO_NEGATIVE,
     NO_REPLY,
     OK,
+    OPERATIONS,
     STATUS,
     UID,
 )
@@ -68,6 +77,21 @@ def test_every_row_ends_with_a_status_and_nothing_is_lost():
     for row in rows:
         assert (row[STATUS] == OK) == bool(row[NEGATIVES])
         assert all(negative["text"] != row[CAPTION] for negative in row[NEGATIVES])
+
+
+def test_of_many_sequences_some_are_drawn_and_the_others_counted():
+    for calls in range(1, 5):  # the bytes of up to 4 calls are those without a bound
+        assert draw_sequences(OPERATIONS, calls, 0, "a") == list(product(OPERATIONS, repeat=calls))
+    drawn = draw_sequences(OPERATIONS, 6, 0, "a")
+    every = list(product(OPERATIONS, repeat=6))
+    assert len(set(drawn)) == MOST_SEQUENCES and drawn == [ops for ops in every if ops in {*drawn}]
+    assert drawn == draw_sequences(OPERATIONS, 6, 0, "a")
+    assert drawn != draw_sequences(OPERATIONS, 6, 1, "a") and drawn != draw_sequences(OPERATIONS, 6, 0, "b")
+    few, many = (write_by_rules(make_table(CAPTIONS[:1]), make_config(calls=calls)) for calls in (4, 6))
+    texts = [[one for one in table[NEGATIVES][0].as_py() if one["calls"] <= 4] for table in (few, many)]
+    assert texts[0] == texts[1] == few[NEGATIVES][0].as_py()
+    told = [reason for reason in many[FAULTS][0].as_py() if "not tried" in reason]
+    assert told == ["5 calls: 162 sequences not tried", "6 calls: 648 sequences not tried"]
 
 
 def test_a_caption_too_long_for_any_edit_is_not_tried():

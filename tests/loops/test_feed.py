@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.loops.train import feed
 from raycomp.loops.train.feed import Drawing, make_batch, read_batches
 from raycomp.loops.train.pairs import find_pairs, index_shard
-from raycomp.loops.train.tally import tally_pairs
+from raycomp.loops.train.tally import count_most, tally_pairs
 from raycomp.loops.train.towers import to_batch
 from raycomp.models.images import ImageSpec, decode_image, prepare_image
 from raycomp.schema import PAIRS_SCHEMA
@@ -88,6 +89,16 @@ def test_a_row_is_the_same_whatever_stands_beside_it(loss, slots):
     batch = make_batch(tables, shard_R, row_R, 3, draw)
     assert same(batch, {name: np.concatenate([alone[i][name] for i in order]) for name in batch})
     assert same(batch, make_batch(tables, shard_R, row_R, 3, draw))
+
+
+def test_a_batch_has_no_more_slots_than_a_pair_has_negatives():
+    most = max(len(row["negatives"]) for row in ROWS)
+    assert count_most(make_table(ROWS)) == most > 1
+    asked = make_drawing(loss="ceclip", num_negatives=most)
+    more = replace(make_drawing(loss="ceclip", num_negatives=2**53 - 1), most_negatives=most)
+    assert all(same(make_one(row, asked), make_one(row, more)) for row in ROWS)
+    none = replace(more, most_negatives=0)
+    assert make_one({**ROWS[0], "negatives": []}, none)["valid"].tolist() == [[False]]
 
 
 def test_shapes_and_types_are_those_of_a_batch():

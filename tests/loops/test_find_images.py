@@ -57,6 +57,41 @@ def test_several_files_of_a_name_are_never_guessed(tmp_path):
     assert named == {"y.jpg": "y.jpg", "v/z.jpg": "a/v/z.jpg", "sub/o.jpg": "o.jpg"}
 
 
+def test_a_file_stands_for_one_name(tmp_path):
+    folder = lay(tmp_path, "val/0.png", "1.png", "a/2.png", "3.PNG")
+    os.symlink("val", tmp_path / "again")
+    names = ["train/0.png", "val/0.png", "train/1.png", "val/1.png", "2.png", "b/2.png", "c/3.png", "./3.PNG"]
+    found = find_images(folder, names)
+    assert list(found.uris) == ["val/0.png", "2.png", "./3.PNG"] and found.by_base_name == ()
+    assert found.missing == ("train/0.png", "b/2.png", "c/3.png")
+    assert found.ambiguous == ("train/1.png", "val/1.png")
+    found = find_images(folder, ["train/0.png", "v/1.png", "a/2.png", "gone.png"])
+    assert list(found.uris) == ["train/0.png", "v/1.png", "a/2.png"]
+    assert found.by_base_name == ("train/0.png", "v/1.png")
+    told = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
+    assert found.tell_by_base_name("x") == [told] and not find_images(folder, ["1.png"]).tell_by_base_name(
+        "x"
+    )
+
+
+def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, bucket):
+    for top in (f"{tmp_path}/r2", f"{bucket}/r2"):
+        folder = lay(top, "0.png", "a/1.png", "x.png")
+        inside = [f"{top}/0.png", "../r2/a/1.png", "a/../x.png"]
+        outside = [
+            "../r1/0.png",
+            f"{tmp_path}/x.png",
+            "/abs/x.png",
+            "b/../1.png",
+            "s3://other/x.png",
+            "/0.png",
+        ]
+        found = find_images(folder, [*inside, *outside])
+        files = ("0.png", "a/1.png", "x.png")
+        assert found.uris == {name: f"{top}/{file}" for name, file in zip(inside, files, strict=True)}
+        assert found.missing == tuple(outside) and not found.ambiguous
+
+
 def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
     folder = lay(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
     lay(tmp_path / "elsewhere", "4.jpg", "5.jpg")

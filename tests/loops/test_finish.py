@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from open_clip.push_to_hf_hub import save_for_hf
 
+from raycomp.cli import USER_ERROR, main
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.loops.train.finish import finish, interpolate
 from raycomp.loops.train.publish import publish
@@ -213,7 +214,7 @@ def test_publish_says_what_is_missing(model, tmp_path):
     seal(Folder(str(tmp_path / "in")))
     with pytest.raises(ValueError, match=r"in/checkpoint: no whole model"):
         publish(str(tmp_path / "in"), str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -231,6 +232,16 @@ def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, 
     with pytest.raises(ValueError, match=told):
         publish(folder.uri, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_publish_where_nothing_can_be_written_is_the_users_mistake(model, tmp_path, capsys):
+    train(model, tmp_path / "in")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for out in (tmp_path / "file/x", tmp_path / "link", "hf://a/b"):
+        assert main(["publish", str(tmp_path / "in"), "--out", str(out)]) == USER_ERROR
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"out='{out}': " in said
 
 
 def test_only_what_the_training_wrote_is_published(model, tmp_path):

@@ -246,3 +246,39 @@ def test_phases_that_no_run_wrote_are_refused_in_one_line(written, phases, capsy
     assert main(["show", written.uri]) == USER_ERROR
     said = capsys.readouterr().err
     assert "was not written by a run of raycomp: phases" in said and said.count("\n") == 1
+
+
+def test_what_is_no_folder_or_uid_is_the_users_mistake(written, tmp_path, capsys):
+    (tmp_path / "run.json").mkdir()
+    cases = [("show", "s3://", "names no bucket"), ("show", "a" * 5000, "too long")]
+    cases += [("show", str(tmp_path), "run.json: is a folder")]
+    lines = [([command, place], words) for command, place, words in cases]
+    lines += [(["explain", written.uri, "\udcff\udcfe"], r"b'\xff\xfe': no such uid")]
+    lines += [(["compare", "s3://", "s3://", "--out", str(tmp_path / "out")], "names no bucket")]
+    lines += [(["train", "--set", "input=s3://", "--out", str(tmp_path / "out")], "names no bucket")]
+    for argv, words in lines:
+        assert main(argv) == USER_ERROR, argv
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and words in said, said
+
+
+@pytest.mark.parametrize(("kind", "config", "lack"), [
+    ("evaluate", {"model": {"name": "a", "weights": "b"}}, "config.benchmarks"),
+    ("evaluate", {"benchmarks": ["world"]}, "config.model"),
+    ("negatives", {}, "config.input"),
+])  # fmt: skip
+def test_a_config_that_lacks_what_is_read_is_told(tmp_path, capsys, kind, config, lack):
+    run = {"kind": kind, "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
+    run |= {"config": config, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
+    Folder(str(tmp_path)).write_json(run, "run.json")
+    for argv in (["show", str(tmp_path)], ["compare", *[str(tmp_path)] * 2, "--out", str(tmp_path / "out")]):
+        assert main(argv) == USER_ERROR
+        assert f"run of raycomp: {lack} is amiss" in capsys.readouterr().err
+
+
+def test_a_probe_without_its_rows_is_told(tmp_path, capsys):
+    run = {"kind": "probe pas", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
+    run |= {"config": {}, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
+    Folder(str(tmp_path)).write_json(run, "run.json")
+    assert main(["explain", str(tmp_path), "a"]) == USER_ERROR
+    assert "has no pas.json; run the probe again" in capsys.readouterr().err

@@ -36,6 +36,7 @@ from raycomp.config import (
     TrainConfig,
     WavesConfig,
 )
+from raycomp.config.check import MOST_WHOLE, check
 from raycomp.loops.evaluate import retrieval
 from raycomp.loops.evaluate.world import write_exam
 from raycomp.loops.train.little_world import (
@@ -88,6 +89,7 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     """
     if "://" in out:
         raise ValueError(f"out={out!r}: the demo needs a local folder")
+    check(0 <= seed <= MOST_WHOLE, "--seed", seed, f"between 0 and {MOST_WHOLE:,}")
     clock = _Clock(say)
     world, trained = _make(out, seed, clock)
     config = make_config(world, trained)

@@ -54,6 +54,9 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     check_writable(out)  # before anything is read
     config = replace(asked, model=find_model(asked.model))
     opened = open_exams(config, say)
+    warnings = [line for one in opened for line in one.warnings]
+    for line in warnings:
+        say(line)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_dials(asked), out)
@@ -65,7 +68,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             job = Job(config, spec, run.work, session, run.lease.check)
             exams = [one.exam for one in opened]
             pictures, seen = embed_pictures(job, exams)
-            warnings = check_images(exams, pictures, config, say)
+            warnings += check_images(exams, pictures, config, say)
             leaks, pictures = _compare(exams, pictures, config, say)
             texts, read = embed_texts(job, exams, pictures)
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}

@@ -125,7 +125,7 @@ def _plan(
             "worker"
         )
     kinds = tuple(sorted(index.kinds))
-    draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds)
+    draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds, index.most_negatives)
     return Job(
         config=config,
         out=run.folder.uri,

@@ -11,7 +11,7 @@ from raycomp.core.selection import parse_uids
 from raycomp.core.uids import drop_duplicates
 from raycomp.loops.train.hard import HardImages
 from raycomp.loops.train.pairs import Pairs, index_shard
-from raycomp.loops.train.tally import check_pairs, count_kinds, describe_lost, tally_pairs
+from raycomp.loops.train.tally import check_pairs, count_kinds, count_most, describe_lost, tally_pairs
 from raycomp.schema import PAIRS_SCHEMA
 from raycomp.shards.folder import Folder
 from raycomp.shards.parquet import read_columns, write_table
@@ -33,6 +33,8 @@ class Index:
     """What pairs have, as ``tally_pairs`` counts it."""
     kinds: Counter[tuple[str, str]]
     """Negatives by operation and kind."""
+    most_negatives: int
+    """That a pair has."""
     warnings: tuple[str, ...] = ()
     """A line for every status whose rows are left out."""
 
@@ -53,17 +55,19 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
     again = [(uri, rows_n) for uri, rows_n in zip(uris, repeated, strict=False) if rows_n.any()]
     for _ in map_tasks(_drop_rows, again, label="drop duplicates"):
         pass
-    rows, tally, kinds = [], Counter[str](), Counter[tuple[str, str]]()
-    for one, of_kinds in map_files(_tally, uris, pairs, label="count pairs"):
+    rows, tally, kinds, most = [], Counter[str](), Counter[tuple[str, str]](), 0
+    for one, of_kinds, of_one in map_files(_tally, uris, pairs, label="count pairs"):
         rows.append(one["pairs"])
         tally.update(one)
         kinds.update(of_kinds)
+        most = max(most, of_one)
     # A run that was ended in between may have dropped some before.
     if reasons[OK] > tally["samples"]:
         reasons[DUPLICATE_UID] += reasons[OK] - tally["samples"]
         reasons[OK] = tally["samples"]
     check_pairs(pairs, reasons, tally, uids if pairs.subset else ())
-    return Index(uris, tuple(rows), reasons, tally, kinds, tuple(describe_lost(pairs, reasons, tally)))
+    lost = tuple(describe_lost(pairs, reasons, tally))
+    return Index(uris, tuple(rows), reasons, tally, kinds, most, lost)
 
 
 def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:
@@ -89,7 +93,7 @@ def _drop_rows(item: tuple[str, np.ndarray]) -> None:
     write_table(read_columns(uri).filter(pa.array(~rows_n)), uri, PAIRS_SCHEMA)
 
 
-def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+def _tally(uri: str, pairs: Pairs) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
     table = read_columns(uri)
     pictures = HardImages(pairs.negative_images, pairs.token) if pairs.negative_images else None
-    return tally_pairs(table, pictures), count_kinds(table)
+    return tally_pairs(table, pictures), count_kinds(table), count_most(table)

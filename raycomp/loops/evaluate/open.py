@@ -12,7 +12,7 @@ from raycomp.loops.evaluate.controls import open_controls
 from raycomp.loops.evaluate.exam import Exam
 from raycomp.loops.evaluate.images import FoundImages, find_images
 from raycomp.loops.evaluate.linear_probe import open_linear_probe
-from raycomp.loops.evaluate.retrieval import open_retrieval
+from raycomp.loops.evaluate.retrieval import Retrieval, open_retrieval
 from raycomp.loops.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 from raycomp.shards.folder import Folder
@@ -46,6 +46,7 @@ class Opened:
     """Of all that was read and found."""
     choices: tuple[Choice, ...] = ()
     """Rows of a benchmark, whatever is wrong with them."""
+    warnings: tuple[str, ...] = ()
 
 
 def check_outside(config: EvaluateConfig, out: str) -> None:
@@ -73,7 +74,8 @@ def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
 
 def _open_other(name: str, config: EvaluateConfig) -> Opened:
     exam = _OTHERS[name](config)
-    return Opened(exam, digest([repr(exam), fingerprint_shards(list(exam.shards)), _size_pictures(exam)]))
+    read = digest([repr(exam), fingerprint_shards(list(exam.shards)), _size_pictures(exam)])
+    return Opened(exam, read, warnings=exam.warnings if isinstance(exam, Retrieval) else ())
 
 
 def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
@@ -86,7 +88,7 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     blind = open_controls(config.controls, texts, names, say)
     exam = ChoiceExam(name, choices, found.uris, blind, config.seed, ambiguous=found.ambiguous)
     read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(exam)])
-    return Opened(exam, read, tuple(choices))
+    return Opened(exam, read, tuple(choices), tuple(found.tell_by_base_name(name)))
 
 
 def _size_pictures(exam: Exam) -> list[tuple[str, int | None]]:

@@ -221,8 +221,25 @@ def find_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
 
 def find_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of a scores file's rows, whatever exam they are of."""
+    table = _number_repeats(table)
     if "num_classes" in table.column_names:
         return find_class_outcomes(table)
     if "num_targets" in table.column_names:
         return find_retrieval_outcomes(table)
     return find_choice_outcomes(table)
+
+
+def _number_repeats(table: pa.Table) -> pa.Table:
+    """Return the rows with ids that tell them apart: where one repeats, the later ones bear their number.
+
+    Numbered are all rows, whatever their status, so that two models' rows pair.
+    """
+    if "id" not in table.column_names:
+        return table
+    names = [name for name in ("split", "direction", "id") if name in table.column_names]
+    seen: Counter[tuple[str, ...]] = Counter()
+    ids = []
+    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+        ids.append(f"{row[-1]}\0{seen[row]}" if seen[row] else row[-1])
+        seen[row] += 1
+    return table.set_column(table.column_names.index("id"), "id", pa.array(ids, table["id"].type))

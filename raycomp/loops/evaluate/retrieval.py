@@ -5,7 +5,7 @@ CLIP_benchmark's recalls but for ties, which are wrong. M images that can be jud
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +86,8 @@ class Retrieval:
     ambiguous: Sequence[str] = ()
     """Names that several files may be meant by."""
     name: str = NAME
+    warnings: tuple[str, ...] = field(default=(), repr=False)
+    """Of how its images were found."""
 
     @property
     def pictures(self) -> list[Picture]:
@@ -216,7 +218,8 @@ def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retr
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
-    return Retrieval(said, items, found.uris, (), found.ambiguous)
+    told = tuple(found.tell_by_base_name(said))
+    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=told)
 
 
 def _find_file(spec: str) -> str | None:

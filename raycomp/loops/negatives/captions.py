@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import ScorerConfig, UserError
+from raycomp.config import ScorerConfig, UserError, flatten
 from raycomp.loops.tables import OTHERS
 from raycomp.models.clip import fingerprint_scorer
 from raycomp.shards.folder import Folder
@@ -15,7 +15,7 @@ from raycomp.shards.inputs import expand_input
 from raycomp.shards.manifest import check_results
 from raycomp.shards.parquet import read_columns, read_matching, read_schema
 from raycomp.shards.paths import KEPT_FILE, join_uri
-from raycomp.shards.rows import decode_text
+from raycomp.shards.rows import decode_text, parse_uid
 from raycomp.shards.runs import check_shards_of_runs, find_curation, list_scores
 from raycomp.words import (
     ALIGNED_STATUSES,
@@ -65,7 +65,7 @@ def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection")
     Of a selection it is the curation that it chose from; ValueError, naming ``source``, where that is gone.
     """
     run = find_curation(run, source)
-    known = run["fingerprint"].get("scorer"), run["config"]["scorer"]["precision"]
+    known = run["fingerprint"].get("scorer"), dict(flatten(run["config"])).get("scorer.precision")
     return (fingerprint_scorer(scorer), scorer.precision) == known
 
 
@@ -88,16 +88,35 @@ def list_parquet(spec: str) -> list[Source]:
 def _check_columns(uri: str) -> None:
     schema = read_schema(uri)
     texts = Counter(field.name for field in schema if _is_text(field.type))
-    here = ", ".join(schema.names)
+    here = ", ".join(f"{field.name} ({field.type})" for field in schema)
     for name in (UID, CAPTION):
         if texts[name] != 1:
             raise UserError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
-    if schema.names.count(IMAGE_SHA256) != texts[IMAGE_SHA256] or texts[IMAGE_SHA256] > 1:
+    # A column of nulls alone has a type of its own.
+    kinds = [field.type for field in schema if field.name == IMAGE_SHA256]
+    if sum(not pa.types.is_null(kind) for kind in kinds) != texts[IMAGE_SHA256] or len(kinds) > 1:
         raise UserError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    """Whether values are texts, however they are stored."""
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return any(
+        is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
+
+
+def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a file, texts as plain ones, and a uid that ``parse_uid`` reads as it does."""
+    table = read_columns(uri, columns)
+    for place, field in enumerate(table.schema):
+        if field.name in (UID, CAPTION, IMAGE_SHA256):
+            table = table.set_column(place, field.name, table[field.name].cast(pa.string()))
+    if UID not in table.column_names or not _is_utf8(table[UID]):
+        return table
+    uids = pa.array([parse_uid(uid) or uid for uid in table[UID].to_pylist()], pa.string())
+    return table.set_column(table.column_names.index(UID), UID, uids)
 
 
 def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
@@ -170,7 +189,7 @@ def count_captions(source: Source) -> int | None:
     """Return how many rows ``load_captions`` yields; None where uids are missing or stand twice."""
     if source.kept is None:
         _check_columns(source.uri)
-        uids = read_columns(source.uri, [UID])[UID]
+        uids = _read_texts(source.uri, [UID])[UID]
         return None if uids.null_count or len(uids.unique()) < len(uids) else len(uids)
     shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
     return len(read_matching(source.kept, [UID], SHARD, shard))
@@ -178,7 +197,7 @@ def count_captions(source: Source) -> int | None:
 
 def count_statuses(source: Source) -> Counter[str]:
     """Return the captions of a plain file by status: ok, or why no negative can be written for one."""
-    table, statuses = _part_encodings(read_columns(source.uri, [UID, CAPTION]))
+    table, statuses = _part_encodings(_read_texts(source.uri, [UID, CAPTION]))
     rows = zip(table[CAPTION].to_pylist(), statuses.to_pylist(), strict=True)
     return Counter(status or _judge_caption(caption) for caption, status in rows)
 
@@ -193,7 +212,7 @@ def _read(source: Source) -> pa.Table:
     """Read the columns that matter of those that the file has."""
     names = read_schema(source.uri).names
     wanted = (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS, *([IMAGE_EMBEDDING] if source.with_images else []))
-    return read_columns(source.uri, [name for name in wanted if name in names])
+    return _read_texts(source.uri, [name for name in wanted if name in names])
 
 
 def _find_others(table: pa.Table) -> pa.Array:

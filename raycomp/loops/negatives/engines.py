@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import product
 from typing import NamedTuple
@@ -29,6 +29,10 @@ from raycomp.language.prompts import (
 from raycomp.loops.negatives.write import Caption, Chain, Reader, read_captions, write
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import Parser, load_parser
+
+MOST_SEQUENCES = 81
+"""Of operations that rules try for a caption, of each number of calls: all of three operations up to 4 calls.
+At 8 calls there are 6,561, nearly all of which find no concept left to act on."""
 
 
 class Prompt(NamedTuple):
@@ -63,12 +67,18 @@ def _tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
 
 
 def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chain], list[str]]:
-    """Return chains of 1 to ``config.calls`` operations out of the caption's parse; see ``ProposeChains``."""
+    """Return chains of 1 to ``config.calls`` operations out of the caption's parse; see ``ProposeChains``.
+
+    Of more than MOST_SEQUENCES sequences of one number of calls some are drawn; the others are counted.
+    """
     chains: list[Chain] = []
     short: list[str] = []
     for calls in range(1, config.calls + 1):
         at_most = -(-config.candidates // len(config.operations) ** (calls - 1))
-        for ops in product(config.operations, repeat=calls):
+        tried = draw_sequences(config.operations, calls, config.seed, caption.uid)
+        if left_out := len(config.operations) ** calls - len(tried):
+            short.append(f"{calls} calls: {left_out:,} sequences not tried")
+        for ops in tried:
             lexicon = caption.reader.lexicon
             found = apply_calls(caption.parsed, ops, lexicon, config.seed, caption.uid, at_most)
             whole = [chain for chain in found if len(chain) == calls]
@@ -76,6 +86,22 @@ def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chai
             if not whole:
                 short.append(f"{'+'.join(ops)}: no concept left to act on")
     return chains, short
+
+
+def draw_sequences(operations: Sequence[str], calls: int, seed: int, uid: str) -> list[tuple[str, ...]]:
+    """Return the sequences of operations that are tried for a caption: all of them, else MOST_SEQUENCES.
+
+    Which is a function of seed and uid; they are in the order of all.
+    """
+    every = list(product(operations, repeat=calls))
+    if len(every) <= MOST_SEQUENCES:
+        return every
+    salt = f"{seed}\0{uid}\0"
+    ranked = sorted(
+        every, key=lambda ops: hashlib.blake2b((salt + "+".join(ops)).encode(), digest_size=8).digest()
+    )
+    drawn = {*ranked[:MOST_SEQUENCES]}
+    return [ops for ops in every if ops in drawn]
 
 
 def write_by_rules(table: pa.Table, config: NegativesConfig) -> pa.Table:

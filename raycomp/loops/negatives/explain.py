@@ -28,7 +28,7 @@ def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
     told, curated = [_tell(row) for row in rows], None
     with suppress(ValueError, OSError):
         curated = read_run(origin)
-    if curated and identify(curated) == run["fingerprint"]["input"]:
+    if curated and identify(curated) == run["fingerprint"].get("input"):
         told.append(f"its scores and gates: raycomp explain {shlex.quote(origin.uri)} {uid}")
     return "\n\n".join(told)
 

@@ -13,6 +13,8 @@ _COLUMNS = ("target", "kind", "nonces", "same category", "cross category")
 def explain_targets(run: dict[str, Any], source: str, uid: str) -> str | None:
     """Return what was put in place of a sample's targets, and what that cost; none where it has no target."""
     check_results(Folder(source), run, "pas.json")
+    if not Folder(source).exists("pas.json"):
+        raise ValueError(f"{source}: has no pas.json; run the probe again, into another folder")
     rows = [row for row in Folder(source).read_json("pas.json")["rows"]["targets"] if row[UID] == uid]
     if not rows:
         return None

@@ -40,6 +40,14 @@ class Drawing:
     """That of the pairs: images with more do not decode."""
     kinds: tuple[tuple[str, str], ...] = ()
     """Every (operation, kind) of negatives, sorted."""
+    most_negatives: int | None = None
+    """Negatives that a pair has at most: batches have no more slots; none = as many slots as the fit asks."""
+
+    @property
+    def num_slots(self) -> int:
+        """K of a batch, the same in all of a run."""
+        asked = self.fit.num_negatives
+        return asked if self.most_negatives is None else max(1, min(asked, self.most_negatives))
 
 
 class _Drawn(NamedTuple):
@@ -65,7 +73,7 @@ def make_batch(
     batch = {"image": np.stack([one.pixels for one in drawn])}
     if draw.fit.loss not in WITH_NEGATIVES:
         return batch | {"token": _tokenize([one.caption for one in drawn], draw)}
-    num_slots = draw.fit.num_negatives
+    num_slots = draw.num_slots
     texts = [one.caption for one in drawn]
     for one in drawn:
         texts += [negative["text"] for negative in one.negatives]
@@ -134,7 +142,7 @@ def _choose(negatives: list[dict[str, Any]], draw: Drawing, rng: np.random.Gener
     for place in places:
         kind = negatives[place]["op"], negatives[place]["kind"]
         turns[place] = seen[kind] = seen.get(kind, -1) + 1
-    return sorted(places, key=turns.__getitem__)[: draw.fit.num_negatives]
+    return sorted(places, key=turns.__getitem__)[: draw.num_slots]
 
 
 def _make_pixels(data: bytes, uid: str, draw: Drawing, rng: np.random.Generator) -> np.ndarray:

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from raycomp.config import ModelConfig
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.clip import load_start, load_tokenizer
+from raycomp.shards.files import check_writable
 from raycomp.shards.folder import Folder
 from raycomp.shards.manifest import check_results, read_result
 from raycomp.shards.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
@@ -24,10 +25,12 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
 
     ``open_clip.create_model_and_transforms("local-dir:OUT")`` loads it; uploaded as it is, ``hf-hub:`` does.
     Only files that the training wrote are copied, and of these no pickle. Raises ValueError where ``source``
-    holds no finished training, its model is not as it was written, or ``out`` holds something.
+    holds no finished training, its model is not as it was written, or ``out`` holds something or cannot be
+    written.
     """
     found, folder = Folder(source), Folder(out)
     files = _list_files(found)
+    check_writable(out)
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
     with TemporaryDirectory() as local:

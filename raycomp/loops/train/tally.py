@@ -61,6 +61,11 @@ def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
     return Counter({(line["op"], line["kind"]): line[f"{NUM_ROWS}_sum"] for line in lines})
 
 
+def count_most(index: pa.Table) -> int:
+    """Return how many negatives a pair has at most."""
+    return pc.max(pc.list_value_length(index[NEGATIVES])).as_py() or 0
+
+
 def check_pairs(
     pairs: Pairs, reasons: Counter[str], tally: Counter[str], uids: Sequence[np.ndarray] = ()
 ) -> None:
