@@ -1,7 +1,8 @@
 """How much of the input may be bad: one rule, and a warning per status, for all commands that read samples.
 
 Rows are counted by status, as words.py lists them. A duplicate is not bad, nor is a test sample that is left
-out because a model learned from it; rows that a subset leaves out do not count at all.
+out because a model learned from it, nor a caption that names no primitive; rows that a subset leaves out do
+not count at all.
 """
 
 from collections.abc import Mapping
@@ -13,12 +14,15 @@ from raycomp.words import (
     CONTINUAL_STATUSES,
     DUPLICATE_UID,
     MISSING_STATUSES,
+    NO_PRIMITIVE,
     NOT_IN_SUBSET,
     PICTURE_STATUSES,
     STATUSES,
     UID_CONFLICT,
 )
 
+# Sound samples that cannot be used.
+_UNUSED = (CONTAMINATED, NO_PRIMITIVE)
 _MEANINGS = {**STATUSES, **CONTINUAL_STATUSES, **PICTURE_STATUSES}
 
 
@@ -28,8 +32,9 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     ``said``: the input, as errors name it.
     """
     num_rows, bad = _count_rows(counts), _find_bad(counts)
-    if sum(bad.values()) == num_rows - counts.get(CONTAMINATED, 0):
-        reasons = _list_counts(bad) or "there are none"
+    sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
+    if sum(bad.values()) == num_rows - sum(sound.values()):
+        reasons = _list_counts(bad | sound) or "there are none"
         raise UserError(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
@@ -69,7 +74,7 @@ def _count_rows(counts: Mapping[str, int]) -> int:
 
 
 def _find_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET, CONTAMINATED)
+    sound = (*ALIGNED_STATUSES, DUPLICATE_UID, NOT_IN_SUBSET, *_UNUSED)
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 

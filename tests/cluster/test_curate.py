@@ -300,7 +300,7 @@ def test_what_changes_while_a_run_goes_on_is_never_published(curated, tmp_path, 
     with pytest.raises(ValueError, match=f"^{changed}: changed while the run went on"):
         raycomp.curate(raycomp.override_all(config, settings), str(tmp_path / "out"))
     assert not (tmp_path / "out/shards").exists() and not (tmp_path / "out/subset").exists()
-    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "failed"
+    assert not (tmp_path / "out/run.json").exists()  # nothing was scored: it may be another run next time
 
 
 def test_a_finished_run_that_lost_results_is_not_called_finished(curated, tmp_path):

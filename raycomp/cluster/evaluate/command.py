@@ -101,7 +101,8 @@ def _compare(
 
 def _tell_unknown(config: EvaluateConfig) -> list[str]:
     """Return a line where images are to be left out that the model was trained on, and nothing says which."""
-    if config.overlap != DROP or read_trained(config.model.weights) is not None:
+    weights = config.model.weights
+    if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
         return []
     said = "what it was trained on is not known here, so overlap=drop leaves out none of it"
     return [f"{config.model.said_weights}: {said}"]

@@ -15,8 +15,8 @@ _STREAMS, _MAKING = "streams", "making"
 def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:
     """Return what trials have of ``raycomp continual``: one seed, and the streams that all of them share."""
     shared = config.continual.prepared or Folder(work).at(_STREAMS)
-    own = {"seed": config.seed, "prepared": shared, "cluster": config.cluster}
-    return replace(config.continual, seeds=1, tune_seeds=1, first_seed=0, **own)
+    one = replace(config.continual, seeds=1, tune_seeds=1, first_seed=0)
+    return replace(one, seed=config.seed, prepared=shared, cluster=config.cluster)
 
 
 def make_streams(config: SweepConfig, work: str, say: Say) -> None:

@@ -34,6 +34,7 @@ from raycomp.loops.evaluate.world import write_exam
 from raycomp.models.clip import Clip
 from raycomp.shards.folder import Folder
 from tests.cluster.corpus import write_world_shards
+from tests.sealed import seal
 
 pytestmark = pytest.mark.ray
 NUM_SCENES = 12
@@ -183,7 +184,9 @@ def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_pat
     run = command.evaluate(asked, str(tmp_path / "out"), said.append)
     names = ("zeroshot", "linear_probe.train", "linear_probe.test")
     why = "1 of 13 images is corrupt_image (the image bytes do not decode), such as red_things/torn.jpg"
-    assert run["warnings"] == [f"{name}: {why}; left out" for name in names]
+    leak = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
+    lost = [f"{name}: {why}; left out" for name in names]
+    assert run["warnings"] == [*lost, f"{leak}; overlap=drop leaves them out"]
     assert {*run["warnings"]} < {*said} and why in (tmp_path / "out" / "report.html").read_text()
     assert any(line.startswith("zeroshot: acc1") and "12 of 13 examples" in line for line in said)
     # Of each image of a class a row, twice; of each pair one of its image and one of its caption.
@@ -255,6 +258,7 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
         run = json.loads((folder / "run.json").read_text())
         run["config"]["world"]["annotations"] = str(tmp_path / "gone")
         (folder / "run.json").write_text(json.dumps(run))
+        seal(Folder(str(folder)), ("scores", "table.csv"))
     (tmp_path / "gone").mkdir()
     run = raycomp.compare(*map(str, folders), str(tmp_path / "both"))
     assert shlex.split(run["commands"]["Rerun"])[2] == str(folders[0])
@@ -262,7 +266,7 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
     assert warning.startswith("world: images cannot be shown: ") and "has none of the" in warning
     (folders[1] / "scores" / "world.parquet").unlink()
     assert main(["compare", *map(str, folders), "--out", str(tmp_path / "again")]) == 2
-    assert "world.parquet: is gone" in capsys.readouterr().err
+    assert "world.parquet: is missing; the run wrote it" in capsys.readouterr().err
     assert list((tmp_path / "again").iterdir()) == []
 
 

@@ -51,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
 
     with pytest.raises(Cut):
         study(CONFIG, str(folder), listen)
-    assert json.loads((folder / "run.json").read_text())["status"] == "running"
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     cell, place = Cell("clip", "align50", 1), Place(0, str(folder / "work/world-00"), CONFIG)
     run_cell(cell, place, Folder(str(folder.parent / "alone")))
     times = {path: path.stat().st_mtime_ns for path in (folder / "cells").glob("*.json")}

@@ -91,7 +91,7 @@ def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
         trial.dials["train.learning_rate"]: [one.status for one in trial.outcomes.values()]
         for trial in job.journal.read()
     }
-    assert found == {"1": [FAILED], "0.2": [FINISHED, FINISHED]}
+    assert found == {"1.0": [FAILED], "0.2": [FINISHED, FINISHED]}
     assert any("is not finite" in line for line in heard)
     _, report = list_sites(2, 1)
     train_points(job, [{"train.learning_rate": "0.2"}], report, Watch(lambda: None, heard.append, METRIC, 2))

@@ -132,7 +132,7 @@ def test_contaminated_samples_are_not_bad_but_none_must_be_left_out_of_the_count
     check_bad_rows("it", {"ok": 1, "contaminated": 99}, 0.0, "samples")
     with pytest.raises(TooMuchBadData, match=r"20\.0% of 10 samples"):
         check_bad_rows("it", {"ok": 1, "contaminated": 7, "no_image": 2}, 0.1, "samples")
-    with pytest.raises(UserError, match=r"none of 9 samples can be used \(2 no_image\)"):
+    with pytest.raises(UserError, match=r"none of 9 samples can be used \(2 no_image, 7 contaminated\)"):
         check_bad_rows("it", {"contaminated": 7, "no_image": 2}, 1.0, "samples")
 
 
