@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,8 @@ def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
 
 def _guard(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _GUARD + text if text.startswith(FORMULA_STARTS) and not _is_numeral(text) else text
+    is_formula = text.lstrip(_GUARD).startswith(FORMULA_STARTS) and not _is_numeral(text)
+    return _GUARD + text if is_formula else text
 
 
 def _is_numeral(text: str) -> bool:
@@ -135,9 +137,16 @@ def _is_numeral(text: str) -> bool:
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
-    """Return the lines below the first of what ``write_csv`` wrote, by the names in it."""
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    return [{name: _unguard(cell) for name, cell in row.items()} for row in rows]
+    """Return the lines below the first of what ``write_csv`` wrote, by the names in it.
+
+    Raises ValueError where a line has more or fewer cells than the first.
+    """
+    csv.field_size_limit(sys.maxsize)
+    heads, *lines = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    bad = next((i for i, line in enumerate(lines, 2) if len(line) != len(heads)), None)
+    if bad is not None:
+        raise ValueError(f"line {bad} of the table has not the {len(heads)} cells of its first line")
+    return [dict(zip(heads, map(_unguard, line), strict=True)) for line in lines]
 
 
 def _unguard(text: str) -> str:

@@ -66,7 +66,7 @@ def _check_training(folder: Folder, said: str) -> str:
         run = read_finished(folder.uri)
         if run["kind"] != "train":
             raise ValueError(f"holds {run['kind']}, must hold a training")
-        check_results(folder, run, CHECKPOINT)
+        check_results(folder, run, CHECKPOINT, is_whole=True)  # weights of one model are all of one size
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
     return run["config"].get("model", {}).get("name", "")

@@ -76,12 +76,14 @@ def write_manifest(folder: Folder, rooms: Sequence[str], written: Mapping[str, W
     return {"sha256": hashlib.sha256(data).hexdigest(), "files": len(known), "bytes": total}
 
 
-def check_results(folder: Folder, run: Mapping[str, Any], *rooms: str) -> dict[str, Result]:
+def check_results(
+    folder: Folder, run: Mapping[str, Any], *rooms: str, is_whole: bool = False
+) -> dict[str, Result]:
     """Return the files of ``rooms`` (none = all) of a finished run by name, once they are as written.
 
     ``run`` is its run.json. A run of before manifests is checked by the number of its files, which are
     returned as they are found, and a line on stderr says so, once. Raises ValueError naming the first file
-    that is missing, shorter, longer, one too many or, with ``verify_whole``, changed.
+    that is missing, shorter, longer, one too many or, with ``is_whole`` or in ``verify_whole``, changed.
     """
     if "manifest" not in run:
         return _check_counts(folder, run.get("results", {}), rooms)
@@ -99,7 +101,7 @@ def check_results(folder: Folder, run: Mapping[str, Any], *rooms: str) -> dict[s
     extra = next((name for name in found if name not in known and _is_taken(name)), None)
     if extra:
         raise ValueError(f"{folder.at(extra)}: is no file of the run; take it out of the folder")
-    if _is_whole:
+    if is_whole or _is_whole:
         _compare(known.values())
     return {name: make_result(file) for name, file in known.items()}
 
@@ -119,15 +121,20 @@ def _list_rooms(folder: Folder, rooms: Iterable[str]) -> Iterator[tuple[str, int
     infos = find_infos(folder.at(name) for name in top)
     yield from ((name, infos[folder.at(name)].size) for name in top if infos[folder.at(name)].is_file)
     for room in (room for room in rooms if "." not in room):
-        below = [(name, info) for name, info in list_below(folder.at(room)) if info.is_file]
+        try:
+            below = [(name, info) for name, info in list_below(folder.at(room)) if info.is_file]
+        except NotADirectoryError as error:
+            raise ValueError(f"{folder.at(room)}: is a file, must be a folder of the run") from error
         for name, info in sorted(below, key=lambda one: one[0].split("/")):
             if not _is_hidden(name):
                 yield f"{room}/{name}", info.size
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file is a desktop's or a store's own: .DS_Store, NAME_$folder$."""
-    return any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith("_$folder$")
+    """Whether a file is a desktop's or a store's own: .DS_Store, _SUCCESS, NAME_$folder$; __len__ is ours."""
+    parts = name.split("/")
+    own = any(part.startswith((".", "_")) and not part.startswith("__") for part in parts)
+    return own or name.endswith("_$folder$")
 
 
 def _hash(uri: str) -> Written:

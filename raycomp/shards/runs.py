@@ -70,8 +70,10 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         lacks = _find_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:
         lacks = _find_lack(run, _FINISHED)
-        if not lacks and "format" in run:
+        if not lacks and ("format" in run or "manifest" in run):
             lacks = _find_lack(run, _MANIFEST)
+        elif not lacks and "results" in run:
+            lacks = _find_lack(run, {"results": {str: int}})
         lacks = lacks or _find_lack(run, _READ.get(run["kind"], {}))
         phases = run.get("phases") or []
         lacks = lacks or (_find_lack(phases, list) and "phases")
@@ -128,6 +130,8 @@ def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
     Raises ValueError where the run has not finished, or is of another kind.
     """
     folder = Folder(spec)
+    if spec.endswith("://"):
+        raise ValueError(f"input={spec!r}: names no bucket; name one and a folder, as in s3://bucket/mine")
     if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
         return folder, None
     run = read_finished(folder.uri)

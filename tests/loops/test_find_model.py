@@ -155,3 +155,14 @@ def test_what_is_not_on_s3_is_one_line(bucket, dial):
     config = ModelConfig(**{dial: f"{bucket}/none.json"})
     with pytest.raises(ValueError, match=rf"^model\.{dial}='{bucket}/none\.json': no such file"):
         fetch_model(find_model(config))
+
+
+def test_weights_of_another_training_are_not_this_ones(trained):
+    """Of one architecture they have one size."""
+    path = Path(trained.at("checkpoint", "model.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    for name in (trained.uri, trained.at("checkpoint"), str(path)):
+        with pytest.raises(ValueError, match=r"^model\.weights=.*model\.safetensors: was changed"):
+            find_model(ModelConfig(weights=name))

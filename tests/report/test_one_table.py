@@ -3,6 +3,7 @@
 import csv
 import io
 
+import pytest
 from html_tree import read_html
 
 from raycomp.report.page import draw_table
@@ -82,3 +83,13 @@ def test_a_table_guards_its_heads_and_cells():
         ["\u00a0@x", "-0.25", "", ""],
         ["-1.5", "-1.0", "-2.0", "-0.5"],
     ]
+
+
+def test_odd_csv_is_read_back_or_refused_in_a_line():
+    lines = [("a", "b"), ("\u00a0=x", "=x"), ("\u00a0\u00a0=x", "\u00a0x"), ("x" * 200_000, "-1")]
+    found = read_csv(write_csv(lines))
+    assert [tuple(row.values()) for row in found] == lines[1:]
+    for text in ("a,b\n1\n", "a,b\n1,2,3\n"):
+        with pytest.raises(ValueError, match="line 2 of the table has not the 2 cells"):
+            read_csv(text)
+    assert read_csv("") == []

@@ -270,3 +270,33 @@ def test_results_of_another_content_are_another_run(tmp_path):
     folder.write_bytes(b"x", "scores", "00000.parquet")
     seal(folder)
     assert identify(folder.read_json("run.json")) != identify(first)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"manifest": None},
+        {"manifest": {}},
+        {"manifest": "x", "format": 1},
+        {"format": 1},
+        {"format": 2, "manifest": {"sha256": "0", "files": 1, "bytes": 1}},
+        {"results": []},
+        {"results": {"scores": "three"}},
+        {"results": 3},
+    ],
+)
+def test_a_run_json_of_odd_results_is_one_line(tmp_path, changes):
+    run = write_curation(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(run | changes))
+    with pytest.raises(ValueError, match=r"run\.json: (was not written by a run|has format 2)") as error:
+        show(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_in_the_place_of_a_folder_is_said(tmp_path):
+    write_curation(tmp_path)
+    seal(Folder(str(tmp_path)))
+    shutil.rmtree(tmp_path / "scores")
+    (tmp_path / "scores").touch()
+    with pytest.raises(ValueError, match="scores: is a file, must be a folder of the run"):
+        show(str(tmp_path))

@@ -34,6 +34,8 @@ def read_uids(uri: str) -> np.ndarray:
         if uri.endswith(".npy"):
             return read_subset(uri)
         uids = read_columns(uri, [UID])[UID]
+        if pa.types.is_dictionary(uids.type) or pa.types.is_string_view(uids.type):
+            uids = uids.cast(pa.string())  # as pandas and newer writers store text
         if not (pa.types.is_string(uids.type) or pa.types.is_large_string(uids.type)):
             raise ValueError(f"its column uid must be text, is {uids.type}")
         return parse_uids(uids)

@@ -142,7 +142,7 @@ def test_methods_are_tuned_alike_and_a_trial_that_fails_is_told(config, tmp_path
     )
     assert sorted(one["group"]["attribute.aggregate"] for one in run["best"]) == ["mean", "min"]
     rows = pq.read_table(tmp_path / "out" / "trials.parquet").to_pylist()
-    failed = [row for row in rows if row["status"] == "running"]
+    failed = [row for row in rows if row["status"] == "failed"]
     assert all(row["train.learning_rate"] == 1e30 and "finite" in row["why"] for row in failed)
     assert len(rows) == 4 and all(math.isfinite(one["development"]["value"]) for one in run["best"])
 
