@@ -16,6 +16,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import NegativesConfig, WritingConfig
 from raycomp.loops.train.pairs import load_shard
 from raycomp.shards.parquet import read_columns, write_table
+from raycomp.shards.runs import identify
 from tests.cluster.pairs import check_all, make_config
 from tests.cluster.test_changed import edit
 
@@ -149,11 +150,13 @@ def test_negatives_that_are_not_whole_are_refused(runs):
 
 def test_a_run_of_before_manifests_is_counted_row_by_row(runs):
     """Its kept.parquet has no SHA-256; what it kept is still compared with what its shards hold."""
+    old = {}
     for name in ("curated", "negatives"):
-        file = runs / name / "run.json"
-        run = json.loads(file.read_text())
-        del run["format"], run["manifest"]
-        file.write_text(json.dumps(run))
+        old[name] = json.loads((runs / name / "run.json").read_text())
+        del old[name]["format"], old[name]["manifest"]
+    old["negatives"]["fingerprint"]["input"] = identify(old["curated"])
+    for name, run in old.items():
+        (runs / name / "run.json").write_text(json.dumps(run))
     kept = runs / "curated/subset/kept.parquet"
     pq.write_table(pq.read_table(kept).drop_columns(["image_sha256", "caption"]), kept)
     config = make_config(input=str(runs / "curated"), negatives=str(runs / "negatives"))

@@ -130,7 +130,7 @@ def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_closes(world, trained)
     assert len(losses) == STEPS and losses[-1] == run["last_loss"] < losses[0]
     assert sorted(os.listdir(out / "checkpoints")) == ["00000018", "00000020"]
     assert not (out / "work").exists() and not (out / "lease.json").exists()
-    assert "loss" in (out / "report.html").read_text() and "36  read" in show(str(out))
+    assert "loss" in (out / "report.html").read_text() and "36  read" in "".join(show(str(out)))
     weights = str(out / "checkpoint/model.safetensors")
     Clip(ScorerConfig(model=str(out / "checkpoint/model.json"), weights=weights))
     open_clip.create_model_and_transforms(f"local-dir:{out / 'checkpoint'}")
