@@ -124,11 +124,12 @@ def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
 
 def _guard(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    is_formula = text.lstrip(_GUARD).startswith(FORMULA_STARTS) and not _is_numeral(text)
+    is_formula = text.lstrip(_GUARD).startswith(FORMULA_STARTS) and not is_numeral(text)
     return _GUARD + text if is_formula else text
 
 
-def _is_numeral(text: str) -> bool:
+def is_numeral(text: str) -> bool:
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:

@@ -9,8 +9,7 @@ from raycomp.config import Domain, SweepConfig, changed_dials, write_space
 from raycomp.config.space import FIXED
 from raycomp.loops.sweep.choose import Winner
 from raycomp.loops.sweep.plan import Plan
-from raycomp.loops.sweep.rows import is_numeral
-from raycomp.table import Estimate, plain, write_cell
+from raycomp.table import Estimate, is_numeral, plain, write_cell
 
 BEST = "best.py"
 _HEAD = '''"""The best of a sweep of {space}

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from raycomp.loops.sweep.journal import STOPPED, Outcome, Site, Trial
 from raycomp.loops.sweep.plan import Plan
-from raycomp.table import Estimate
+from raycomp.table import Estimate, is_numeral
 
 _NAN = float("nan")
 _OWN = [
@@ -63,15 +63,6 @@ def _list_rows(
 def is_number(plan: Plan, dial: str) -> bool:
     """Whether all that is tried of a dial are numbers."""
     return all(is_numeral(value) for value in plan.space[dial].values)
-
-
-def is_numeral(value: str) -> bool:
-    """Whether a text is a number."""
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _find_type(plan: Plan, dial: str) -> pa.DataType:
