@@ -93,7 +93,7 @@ def _read_text(folder: Folder, name: str) -> str:
         return folder.read_bytes(name).decode("utf-8-sig")
     except FileNotFoundError:
         raise ValueError(f"{folder.uri}: has no file {name}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
 
 

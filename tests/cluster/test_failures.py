@@ -84,6 +84,7 @@ def test_all_else_is_left_as_it_is(error):
 def test_a_run_on_a_cluster_that_fails_ends_with_its_failure(monkeypatch, is_joined):
     monkeypatch.setattr(session.ray, "is_initialized", lambda: is_joined)
     monkeypatch.setattr(session, "_start", lambda *_: None)
+    monkeypatch.setattr(session.ray, "shutdown", lambda: None)  # it would end the tests' own cluster
     monkeypatch.setattr(
         session.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:9")
     )

@@ -53,7 +53,7 @@ def test_every_edit_of_the_worlds_own_is_shown_unless_it_only_adds() -> None:
 
 def write_run(folder: Path, kind: str = "negatives") -> None:
     """Write what a finished run leaves that a reader of its negatives looks at."""
-    run = {name: {} for name in ("config", "fingerprint", "versions")}
+    run = {"config": {"input": "elsewhere"}, "fingerprint": {}, "versions": {}}
     funnel = {"read": 3, "corpus": 3, "kept": 3, "dropped": {}}
     run |= {"kind": kind, "status": "finished", "warnings": [], "funnel": funnel}
     (folder / "negatives").mkdir(parents=True)

@@ -138,7 +138,7 @@ def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
         text = Folder(source).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise ValueError(f"{said}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{said}: cannot be read as UTF-8 ({' '.join(str(error).split())})") from error
     # Not splitlines: a caption may hold what Unicode calls a line break.
     lines = [(f"{said}: line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]

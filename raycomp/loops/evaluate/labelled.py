@@ -122,7 +122,7 @@ def open_labelled(spec: str, dial: str) -> LabelledImages:
 def _list(spec: str, said: str) -> dict[str, list[str]] | None:
     try:
         return list_classes(spec)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{said}: cannot be read: {' '.join(str(error).split())}") from error
 
 

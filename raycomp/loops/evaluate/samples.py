@@ -64,5 +64,5 @@ def read_text(uri: str, dial: str) -> str:
     """Return a text file; ValueError, beginning with ``dial``, where it cannot be read or is not UTF-8."""
     try:
         return Folder(uri).read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{dial}: cannot be read: {' '.join(str(error).split())}") from error
