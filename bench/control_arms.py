@@ -18,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raycomp.config import RULES, CurateConfig, from_dict, name_draw, override
+from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.loops.curate.arm import find_arm
-from raycomp.loops.curate.select import choose_tables
+from raycomp.curate.arm import find_arm
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.rules import RULES, name_draw
+from raycomp.curate.select import choose_tables
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,

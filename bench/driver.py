@@ -39,8 +39,9 @@ from yarl import URL
 
 import raycomp
 from bench.s3_requests import ENVIRONMENT, run_server, write_scorer
-from raycomp.cluster.session import connect
-from raycomp.config import ClusterConfig, CurateConfig, PrepareConfig, ScorerConfig
+from raycomp.config import ClusterConfig, ScorerConfig
+from raycomp.curate.config import CurateConfig, PrepareConfig
+from raycomp.run.session import connect
 from raycomp.table import Table
 from raycomp.worlds.samples import world_shards
 from tests.faults.proxy import name_kind
@@ -145,7 +146,7 @@ def write_input(endpoint: str, num_shards: int, rows: int) -> str:
 def curate(spec: str, model: str, out: str, num_cpus: int, endpoints: dict[str, str]) -> dict[str, Any]:
     """Curate in this process, the driver; return what it took."""
     os.environ["AWS_ENDPOINT_URL"] = endpoints[WORKERS]
-    with connect(ClusterConfig(num_cpus=num_cpus)):
+    with connect(ClusterConfig(executor="ray", num_cpus=num_cpus)):
         os.environ["AWS_ENDPOINT_URL"] = endpoints[DRIVER]
         config = CurateConfig(
             input=spec,

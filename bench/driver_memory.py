@@ -14,8 +14,9 @@ import tempfile
 from pathlib import Path
 
 import raycomp
-from raycomp.config import CurateConfig, ScorerConfig
-from raycomp.shards.tar import write_tar
+from raycomp.config import ClusterConfig, ScorerConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
 
 PER_SHARD = 500
@@ -35,7 +36,8 @@ def measure(rows: int) -> dict[str, float]:
             write_tar(f"{folder}/in/{name}", samples)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         scorer = ScorerConfig(model=str(model), weights="random:0")
-        run = raycomp.curate(CurateConfig(input=f"{folder}/in", scorer=scorer), f"{folder}/out")
+        config = CurateConfig(input=f"{folder}/in", scorer=scorer, cluster=ClusterConfig(executor="ray"))
+        run = raycomp.curate(config, f"{folder}/out")
         assert run["funnel"]["read"] == rows
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"rows": rows, "before_mb": before / 1024, "peak_mb": peak / 1024}

@@ -23,12 +23,13 @@ import pyarrow as pa
 import torch
 from PIL import Image
 
-from raycomp.benchmarks.choice import Choice
 from raycomp.config import ModelConfig
-from raycomp.loops.evaluate.choices import ChoiceExam
-from raycomp.loops.evaluate.embed import EmbedPictures, EmbedTexts
-from raycomp.loops.evaluate.exam import Pictures, Texts
-from raycomp.loops.evaluate.read import (
+from raycomp.data.arrow import to_matrix
+from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.evaluate.choices import ChoiceExam
+from raycomp.evaluate.embed import EmbedPictures, EmbedTexts
+from raycomp.evaluate.exam import Pictures, Texts
+from raycomp.evaluate.read import (
     TEXT_EMBEDDING,
     Files,
     prepare_pixels,
@@ -36,8 +37,7 @@ from raycomp.loops.evaluate.read import (
     read_texts,
     tokenize,
 )
-from raycomp.loops.tables import to_matrix
-from raycomp.models.clip import describe_scorer
+from raycomp.models.describe import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 
 MODEL = ModelConfig("ViT-B-32", "random:0")

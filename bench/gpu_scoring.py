@@ -22,13 +22,15 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, ScorerConfig
+from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute
-from raycomp.loops.curate.parse import parse
-from raycomp.loops.tables import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_lists, to_matrix
-from raycomp.models.clip import Clip, describe_scorer
+from raycomp.curate.align import Align
+from raycomp.curate.attribute import Attribute
+from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.parse import parse
+from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_lists, to_matrix
+from raycomp.models.clip import Clip
+from raycomp.models.describe import describe_scorer
 from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, OK, PIXELS, STATUS, UID
 
 # As a curation hands rows to a GPU.

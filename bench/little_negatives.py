@@ -22,11 +22,12 @@ import torch
 from raycomp.config import ModelConfig
 from raycomp.core.alignment import normalise
 from raycomp.core.probe import Interval, bootstrap_ratio, two_way_choice
-from raycomp.loops.train.little_world import recall_at_1
-from raycomp.models.clip import Clip, describe_scorer, load_tokenizer
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import read_shard
+from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.reader import read_shard
+from raycomp.train.tiny_clip import recall_at_1
 from raycomp.words import CAPTION, IMAGE, JSON
 from raycomp.worlds.negatives import Negative, hard_negatives
 from raycomp.worlds.scenes import scene_from_dict

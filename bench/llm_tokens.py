@@ -3,7 +3,7 @@
     python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER] [--set llm.DIAL=VALUE ...]
 
 Bare: ``LLM.generate`` of chats that are already text, in a process of its own. Ask: rows of chats in, replies
-in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.cluster.negatives.ask``,
+in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.negatives.ask``,
 in turn; the model is a Llama of two layers with random weights unless one is given, the hardest case:
 the less an engine has to compute, the more everything around it shows. Start-up (until the engine stands) is
 told apart; the time of ask ends with the last file. CPU milliseconds are those of all processes, from when
@@ -21,21 +21,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
 
-from raycomp.cluster.negatives import ask, engine
-from raycomp.cluster.session import connect
-from raycomp.config import ClusterConfig, LlmConfig, NegativesConfig, override_all
+from raycomp.config import ClusterConfig, override_all
 from raycomp.language.prompts import CAPTION_FORM, SCHEMAS
-from raycomp.loops.negatives.replies import MESSAGES, read_replies
+from raycomp.negatives import vllm as engine
+from raycomp.negatives.ask import Prompts, ask
+from raycomp.negatives.config import LlmConfig, NegativesConfig
+from raycomp.negatives.replies import MESSAGES, read_replies
+from raycomp.run.session import connect
 from raycomp.words import KEY
-from tests.cluster.llm import make_prompts, write_tiny_model
+from tests.negatives.llm import make_prompts, write_tiny_model
 
 COLOURS = "red green blue yellow black white brown grey".split()
 THINGS = "dog cat horse boat chair lamp bicycle kite".split()
@@ -154,17 +155,20 @@ def count_in(folder: Path) -> type:
     return Counted
 
 
+def yield_it(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield a table."""
+    yield table
+
+
 def run_ask(prompts: pa.Table, config: LlmConfig) -> dict[str, Any]:
     """Generate all replies through Ray."""
-    import ray
-
-    with tempfile.TemporaryDirectory() as name, connect(ClusterConfig()) as session:
+    with tempfile.TemporaryDirectory() as name, connect(ClusterConfig(executor="ray")) as session:
         folder = Path(name)
         engine.AskEngine = count_in(folder)
         started = time.time()
-        make = partial(ray.data.from_arrow, prompts)
+        asked = Prompts([prompts], yield_it, len(prompts))
         with Seconds((folder / "ready").exists) as cpu:
-            found = ask.ask(make, len(prompts), config, "vllm", str(folder / "replies"), session)
+            found = ask(asked, config, "vllm", str(folder / "replies"), session)
             ended = time.time()
         assert found.answered == len(prompts), found
         ready = float((folder / "ready").read_text())
@@ -196,7 +200,7 @@ def run_one(options: argparse.Namespace) -> None:
     if options.only == "ask":
         found = run_ask(prompts, config)
     else:
-        with connect(ClusterConfig()) as session:
+        with connect(ClusterConfig(executor="ray")) as session:
             settings = engine.engine_settings(config, session)
         found = run_bare(prompts, config, settings)
     Path(options.out).write_text(json.dumps(found))

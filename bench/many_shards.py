@@ -20,11 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.selector import peak_mb
-from raycomp.cluster.parts import Part
-from raycomp.cluster.passes import Pass
-from raycomp.cluster.receipts import read_receipts
-from raycomp.cluster.session import connect
 from raycomp.config import ClusterConfig
+from raycomp.run.parts import Part
+from raycomp.run.passes import Pass
+from raycomp.run.session import connect
 from raycomp.table import Table
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 
@@ -45,11 +44,12 @@ def read_one(ordinal: int) -> Iterator[pa.Table]:
 def measure(num_shards: int, num_cpus: int) -> dict[str, Any]:
     """Lay a pass over so many shards in this process; return what it took until its first receipts."""
     schema = pa.schema([(POSITION, pa.int32())])
-    with tempfile.TemporaryDirectory() as folder, connect(ClusterConfig(num_cpus=num_cpus)) as session:
+    config = ClusterConfig(executor="ray", num_cpus=num_cpus)
+    with tempfile.TemporaryDirectory() as folder, connect(config) as session:
         items = {ordinal: ordinal for ordinal in range(num_shards)}
         before, started = peak_mb(), time.perf_counter()
-        dataset = Pass(session, items, read_one, (), Part(schema), rows=1).lay(list(items), folder)
-        first = next(read_receipts(dataset))
+        steps = Pass(session, items, read_one, (), Part(schema), rows=1)
+        first = next(steps.run(list(items), folder))
         assert first, "no receipt came"
         seconds = time.perf_counter() - started
         return {"shards": num_shards, "seconds": round(seconds, 1), "grew_mb": round(peak_mb() - before)}

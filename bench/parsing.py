@@ -2,7 +2,7 @@
 
 Command: OMP_NUM_THREADS=1 python bench/parsing.py [PARSER_NAME]
 RAYCOMP_SHARED names the folder of the photo sets (default ../shared). Also prints how well the heads of
-tests/data/heads.jsonl are found. The last line is one JSON object.
+tests/files/heads.jsonl are found. The last line is one JSON object.
 """
 
 import json

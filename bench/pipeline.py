@@ -26,18 +26,19 @@ import pyarrow as pa
 from ray.cluster_utils import Cluster
 
 from jobs.real_photos import write_shards
-from raycomp.cluster.curate.score import Job, score
-from raycomp.cluster.session import connect
-from raycomp.config import ClusterConfig, CurateConfig, ScorerConfig, exact_share
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute
-from raycomp.loops.curate.parse import parse
-from raycomp.loops.curate.stages import align_stages
-from raycomp.models.clip import describe_scorer
+from raycomp.config import ClusterConfig, ScorerConfig, exact_share
+from raycomp.curate.align import Align
+from raycomp.curate.attribute import Attribute
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.parse import parse
+from raycomp.curate.score import Job, score
+from raycomp.curate.stages import align_stages
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import read_shard
+from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
-from raycomp.shards.folder import Folder
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.reader import read_shard
+from raycomp.run.session import connect
 from raycomp.words import ALIGNMENT, OK, STATUS, UID
 
 BLOCK_ROWS = 64
@@ -133,7 +134,7 @@ def main() -> None:
             if args.nodes:
                 taken["loops"].append(run_loops(config, spec, args.nodes))
             with start_nodes(args.nodes) as address:
-                cluster = ClusterConfig(address=address, scorers=args.nodes or None)
+                cluster = ClusterConfig(executor="ray", address=address, scorers=args.nodes or None)
                 taken["ray"].append(run_ray(replace(config, cluster=cluster), spec, Path(folder) / f"out{i}"))
     report = {"rows": rows, "model": args.model, "nodes": args.nodes}
     for name, seconds in taken.items():

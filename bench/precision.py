@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from bench.pipeline import CAPTIONS_PER_CALL, read_prepared
-from raycomp.config import CurateConfig, exact_share, override_all
+from raycomp.config import exact_share, override_all
 from raycomp.core.metrics import pearson, spearman
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute
-from raycomp.loops.curate.parse import parse
-from raycomp.loops.tables import add_columns
-from raycomp.models.clip import describe_scorer
+from raycomp.curate.align import Align
+from raycomp.curate.attribute import Attribute
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.parse import parse
+from raycomp.data.arrow import add_columns
+from raycomp.models.describe import describe_scorer
 from raycomp.words import (
     ALIGNMENT,
     IMAGE_EMBEDDING,

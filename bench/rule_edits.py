@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.parsing import SETS, read_captions
-from raycomp.config import NegativesConfig, WritingConfig
+from raycomp.data.arrow import OTHERS
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.propose import apply_calls, propose
-from raycomp.loops.negatives.engines import write_by_rules
-from raycomp.loops.tables import OTHERS
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.engines import write_by_rules
 from raycomp.words import CAPTION, CONCEPT_KINDS, OPERATIONS, UID
 
 AT_MOST = 6

@@ -29,9 +29,9 @@ from pathlib import Path
 
 import numpy as np
 
-from raycomp.config import CurateConfig
-from raycomp.shards.folder import Folder
-from raycomp.shards.tar import write_tar
+from raycomp.curate.config import CurateConfig
+from raycomp.data.folder import Folder
+from raycomp.data.tar import write_tar
 from raycomp.table import Table
 from raycomp.worlds.samples import world_shards
 from tests.faults.proxy import Proxy, Request, run_proxy
@@ -96,6 +96,7 @@ def record_run(proxy: Proxy, model: str, root: str, num_shards: int, rows: int) 
         write_tar(f"{root}/in/{name}", samples)
     proxy.start({})
     sets = [f"input={root}/in", f"scorer.model={model}", "scorer.weights=random:0", "materialize=true"]
+    sets += ["cluster.executor=ray"]
     line = [sys.executable, "-m", "raycomp", "curate", "--out", f"{root}/out"]
     subprocess.run([*line, *(f"--set={text}" for text in sets)], check=True, stdout=subprocess.DEVNULL)
     seen = list(proxy.seen)

@@ -24,16 +24,17 @@ import numpy as np
 import pyarrow as pa
 
 from bench.selector import peak_mb
-from raycomp.cluster.curate.choose import choose, cut_pool
-from raycomp.cluster.curate.dedupe import mark_duplicates
-from raycomp.cluster.session import connect
-from raycomp.cluster.tasks import map_tasks
-from raycomp.config import ClusterConfig, CurateConfig
+from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
-from raycomp.loops.curate.arm import find_arm, find_pool_arm
+from raycomp.curate.arm import find_arm, find_pool_arm
+from raycomp.curate.choose import choose, cut_pool
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.dedupe import mark_duplicates
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import write_table
+from raycomp.run.session import connect
+from raycomp.run.tasks import map_tasks
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import write_table
 from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))
@@ -80,7 +81,8 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         told[f"{name}_grew_mb"] = round(peak_mb() - before)
         return found
 
-    with tempfile.TemporaryDirectory(dir=place) as room, connect(ClusterConfig(), scores=False):
+    on_ray = connect(ClusterConfig(executor="ray"), scores=False)
+    with tempfile.TemporaryDirectory(dir=place) as room, on_ray:
         work, out = (Folder(f"{room}/{name}") for name in ("work", "out"))
         uris = list(map_tasks(make_file, range(rows // per_file), per_file, Folder(f"{room}/scores")))
         told["files"], told["peak_before_mb"] = len(uris), round(peak_mb())

@@ -3,7 +3,7 @@
     python -m bench.small_model [--prompts short] [--captions 100] [--first 400] [--set llm.DIAL=VALUE ...]
 
 ``raycomp negatives`` as it is, without ranking, on the first captions of that many Flickr photos from the
-first-th on (RAYCOMP_SHARED), by SmolLM2-135M-Instruct (tests/cluster/llm.py tells where it is from) unless
+first-th on (RAYCOMP_SHARED), by SmolLM2-135M-Instruct (tests/negatives/llm.py tells where it is from) unless
 ``llm.model`` is set. The wording of prompts was tried on the first 100 photos. Last line one JSON object.
 """
 
@@ -18,10 +18,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import raycomp
-from raycomp.config import NegativesConfig, override_all
+from raycomp.config import override_all
 from raycomp.language.prompts import INVALID_JSON, NO_REPLY, NOTHING_LEFT, WRONG_FIELDS
+from raycomp.negatives.config import NegativesConfig
 from raycomp.words import OPERATIONS
-from tests.cluster.llm import find_small_model, write_captions, write_small_model
+from tests.negatives.llm import find_small_model, write_captions, write_small_model
 
 MALFORMED = (NO_REPLY, INVALID_JSON, WRONG_FIELDS)
 

@@ -27,11 +27,11 @@ import pyarrow as pa
 import ray
 import webdataset
 
-from raycomp.cluster.source import ItemSource
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.paths import ShardPath
-from raycomp.shards.reader import read_shard
-from raycomp.shards.tar import write_tar
+from raycomp.data.inputs import expand_input
+from raycomp.data.paths import ShardPath
+from raycomp.data.reader import read_shard
+from raycomp.data.tar import write_tar
+from raycomp.run.ray_source import ItemSource
 
 # Ray Data spends about a millisecond of its own on every table that a read task hands over.
 BLOCK_ROWS = 512

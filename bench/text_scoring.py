@@ -23,11 +23,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from raycomp.config import AttributeConfig, NonceConfig, ParserConfig, ScorerConfig
+from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.core.packing import cut_segments
-from raycomp.loops.curate.parse import parse
-from raycomp.loops.tables import COUNTERFACTUALS, TOKENS, to_matrix
+from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.parse import parse
+from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, to_matrix
 from raycomp.models.clip import Clip
 from raycomp.words import CAPTION, OK, STATUS, UID
 

@@ -30,17 +30,19 @@ from open_clip_train import data
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from jobs.real_photos import write_shards
-from raycomp.cluster.session import connect
-from raycomp.cluster.train.feed import Course, Feed
-from raycomp.cluster.train.index import make_index
-from raycomp.cluster.train.shelf import Shelf, Stock
-from raycomp.config import ClusterConfig, FitConfig, ModelConfig, TrainConfig
+from raycomp.config import ClusterConfig, ModelConfig
 from raycomp.core.epochs import EpochPlan, slice_of
-from raycomp.loops.train.feed import Drawing, read_batches
-from raycomp.loops.train.pairs import Pairs, find_pairs, index_shard
-from raycomp.loops.train.towers import to_batch
+from raycomp.data.folder import Folder
 from raycomp.models.images import ImageSpec
-from raycomp.shards.folder import Folder
+from raycomp.run.session import connect
+from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.train.feed import Drawing, read_batches
+from raycomp.train.index import make_index
+from raycomp.train.job import Course, Stock
+from raycomp.train.pairs import Pairs, find_pairs, index_shard
+from raycomp.train.ray_feed import Feed
+from raycomp.train.ray_shelf import Shelf
+from raycomp.train.towers import to_batch
 
 MODEL = "ViT-B-32"
 PER_SHARD = 100
@@ -193,7 +195,7 @@ def main() -> None:
             }
             report[f"workers_{workers}"] = compare(ways, args.rounds)
         most = max(2, *args.workers)
-        with connect(ClusterConfig(num_cpus=most), needed=most):
+        with connect(ClusterConfig(executor="ray", num_cpus=most), needed=most):
             run = make_on_ray(folder, args.batch, Folder(f"{folder}/work"))
             report[f"ray_{most}"] = time_epochs(run, args.rounds)
         run = make_open_clip(folder, args.batch, most, num_rows)

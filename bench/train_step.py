@@ -32,8 +32,8 @@ from open_clip_train.train import train_one_epoch
 from PIL import Image
 from torch import Tensor, nn
 
-from raycomp.config.train import FitConfig
-from raycomp.loops.train.fit import Batch, Trainer
+from raycomp.train.config import FitConfig
+from raycomp.train.fit import Batch, Trainer
 
 PARITY_STEPS = 20
 SCHEDULE = 1000

@@ -16,13 +16,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from raycomp.config import ContinualConfig, ModelConfig
-from raycomp.config.continual import BufferConfig, HeadConfig, TrustConfig
-from raycomp.loops.continual.data import Split, Stream, Task
-from raycomp.loops.continual.methods.head import HeadLearner
-from raycomp.loops.continual.streams.pixels import make_tokens
-from raycomp.loops.model import fetch_model
-from raycomp.models.clip import Clip, describe_scorer
+from raycomp.config import ModelConfig
+from raycomp.continual.config import BufferConfig, ContinualConfig, HeadConfig, TrustConfig
+from raycomp.continual.data import Split, Stream, Task
+from raycomp.continual.methods.head import HeadLearner
+from raycomp.continual.streams.pixels import make_tokens
+from raycomp.data.model import fetch_model
+from raycomp.models.clip import Clip
+from raycomp.models.describe import describe_scorer
 
 _PER_TEXT, _NAMES, _UNTIMED = 3, 200, 5
 

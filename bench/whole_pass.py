@@ -29,11 +29,13 @@ from torch.utils.data import DataLoader, Dataset
 from bench.pipeline import attribute_best, read_prepared
 from bench.text_scoring import cut_context
 from jobs.real_photos import write_shards
-from raycomp.config import CurateConfig, ScorerConfig
+from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.attribute import Attribute
-from raycomp.models.clip import Clip, describe_scorer, load_tokenizer
+from raycomp.curate.align import Align
+from raycomp.curate.attribute import Attribute
+from raycomp.curate.config import CurateConfig
+from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.words import ALIGNMENT
 

@@ -19,8 +19,7 @@ images in their memory; of 37 published differences of COMPO-REALIGN 8 reappear 
 
 from dataclasses import replace
 
-from raycomp.config import ContinualConfig
-from raycomp.config.continual import LittleConfig
+from raycomp.continual.config import ContinualConfig, LittleConfig
 
 TRACKS = ("world", "domains", "questions-scene", "questions-function")
 

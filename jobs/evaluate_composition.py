@@ -16,7 +16,8 @@ these weights were not at hand here.
 
 from dataclasses import replace
 
-from raycomp.config import BenchmarkConfig, ControlsConfig, EvaluateConfig, ModelConfig
+from raycomp.config import ModelConfig
+from raycomp.evaluate.config import BenchmarkConfig, ControlsConfig, EvaluateConfig
 
 COCO = "data/coco/val2017"
 

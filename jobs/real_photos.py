@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from raycomp.config import CurateConfig, ScorerConfig
-from raycomp.shards.tar import write_tar
+from raycomp.config import ScorerConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.data.tar import write_tar
 
 SETS = ("flickr8k_800", "cc_web_400")
 PER_SHARD = 200

@@ -22,8 +22,8 @@ buffer), on report seeds 3.7 [-4.2, 11.6]. 64 texts halve what is forgotten, 16.
 
 from dataclasses import replace
 
-from raycomp.config import ContinualConfig, SweepConfig
-from raycomp.config.continual import LittleConfig
+from raycomp.continual.config import ContinualConfig, LittleConfig
+from raycomp.sweep.config import SweepConfig
 
 
 def config() -> SweepConfig:

@@ -26,7 +26,8 @@ cores, 19,200 pairs in 390 s, half of the steps at 92 samples/s or more.
 from dataclasses import replace
 from pathlib import Path
 
-from raycomp.config import TrainConfig, load_job
+from raycomp.config import load_job
+from raycomp.train.config import TrainConfig
 
 
 def config() -> TrainConfig:

@@ -21,7 +21,8 @@ prefer their caption to a SWAP of it in .629 (REPLACE .871, ADD .960). On 2 busy
 s, half of the steps at 294 samples/s or more; bench/RESULTS.md compares the losses.
 """
 
-from raycomp.config import FitConfig, ModelConfig, TrainConfig
+from raycomp.config import ModelConfig
+from raycomp.train.config import FitConfig, TrainConfig
 
 
 def config() -> TrainConfig:

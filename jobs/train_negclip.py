@@ -31,7 +31,8 @@ prefer their caption to a SWAP of it in .637 (REPLACE .881, ADD .965), jobs/trai
 from dataclasses import replace
 from pathlib import Path
 
-from raycomp.config import ModelConfig, TrainConfig, load_job
+from raycomp.config import ModelConfig, load_job
+from raycomp.train.config import TrainConfig
 
 
 def config() -> TrainConfig:

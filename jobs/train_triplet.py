@@ -27,7 +27,8 @@ samples/s or more.
 from dataclasses import replace
 from pathlib import Path
 
-from raycomp.config import TrainConfig, load_job
+from raycomp.config import load_job
+from raycomp.train.config import TrainConfig
 
 
 def config() -> TrainConfig:

@@ -23,7 +23,7 @@ of 1.7 is found in 80 % of studies.
 
 from dataclasses import replace
 
-from raycomp.config import StudyConfig
+from raycomp.study.config import StudyConfig
 
 PRIMARY = ("clip-cpi50", "clip-align50", "clip-align70_random50", "clip-oracle50", "clip-random50")
 

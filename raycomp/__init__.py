@@ -7,17 +7,19 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raycomp.config import (
-    ContinualConfig,
-    CurateConfig,
-    EvaluateConfig,
-    NegativesConfig,
-    SweepConfig,
-    TrainConfig,
-    override,
-    override_all,
-)
+from raycomp.config import override, override_all
+from raycomp.continual.config import ContinualConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.models import deferred
+from raycomp.negatives.config import NegativesConfig
+from raycomp.sweep.config import SweepConfig
+from raycomp.train.config import TrainConfig
 
+deferred.install()
+
+# Most functions below have the name of a folder. The lines above import these folders first, so
+# ``raycomp.curate`` is the function; ``from raycomp.curate import command`` imports a module of the folder.
 __all__ = [
     "ContinualConfig",
     "CurateConfig",
@@ -54,7 +56,7 @@ def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
 
     Raises ValueError for what the caller can mend, TooMuchBadData above ``max_bad_fraction``.
     """
-    from raycomp.cluster.curate.command import curate as run
+    from raycomp.curate.command import curate as run
 
     return run(config, _read_place("out", out))
 
@@ -65,7 +67,7 @@ def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
     Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
     much of its input is bad.
     """
-    from raycomp.cluster.continual.command import continual as run
+    from raycomp.continual.command import continual as run
 
     return run(config, _read_place("out", out))
 
@@ -75,7 +77,7 @@ def compare(first: Place, second: Place, out: Place) -> dict[str, Any]:
 
     Returns what run.json holds. Raises ValueError where they are not of the same examples.
     """
-    from raycomp.cluster.evaluate.compare import compare as run
+    from raycomp.evaluate.compare_command import compare as run
 
     places = (_read_place("first", first), _read_place("second", second), _read_place("out", out))
     return run(*places)
@@ -87,7 +89,7 @@ def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
     Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
     much of its input is bad.
     """
-    from raycomp.cluster.evaluate.command import evaluate as run
+    from raycomp.evaluate.command import evaluate as run
 
     return run(config, _read_place("out", out))
 
@@ -98,7 +100,7 @@ def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
     Returns what run.json holds. Raises ValueError for what the caller can mend, TooMuchBadData where too
     much of its input is bad.
     """
-    from raycomp.cluster.negatives.command import negatives as run
+    from raycomp.negatives.command import negatives as run
 
     return run(config, _read_place("out", out))
 
@@ -108,7 +110,7 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
 
     ``settings`` are dials by path, {"align.keep": 0.6}. Raises ValueError where the scores cannot serve them.
     """
-    from raycomp.cluster.curate.command import select as run
+    from raycomp.curate.command import select as run
 
     return run(_read_place("source", source), settings, _read_place("out", out))
 
@@ -118,7 +120,7 @@ def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
 
     Its ``best`` has the dials that were chosen. Raises ValueError for what the caller can mend.
     """
-    from raycomp.cluster.sweep.command import sweep as run
+    from raycomp.sweep.command import sweep as run
 
     return run(config, _read_place("out", out))
 
@@ -133,6 +135,6 @@ def train(
     first step it is tried once, with step 0: a mistake in it ends the run there. Raises ValueError for what
     the caller can mend, TooMuchBadData where too much of the input is bad.
     """
-    from raycomp.cluster.train.command import train as run
+    from raycomp.train.command import train as run
 
     return run(config, _read_place("out", out), evaluate=evaluate)

@@ -6,7 +6,6 @@ terminated.
 """
 
 import argparse
-import importlib
 import os
 import shutil
 import signal
@@ -14,123 +13,25 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from raycomp.config import (
     ClusterFailed,
-    ContinualConfig,
-    CurateConfig,
-    EvaluateConfig,
     LeaseLost,
-    NegativesConfig,
-    ProbeConfig,
-    StudyConfig,
-    SweepConfig,
     Terminated,
     TooMuchBadData,
-    TrainConfig,
     UserError,
     describe_dials,
     load_job,
     override_all,
     read_space,
 )
+from raycomp.config.commands import FOLDERS, Command, find_command, find_name
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 
-
-@dataclass(frozen=True)
-class Command:
-    """One command: ``function`` of a module of raycomp takes its arguments in their order.
-
-    A job and ``--set`` are one argument, its config; with a ``mark`` only dials that have it may be set, and
-    the function takes them by path. With ``--out`` it also takes ``say``, which prints what it tells as it
-    goes; without, it returns the text to print, or yields it. ``--verify`` is no argument of the function.
-    """
-
-    text: str
-    function: str
-    arguments: str
-    config: Any = None
-    mark: str | None = None
-
-
-COMMANDS = {
-    "curate": Command(
-        "score shards and choose a subset", "cluster.curate.command:curate", "job --set --out", CurateConfig
-    ),
-    "plan": Command(
-        "time each stage on a few rows; writes nothing", "loops.curate.plan:plan", "job --set", CurateConfig
-    ),
-    "select": Command(
-        "choose again from the scores of a curation; loads no model",
-        "cluster.curate.command:select",
-        "source --set --out --verify",
-        CurateConfig,
-        mark="select",
-    ),
-    "negatives": Command(
-        "write hard negatives of captions",
-        "cluster.negatives.command:negatives",
-        "job --set --out --verify",
-        NegativesConfig,
-    ),
-    "train": Command(
-        "train a CLIP on pairs, with hard negatives or without",
-        "cluster.train.command:train",
-        "job --set --out --verify",
-        TrainConfig,
-    ),
-    "publish": Command(
-        "lay a trained model out as open_clip's hub models are",
-        "loops.train.publish:publish",
-        "source --out --verify",
-    ),
-    "evaluate": Command(
-        "ask a model of composition, beside what is reached without looking",
-        "cluster.evaluate.command:evaluate",
-        "job --set --out --verify",
-        EvaluateConfig,
-    ),
-    "continual": Command(
-        "let methods learn task after task, and tell what is left",
-        "cluster.continual.command:continual",
-        "job --set --out",
-        ContinualConfig,
-    ),
-    "compare": Command(
-        "compare two evaluations, example by example",
-        "cluster.evaluate.compare:compare",
-        "first second --out --verify",
-    ),
-    "show": Command("print the funnel of a run", "loops.inspect:show", "source --verify"),
-    "explain": Command(
-        "print every score and gate of one sample", "loops.inspect:explain", "source uid --verify"
-    ),
-    "probe": Command(
-        "measure composition: overlap, composition, theory; or PAS: pas",
-        "cluster.probe:probe",
-        "probe job --set --out --verify",
-        ProbeConfig,
-    ),
-    "study": Command(
-        "compare subsets and negatives on the little world, where all is known",
-        "cluster.study.command:study",
-        "job --set --out",
-        StudyConfig,
-    ),
-    "sweep": Command(
-        "try dials of a command with Ray Tune, choose the best, tell what it is worth",
-        "cluster.sweep.command:sweep",
-        "job --space --set --out --verify",
-        SweepConfig,
-    ),
-    "demo": Command(
-        "make a little world, train on it, curate it, report", "cluster.demo.command:demo", "--out --seed"
-    ),
-}
+COMMANDS = {name: find_command(name) for name in FOLDERS}
 
 
 class _Set(argparse.Action):
@@ -293,7 +194,7 @@ class _CommandParser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the help; the dials are described only here, which reads their source."""
         text, command = super().format_help(), self.get_default("command")
-        if command.config is None:
+        if "--set" not in command.arguments:
             return text
         width = min(110, max(80, shutil.get_terminal_size().columns))
         heading = "dials, each as the run in DIR had it unless it is set:" if command.mark else "dials:"
@@ -302,10 +203,11 @@ class _CommandParser(argparse.ArgumentParser):
 
 def _run(command: Command, args: argparse.Namespace) -> None:
     values = list(_read_values(command, args))
-    module, _, name = command.function.partition(":")
-    function = getattr(importlib.import_module(f"raycomp.{module}"), name)
-    from raycomp.shards.manifest import verify_whole  # PyArrow, which the command needs anyway
+    function = find_name(command.function)
+    from raycomp.data.manifest import verify_whole  # PyArrow, which the command needs anyway
+    from raycomp.data.no_pandas import keep_pandas_out
 
+    keep_pandas_out()
     with verify_whole(getattr(args, "verify", False)):
         if "--out" in command.arguments:
             function(*values, say=_tell)

@@ -1,4 +1,4 @@
-"""Column names, statuses and kinds: the words that every floor shares. Imports nothing.
+"""Column names, statuses and kinds: the words that every layer shares. Imports nothing.
 
 A row is one sample of the input, good or bad. ``uid`` joins tables, never ``key``.
 """
@@ -165,3 +165,11 @@ MISSING_STATUSES = (NO_IMAGE, AMBIGUOUS_IMAGE)
 # What keeps a query from being found fairly: another image has its text, or its image's very embedding.
 SHARED_CAPTION, TWIN_IMAGE = "shared_caption", "twin_image"
 MICRO, MACRO = "micro", "macro"
+
+# How the drops of a caption's phrases become one score.
+AGGREGATES = ("mean", "min", "max", "fraction_supported")
+# The halves of a CLIP.
+TOWERS = ("image", "text")
+WORLD, DOMAINS, SCENE, FUNCTION = "world", "domains", "questions-scene", "questions-function"
+WORLD_STREAMS = (WORLD, DOMAINS, SCENE, FUNCTION)
+"""The little world's: new pairs of colour and shape (Track A), new shapes (B), new questions (C)."""

@@ -1,4 +1,4 @@
-"""Fixtures that every floor's tests share."""
+"""Fixtures that all tests share."""
 
 import json
 import os
@@ -15,24 +15,35 @@ import pytest
 from pyarrow import fs
 
 import raycomp
-from raycomp.config import AttributeConfig, ClusterConfig, CurateConfig, ScorerConfig
-from tests.cluster.corpus import NUM, PER_SHARD, write_world_shards
+from raycomp.config import ClusterConfig, ScorerConfig
+from raycomp.curate.config import AttributeConfig, CurateConfig
+from tests.corpus import NUM, PER_SHARD, write_world_shards
 
-# Rooms whose tests share a Ray cluster, with all that is below them.
-RAY_ROOMS = {"cluster", "faults", "jobs"}
+# Folders whose tests share a Ray cluster; so do all files that are named test_ray_*.py, wherever they lie.
+RAY_ROOMS = {"faults", "jobs"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let processes share tests by file, and take a room that needs Ray whole: one cluster serves it."""
+    """Let processes share tests by file, and take those that need Ray together: one cluster serves them."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return next((room for room in RAY_ROOMS if room in Path(file).parts), file)
+            room = "ray" if Path(file).name.startswith("test_ray_") else file
+            return next((room for room in RAY_ROOMS if room in Path(file).parts), room)
 
     return ByRoom(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scorer_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of scorers' descriptions for all tests, and for the processes that they start."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYCOMP_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +70,10 @@ def ray_cluster(s3_store) -> Iterator[str]:
     """The address of a real Ray cluster on this machine, for all tests that need one; workers reach S3."""
     import ray
 
-    from raycomp.cluster.session import connect
+    from raycomp.run.session import connect
 
     # As many as a run with one scorer needs: each may become a process that loads torch.
-    with connect(ClusterConfig(num_cpus=5)):
+    with connect(ClusterConfig(executor="ray", num_cpus=5)):
         yield ray.get_runtime_context().gcs_address
 
 

@@ -1,7 +1,7 @@
 """Finished runs made by hand, with the manifest that a run writes."""
 
-from raycomp.shards.folder import Folder
-from raycomp.shards.manifest import FORMAT, write_manifest
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import FORMAT, write_manifest
 
 ROOMS = ("scores", "subset", "shards", "negatives", "checkpoint")
 

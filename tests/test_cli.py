@@ -17,7 +17,6 @@ import raycomp
 from raycomp import cli
 from raycomp.config import (
     ClusterFailed,
-    CurateConfig,
     LeaseLost,
     Terminated,
     TooMuchBadData,
@@ -25,9 +24,10 @@ from raycomp.config import (
     list_dials,
     load_job,
 )
-from raycomp.shards.tar import write_tar
+from raycomp.curate.config import CurateConfig
+from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
-from tests.loops.broken import break_tower
+from tests.curate.broken import break_tower
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_exit_codes(error, code, monkeypatch, capsys):
     def fail(source):
         raise error
 
-    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
+    monkeypatch.setattr("raycomp.inspect.command.show", fail)
     assert cli.main(["show", "x"]) == code
     assert capsys.readouterr().err
 
@@ -122,7 +122,7 @@ def test_help_lists_the_dials_that_a_command_has(name, columns, monkeypatch, cap
         cli.main([name, "--help"])
     assert end.value.code == 0
     text, command = capsys.readouterr().out, cli.COMMANDS[name]
-    known = list_dials(command.config) if command.config else []
+    known = list_dials(command.config) if "--set" in command.arguments else []
     listed = {dial.path for dial in known if f"  {dial.path} (" in text}
     assert listed == {dial.path for dial in known if command.mark is None or command.mark in dial.marks}
     below = text.partition("\ndials")[2].splitlines()
@@ -143,7 +143,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
     code = (
         "import os, signal, sys, time\n"
         "from raycomp import cli\n"
-        "from raycomp.loops import inspect\n"
+        "from raycomp.inspect import command as inspect\n"
         "def wait(source):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    time.sleep(60)\n"
@@ -170,14 +170,16 @@ def test_what_ends_a_run_early_is_told_with_how_it_goes_on(monkeypatch, capsys, 
 
     error.add_note("align: 1 of 3 waves are committed, wave 2 goes on")
     error.add_note("to go on: raycomp curate --out x")
-    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
+    monkeypatch.setattr("raycomp.inspect.command.show", fail)
     assert cli.main(["show", "x"]) == code
     rest = "align: 1 of 3 waves are committed, wave 2 goes on; to go on: raycomp curate --out x"
     assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
 
 
 def test_a_signal_that_is_ignored_stays_so(monkeypatch):
-    monkeypatch.setattr("raycomp.loops.inspect.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP)))
+    monkeypatch.setattr(
+        "raycomp.inspect.command.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP))
+    )
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert cli.main(["show", "x"]) == 0
@@ -188,14 +190,14 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch):
 
 def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
     hostile = "a\x1b[2Jb\u202e\x07\r\ud800 caf\u00e9"
-    monkeypatch.setattr("raycomp.loops.inspect.show", lambda source: hostile)
+    monkeypatch.setattr("raycomp.inspect.command.show", lambda source: hostile)
     assert cli.main(["show", "x"]) == 0
     assert capsys.readouterr().out == "a\\x1b[2Jb\\u202e\\x07\\r\\ud800 caf\u00e9\n"
 
     def fail(source):
         raise ValueError(hostile)
 
-    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
+    monkeypatch.setattr("raycomp.inspect.command.show", fail)
     assert cli.main(["show", "x"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
@@ -203,7 +205,7 @@ def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
 def test_a_reader_that_has_enough_is_no_error():
     code = (
         "from raycomp import cli\n"
-        "from raycomp.loops import inspect\n"
+        "from raycomp.inspect import command as inspect\n"
         "inspect.show = lambda source: 'line\\n' * 100_000\n"
         "raise SystemExit(cli.main(['show', 'x']))\n"
     )
@@ -216,7 +218,7 @@ def test_a_reader_that_has_enough_is_no_error():
 _SIGNALLED = (
     "import os, signal, sys, time\n"
     "from raycomp import cli\n"
-    "from raycomp.loops import inspect\n"
+    "from raycomp.inspect import command as inspect\n"
     "def wait(source):\n"
     "    try:\n"
     "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -252,7 +254,7 @@ def test_a_second_signal_does_not_break_off_the_end(tmp_path):
 def test_a_terminal_of_ascii_can_show_anything():
     code = (
         "from raycomp import cli\n"
-        "from raycomp.loops import inspect\n"
+        "from raycomp.inspect import command as inspect\n"
         "inspect.show = lambda source: 'caf\\u00e9 \\u72d7'\n"
         "cli.main(['show', 'x'])\n"
     )
@@ -265,7 +267,7 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
     def fail(source):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("raycomp.loops.inspect.show", fail)
+    monkeypatch.setattr("raycomp.inspect.command.show", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["show", "x"])
 

@@ -9,31 +9,28 @@ from types import ModuleType
 import pytest
 
 from raycomp import schema
-from raycomp.config import CONFIGS as BY_COMMAND
 from raycomp.config import (
-    RULES,
-    AlignConfig,
-    AttributeConfig,
-    ContinualConfig,
-    CurateConfig,
-    NegativesConfig,
-    ProbeConfig,
     ScorerConfig,
-    SelectConfig,
-    StudyConfig,
-    SweepConfig,
-    WritingConfig,
     changed_dials,
     describe_dials,
     exact_share,
+    find_config,
     from_dict,
     is_marked,
     list_dials,
+    list_kinds,
     override,
     override_all,
     to_dict,
 )
 from raycomp.config.dials import Seconds, Span, split_none
+from raycomp.continual.config import ContinualConfig
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curate.rules import RULES
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.probe.config import ProbeConfig
+from raycomp.study.config import StudyConfig
+from raycomp.sweep.config import SweepConfig
 
 CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
 
@@ -399,7 +396,7 @@ def test_seeds_of_two_runs_do_not_meet():
 
 def _list_whole() -> list[tuple[type, str, object]]:
     """Return every option of every command that holds whole numbers."""
-    kinds = dict.fromkeys(BY_COMMAND.values())
+    kinds = dict.fromkeys(map(find_config, list_kinds()))
     dials = ((kind, dial, split_none(dial.hint)[0]) for kind in kinds for dial in list_dials(kind))
     return [(kind, dial.path, hint) for kind, dial, hint in dials if hint in (int, Span)]
 

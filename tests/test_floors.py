@@ -1,18 +1,22 @@
-"""The house rules: imports go down, each foreign library has one home, the command line is light."""
+"""The house rules: imports go down, each foreign library has its home, the command line is light."""
 
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from raycomp.cli import load_job
 from raycomp.config import override_all
+from raycomp.config.commands import FOLDERS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raycomp"
-FLOORS = {
+COMMANDS = set(FOLDERS.values())
+# A package imports packages of lower layers alone; a folder of a command is on layer 6.
+LAYERS = {
     "words": 0,
     "schema": 0,
     "table": 0,
@@ -20,46 +24,59 @@ FLOORS = {
     "core": 1,
     "language": 1,
     "models": 2,
-    "shards": 2,
-    "benchmarks": 2,
     "worlds": 2,
-    "loops": 3,
-    "report": 3,
-    "cluster": 4,
-    "cli": 5,
-    "__main__": 5,
-    "__init__": 5,
+    "data": 3,
+    "report": 4,
+    "run": 5,
+    **dict.fromkeys(COMMANDS, 6),
+    "cli": 7,
+    "__main__": 7,
+    "__init__": 7,
 }
-# Rooms of one floor that a room may also use.
+# What else of its own layer a package may use.
 NEIGHBOURS: dict[str, set[str]] = {"schema": {"words"}, "config": {"words"}, "__main__": {"cli"}}
-# Every library of others, and the rooms that know it.
+# A command imports another's ``__init__`` and ``config``. These import more, so far.
+EXCEPTIONS = {
+    "continual": {"evaluate", "train"},
+    "demo": {"curate", "evaluate", "negatives", "train"},
+    "evaluate": {"train"},
+    "inspect": {"curate", "negatives", "probe"},
+    "negatives": {"curate"},
+    "probe": {"curate", "evaluate", "negatives"},
+    "study": {"curate", "train"},
+    "sweep": {"continual", "curate", "evaluate", "negatives", "study", "train"},
+    "train": {"curate"},
+}
+# Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {
     "PIL": {"models", "worlds"},
-    "aiohttp": {"cluster"},
-    "fsspec": {"shards"},
-    "gcsfs": {"shards"},
+    "aiohttp": {"negatives"},
+    "fsspec": {"data"},
+    "gcsfs": {"data"},
     "huggingface_hub": {"models"},
     "jinja2": {"models"},
-    "numpy": {"core", "models", "shards", "worlds", "loops", "report", "cluster"},
+    "numpy": {"core", "models", "worlds", "data", "report", "run", "commands"},
     "open_clip": {"models"},
-    "optuna": {"cluster"},
+    "optuna": {"sweep"},
     "peft": {"models"},
-    "pyarrow": {"schema", "shards", "loops", "report", "cluster"},
-    "ray": {"cluster"},
-    "safetensors": {"models", "loops"},
+    "pyarrow": {"schema", "data", "report", "run", "commands"},
+    "ray": {"run", "commands"},
+    "safetensors": {"models", "train"},
     "spacy": {"models"},
-    "tensorboardX": {"loops"},
-    "torch": {"core", "models", "loops"},
+    "tensorboardX": {"train"},
+    "torch": {"core", "models", "commands"},
     "torchvision": {"models"},
-    "tqdm": {"cluster"},
+    "tqdm": {"run"},
     "transformers": {"models"},
-    "vllm": {"cluster"},
+    "vllm": {"negatives"},
 }
-FORBIDDEN_ON_FLOOR_1 = {"os", "pathlib", "io", "requests", "time", "tempfile", "random", "socket", "pyarrow"}
+# Files of commands that import Ray are named ray_*.py; and these.
+WITH_RAY = {"negatives/vllm.py"}
+FORBIDDEN_ON_LAYER_1 = {"os", "pathlib", "io", "requests", "time", "tempfile", "random", "socket", "pyarrow"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -78,19 +95,44 @@ def names_in(tree: ast.Module) -> set[str]:
     return names
 
 
-def test_every_room_is_on_a_floor():
-    assert {room_of(path) for path in FILES} <= set(FLOORS)
+def test_every_package_is_on_a_layer():
+    assert {package_of(path) for path in FILES} == set(LAYERS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_down(path):
-    room = room_of(path)
+    own = package_of(path)
     for name in imported(path):
         if name.startswith("raycomp."):
             other = name.split(".")[1]
-            if other in FLOORS and other != room:
-                allowed = FLOORS[other] < FLOORS[room] or other in NEIGHBOURS.get(room, set())
-                assert allowed, f"{path.name} on floor {FLOORS[room]} imports {name} of floor {FLOORS[other]}"
+            if other in LAYERS and other != own and not {own, other} <= COMMANDS:
+                allowed = LAYERS[other] < LAYERS[own] or other in NEIGHBOURS.get(own, set())
+                assert allowed, f"{path.name} on layer {LAYERS[own]} imports {name} of layer {LAYERS[other]}"
+
+
+def pairs_of_commands() -> dict[str, set[str]]:
+    """Return by command the commands of which it imports more than ``__init__`` and ``config``."""
+    pairs: dict[str, set[str]] = {}
+    for path in FILES:
+        for name in imported(path):
+            parts = [*name.split("."), ""]
+            if parts[0] == "raycomp" and {package_of(path), parts[1]} <= COMMANDS:
+                module = PACKAGE / parts[1] / parts[2]
+                if parts[2] != "config" and (module.is_dir() or module.with_suffix(".py").is_file()):
+                    pairs.setdefault(package_of(path), set()).add(parts[1])
+    return {command: others - {command} for command, others in pairs.items() if others - {command}}
+
+
+def test_a_command_imports_what_another_hands_out():
+    """The list of exceptions is whole and has no pair that is gone."""
+    assert pairs_of_commands() == EXCEPTIONS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_ray_is_imported_where_the_name_says_so(path):
+    if "ray" in {name.split(".")[0] for name in imported(path)}:
+        place = path.relative_to(PACKAGE)
+        assert path.name.startswith("ray_") or str(place) in WITH_RAY
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -98,9 +140,10 @@ def test_each_foreign_library_has_its_home(path):
     roots = {name.split(".")[0] for name in imported(path)}
     for library in roots - sys.stdlib_module_names - {"raycomp"}:
         homes = HOMES.get(library, set())
-        assert room_of(path) in homes, f"{library} has its home in {homes or 'no room: give it one'}"
-    if room_of(path) in ("core", "language"):
-        assert not roots & FORBIDDEN_ON_FLOOR_1, "arrays and English only"
+        own = {package_of(path), *(["commands"] if package_of(path) in COMMANDS else [])}
+        assert own & homes, f"{library} has its home in {homes or 'no package: give it one'}"
+    if package_of(path) in ("core", "language"):
+        assert not roots & FORBIDDEN_ON_LAYER_1, "arrays and English only"
 
 
 @pytest.mark.parametrize("command", [["--help"], ["curate", "--help"]])
@@ -118,11 +161,11 @@ def test_help_imports_nothing_heavy(command):
     ("modules", "heavy"),
     [
         (
-            "cluster.parts cluster.waves cluster.passes cluster.curate.choose cluster.curate.merge "
-            "cluster.train.index cluster.train.shelf loops.evaluate.read loops.curate.parse",
+            "run.parts run.waves run.passes curate.choose curate.merge "
+            "train.index train.ray_shelf evaluate.read curate.parse",
             {"torch", "open_clip"},
         ),
-        ("loops.curate.prepare models.tokens models.nonces", {"open_clip"}),
+        ("curate.prepare models.tokens models.nonces", {"open_clip"}),
     ],
 )
 def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
@@ -132,18 +175,55 @@ def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
+def test_commands_and_their_dials_load_nothing_heavy_and_hide_no_function():
+    """``raycomp.train`` is a function and a folder: the function is what ``import raycomp`` gives."""
+    modules = [f"raycomp.{one}" for one in COMMANDS]
+    modules += [f"{one}.config" for one in modules if (PACKAGE / one[8:] / "config.py").is_file()]
+    code = "import sys\n" + "".join(f"import {module}\n" for module in modules)
+    code += "heavy = {'numpy', 'torch', 'ray', 'pyarrow', 'open_clip'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy\n"
+    code += "assert all(callable(getattr(raycomp, name)) for name in raycomp.__all__)\n"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
+def test_commands_that_can_do_without_ray_do_not_load_it():
+    """It is a second of imports. A sweep searches with Ray Tune."""
+    modules = [f"raycomp.{one}.command" for one in COMMANDS - {"sweep"}]
+    modules = [one for one in modules if (ROOT / f"{one.replace('.', '/')}.py").is_file()]
+    assert len(modules) > 6
+    code = "import sys\n" + "".join(f"import {module}\n" for module in modules)
+    code += "assert 'ray' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-WHOLE_RUNS = {"cluster", "faults", "fuzz", "jobs"}
-BELOW_CLUSTER = [
-    path for path in TESTS if path.name == "conftest.py" or not WHOLE_RUNS & {*path.relative_to(ROOT).parts}
+# The folders whose tests run whole commands, most of them on Ray.
+WHOLE_RUNS = {"faults", "fuzz", "jobs"}
+LIGHT = [
+    path
+    for path in TESTS
+    if path.name.startswith(("test_", "conftest"))
+    and not path.name.startswith("test_ray_")
+    and not WHOLE_RUNS & {*path.relative_to(ROOT).parts}
 ]
 
 
-@pytest.mark.parametrize("path", BELOW_CLUSTER, ids=lambda path: str(path.relative_to(ROOT)))
-def test_tests_below_the_cluster_import_no_ray(path):
-    top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    for name in names_in(ast.Module(top, [])):
-        assert name.split(".")[0] != "ray" and not name.startswith("raycomp.cluster"), name
+@cache
+def loads_ray(name: str) -> bool:
+    """Whether importing a module of ours imports Ray; by what stands at the top of files."""
+    path = ROOT / f"{name.replace('.', '/')}.py"
+    if name.split(".")[0] not in ("raycomp", "tests") or not path.is_file():
+        return name.split(".")[0] == "ray"
+    body = ast.parse(path.read_text()).body
+    top = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {node.module for node in top if isinstance(node, ast.ImportFrom) and node.module}
+    return any(loads_ray(one) for one in modules | names_in(ast.Module(top, [])))
+
+
+@pytest.mark.parametrize("path", LIGHT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_test_that_loads_ray_has_it_in_its_name(path):
+    """Tests of one name share a cluster (conftest.py), and the others start at once."""
+    assert not loads_ray(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 JOBS, MAKERS = sorted((ROOT / "jobs").glob("*.py")), sorted((ROOT / "makers").glob("*.py"))
@@ -176,7 +256,7 @@ VARIANTS = [f"{path}:{name}" for path in JOBS for name in variants_of(path)]
 def test_every_job_builds(job):
     """A config is checked at birth, so one that is returned is valid."""
     built = load_job(job)
-    assert type(built).__module__.startswith("raycomp.config"), f"{job} returned {type(built).__name__}"
+    assert type(built).__module__.endswith(".config"), f"{job} returned {type(built).__name__}"
     assert override_all(built, {}) == built
 
 

@@ -19,12 +19,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench.peers.weights import COMPARE
-from raycomp.config import PrepareConfig, ScorerConfig
-from raycomp.loops.curate.align import Align
-from raycomp.loops.curate.prepare import prepare
-from raycomp.models.clip import describe_scorer
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.reader import read_shard
+from raycomp.config import ScorerConfig
+from raycomp.curate.align import Align
+from raycomp.curate.config import PrepareConfig
+from raycomp.curate.prepare import prepare
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import read_shard
+from raycomp.models.describe import describe_scorer
 from raycomp.words import ALIGNMENT, KEY, OK, STATUS
 
 MODEL = "ViT-B-32"

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 FREE = {"free": True}
 # No score depends on it: ``select`` may change it.
 SELECT = {"select": True}
-# It names what lies in storage, by a name that is made whole before a run begins (shards/whole.py): the spec
+# It names what lies in storage, by a name that is made whole before a run begins (data/whole.py): the spec
 # of inputs; a file, or else the name of something; a folder if it has a slash, or else the name of something;
 # a folder, whatever it is called.
 INPUT, FILE, FOLDER, PLACE = ({"path": name} for name in ("input", "file", "folder", "place"))

@@ -104,12 +104,17 @@ class WavesConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """The size of the work on Ray; no result depends on it."""
+    """Where the work is done, and on how much; no result depends on it."""
 
+    executor: str = "auto"
+    """local: in this process, on CPUs, without Ray. ray: on a cluster, or on Ray started here. auto: local
+    where no cluster is named, no GPU is there and the input is small. The first line says which it is and
+    why. Results are the same, and a run that one starts the other resumes."""
     address: str | None = None
     """Ray address; none = RAY_ADDRESS or the cluster of a submitted job, else this machine."""
     num_cpus: int | None = None
-    """Logical CPUs of a cluster started here; none = as many as the stages need."""
+    """Threads of the local executor; none = one per core. Logical CPUs of Ray started here; none = as many as
+    the stages need."""
     scorers: Span | None = None
     """Scoring actors: N, or MIN..MAX of a pool that grows with the work and with the cluster. none = one per
     GPU, of those that the cluster's autoscaler may start, too; one without GPUs. Training has
@@ -133,10 +138,11 @@ class ClusterConfig:
     = any node. cluster.yaml gives its nodes ray.io/market-type=spot or on-demand."""
 
     def __post_init__(self) -> None:
+        check_choice("cluster.executor", self.executor, ("auto", "local", "ray"))
         if self.scorers is not None:
             read_span("cluster.scorers", self.scorers)
         check(0 <= self.wait_s < inf, "cluster.wait_s", self.wait_s, "at least 0, and finite")
-        check(self.num_cpus is None or self.num_cpus >= 2, "cluster.num_cpus", self.num_cpus, "at least 2")
+        check(self.num_cpus is None or self.num_cpus >= 1, "cluster.num_cpus", self.num_cpus, "at least 1")
         check(1 <= self.stall_s < inf, "cluster.stall_s", self.stall_s, "at least 1, and finite")
         rows, price = self.block_rows, self.price_per_hour
         check(1 <= rows <= 1_000_000, "cluster.block_rows", rows, "between 1 and 1000000")

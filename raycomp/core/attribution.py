@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raycomp.config import AGGREGATES
+from raycomp.words import AGGREGATES
 
 
 def pair_drop(alignment: np.ndarray, counterfactual_alignment: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 NUM_FOLDS = 5
 PARTS = (8, 4, 2)
@@ -200,6 +199,8 @@ def _without(whole: _Moments, part: _Moments) -> _Moments:
 
 def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
     """Return the weights for each ridge (L, D, R); centred, as many labels +1 as -1 need no intercept."""
+    import torch  # here alone, so that those who read results need none
+
     mean_D = moments.total_D / max(moments.num, 1)
     scatter_DD = moments.scatter_DD - moments.num * np.outer(mean_D, mean_D)
     dims = len(mean_D)

@@ -24,7 +24,7 @@ other edit does (``premises.py`` says how far at least).
 
 So that g** exists, aligns like g* and tells none of the three apart is exact here. What it does not prove:
 z_inv takes finitely many values, where the theorems ask for positive densities; that training finds g** and
-not g*, which the theorems leave open (``loops/theory.py`` trains and looks); that natural captions have so
+not g*, which the theorems leave open (``probe/theory.py`` trains and looks); that natural captions have so
 sparse a support. With ``mirrored`` scenes in the data the premise fails, and InfoNCE tells the two apart.
 
 Letters: N texts or images, K = 6 columns of a text (the last is for what ADD inserts), V concepts, S scenes,

@@ -21,7 +21,7 @@ Of the two captions, one positive and one negative,
 - none: all other negatives, for one of ``REASONS``. In particular no operation deletes.
 
 An explanation says that the words differ as an operation makes them differ, not that the meaning does: two
-true captions of an image can be explained too. ``loops/overlap.py`` counts how often.
+true captions of an image can be explained too. ``probe/overlap.py`` counts how often.
 """
 
 from collections import Counter

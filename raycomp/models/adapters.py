@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from raycomp.config import UserError
-from raycomp.config.train import TOWERS
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
+from raycomp.words import TOWERS
 
 # More groups of layers than a tower has.
 _ALL = 1_000_000

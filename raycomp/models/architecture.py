@@ -1,4 +1,4 @@
-"""What a model's own json may ask for: checked before anything of its size is made.
+"""What a model's own json may ask for: checked before anything of its size is made. Imports open_clip on use.
 
 A name that open_clip knows is trusted. A json file, and the ``open_clip_config.json`` of ``local-dir:`` and
 ``hf-hub:`` models, are somebody's text: numbers have ranges, and the model is built without memory first.
@@ -9,10 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import open_clip
-import torch
-from open_clip.factory import get_model_config
-
 from raycomp.config.json_text import parse_json
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 
@@ -21,6 +17,13 @@ _MOST = {"image_size": 4096, "context_length": 8192, "layers": 1000, "vocab_size
 _SIZES = (*_MOST, "embed_dim", "width", "heads", "head_width", "patch_size", "mlp_ratio")
 _MOST_OF_OTHERS = 1_000_000
 _NEEDED = ("embed_dim", "vision_cfg", "text_cfg")
+# What open_clip takes where a config says nothing, and what one of two plain transformers may say.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "vision_cfg": {"layers": 12, "width": 768, "mlp_ratio": 4.0, "patch_size": 16, "image_size": 224},
+    "text_cfg": {"layers": 12, "width": 512, "mlp_ratio": 4.0, "context_length": 77, "vocab_size": 49408},
+}
+_PLAIN = set("embed_dim vision_cfg text_cfg quick_gelu custom_text init_logit_scale init_logit_bias".split())
+_BYTES = 4
 HUB_CONFIG = "open_clip_config.json"
 
 
@@ -34,7 +37,9 @@ def register_file(model: str, said: str) -> str:
     if not path.is_file():
         raise ValueError(f"{said}: no such file")
     check_config(said, _read_json(path, said))
-    open_clip.add_model_config(path)
+    from open_clip import add_model_config
+
+    add_model_config(path)
     return path.stem
 
 
@@ -66,6 +71,8 @@ def check_schema(model: str, said: str) -> None:
 
     Raises ValueError where there is none, or it is no model's.
     """
+    from open_clip.factory import get_model_config
+
     try:
         place = model.removeprefix("local-dir:")
         if place != model:
@@ -106,18 +113,52 @@ def check_memory(name: str, said: str) -> None:
     ``name`` is what open_clip knows it by. Towers of timm and transformers name models of theirs: those are
     no sizes that somebody wrote, and not all of them can be built so.
     """
+    import open_clip
+    import torch
+    from open_clip.factory import get_model_config
+
     content = get_model_config(name)
     if "timm_model_name" in content["vision_cfg"] or "hf_model_name" in content["text_cfg"]:
         return
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    most = bound_parameters(content)
+    if most is not None and most * _BYTES < there / 10:
+        return  # building it without memory imports torch._dynamo, half as long as torch itself
     try:
         with torch.device("meta"):
             built = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta")
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no model can be built of it ({one_line(error)})") from error
     needed = sum(value.nbytes for value in (*built.parameters(), *built.buffers()))
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise ValueError(
             f"{said}: needs {needed / 1e9:,.1f} GB for its weights, this machine has "
             f"{there / 1e9:,.1f} GB of memory"
         )
+
+
+def bound_parameters(content: dict[str, Any]) -> int | None:
+    """Return a number of values that a model of two plain transformers does not exceed, buffers included.
+
+    None for other towers: ResNets, a captioning decoder, pooling by attention.
+    """
+    towers = [{**default, **content[part]} for part, default in _DEFAULTS.items()]
+    numbers = [content["embed_dim"], *(tower[name] for tower in towers for name in ("layers", "width"))]
+    is_plain = set(content) <= _PLAIN and all(isinstance(number, int) for number in numbers)
+    if not is_plain or any(key.startswith(("attn", "attention")) for tower in towers for key in tower):
+        return None
+    total = 0.0
+    for tower in towers:
+        width, context = tower["width"], tower.get("context_length", 0)
+        rows = tower.get("vocab_size", 0) + 2 * context + 4 * content["embed_dim"] + 16
+        if "image_size" in tower:
+            patch = tower["patch_size"]
+            rows += (max(_sides(tower["image_size"])) // min(_sides(patch)) + 1) ** 2
+            rows += 3 * max(_sides(patch)) ** 2
+        block = (4 + 2 * tower["mlp_ratio"]) * width**2 + (20 + 2 * tower["mlp_ratio"]) * width
+        total += rows * width + tower["layers"] * block + context**2
+    return int(total)
+
+
+def _sides(size: Any) -> list[int]:
+    return size if isinstance(size, list) else [size]

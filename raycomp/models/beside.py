@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import open_clip
-from open_clip.factory import get_model_config
-
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.json_text import parse_json
 from raycomp.models.architecture import HUB_CONFIG
@@ -77,6 +74,9 @@ def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] |
 
 def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
     """Return the same of open_clip_train's log."""
+    import open_clip
+    from open_clip.factory import get_model_config
+
     params = dict(line.partition(": ")[::2] for line in path.read_text("utf-8", "replace").splitlines())
     name = params.get("model", "").replace("/", "-")
     if name not in open_clip.list_models():
@@ -102,6 +102,8 @@ def _find_differences(theirs: dict[str, Any], own: dict[str, Any]) -> Iterator[t
 
 def _name_variant(model: str, theirs: dict[str, Any]) -> str:
     """Return what to name instead: the model with the other activation if open_clip has it, else a json."""
+    import open_clip
+
     is_quick = bool(theirs.get(_QUICK))
     variant = model.replace("/", "-").removesuffix(_SUFFIX) + _SUFFIX * is_quick
     return variant if variant in open_clip.list_models() else "FILE.json, with the config of that model"

@@ -3,8 +3,6 @@
 B pairs, H x W pixels, N tokens of context, D embedding dims.
 """
 
-import hashlib
-import json
 import logging
 import math
 from collections.abc import Iterator
@@ -17,15 +15,13 @@ import numpy as np
 import open_clip
 import torch
 import torch.nn.functional as F
-from huggingface_hub import try_to_load_from_cache
 from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor
 
-from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.config import ModelConfig
 from raycomp.core.alignment import normalise
 from raycomp.models.architecture import (
-    HUB_CONFIG,
     check_memory,
     check_schema,
     find_preprocessing,
@@ -35,20 +31,18 @@ from raycomp.models.beside import check_beside
 from raycomp.models.device import Device
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
-from raycomp.models.parser import fingerprint_folder
-from raycomp.models.spec import ScorerSpec
+from raycomp.models.spec import ClipConfig, ScorerSpec
 from raycomp.models.text import TextEncoder, find_tower
 from raycomp.models.weights_check import WeightsCheck, refuse_bad
 
-ClipConfig = ModelConfig | ScorerConfig
 # What open_clip_train gives a model for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
 SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}
 # The shape of a forward pass, whatever batch is handed in: another shape can move a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 
 
-def describe_scorer(config: ClipConfig) -> ScorerSpec:
-    """Check that the model and its weights can be had, and describe it.
+def measure_scorer(config: ClipConfig) -> ScorerSpec:
+    """Build the model, check that its weights embed a text, and describe it.
 
     Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights, or such
     as embed a text as zeros or NaN.
@@ -77,32 +71,6 @@ def describe_scorer(config: ClipConfig) -> ScorerSpec:
         fill_color=cfg["fill_color"],
     )
     return ScorerSpec(image, text.context_length, text_1D.shape[-1], find_tower(model) is not None)
-
-
-def fingerprint_scorer(config: ClipConfig) -> str:
-    """Return what tells two scorers apart, without loading one.
-
-    SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or seed's
-    name.
-    """
-    parts = []
-    for value in (config.model, config.weights):
-        schema, _, place = value.partition(":")
-        path = Path(value)
-        if path.is_file():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            beside = find_preprocessing(value) if path.suffix == ".json" else None
-            parts.append(f"{digest}+{json.dumps(beside, sort_keys=True)}" if beside else digest)
-        elif schema == "local-dir":
-            parts.append(fingerprint_folder(Path(place)))
-        elif schema == "hf-hub":
-            cached = try_to_load_from_cache(place, HUB_CONFIG)
-            revision = Path(cached).parent.name if isinstance(cached, str) else "unknown revision"
-            parts.append(f"{value}@{revision}")
-        else:
-            parts.append(value)
-    return ":".join(parts)
 
 
 @contextmanager

@@ -7,19 +7,21 @@ import io
 import math
 import re
 import struct
+import threading
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
+# Those of open_clip; its "random" is for training.
+INTERPOLATIONS = ("bicubic", "bilinear", "random")
+RESIZE_MODES = ("shortest", "longest", "squash")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 # What Pillow's decoders raise on broken bytes.
 _BROKEN = (
@@ -76,6 +78,14 @@ class ImageSpec:
     resize_mode: str = "shortest"
     fill_color: int = 0
 
+    def __post_init__(self) -> None:
+        for name, known in (("interpolation", INTERPOLATIONS), ("resize_mode", RESIZE_MODES)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(
+                    f"the model's preprocess_cfg: {name}={value!r}: must be one of {', '.join(known)}"
+                )
+
     @property
     def num_values(self) -> int:
         """Values of one picture, height x width x 3."""
@@ -110,18 +120,43 @@ def encode_png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-@contextmanager
-def _guard(max_pixels: int) -> Iterator[None]:
-    """Make Pillow refuse more than ``max_pixels``, and print no warning."""
-    before = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = max_pixels
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+class _Guard:
+    """Makes Pillow refuse more than a number of pixels, and print no warning, in all threads within.
+
+    Pillow's limit is one for the process: threads with the same number share it, others wait.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.inside, self.limit = 0, 0
+        self.undo = ExitStack()
+
+    @contextmanager
+    def __call__(self, max_pixels: int) -> Iterator[None]:
+        with self.changed:
+            self.changed.wait_for(lambda: not self.inside or self.limit == max_pixels)
+            if not self.inside:
+                self._set(max_pixels)
+            self.inside += 1
+        try:
             yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
+        finally:
+            with self.changed:
+                self.inside -= 1
+                if not self.inside:
+                    self.undo.close()
+                    self.changed.notify_all()
+
+    def _set(self, max_pixels: int) -> None:
+        self.limit, before = max_pixels, Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = max_pixels
+        self.undo.callback(setattr, Image, "MAX_IMAGE_PIXELS", before)
+        self.undo.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+
+
+_guard = _Guard()
 
 
 def _open(data: bytes) -> Image.Image:
@@ -190,21 +225,36 @@ def _turn_upright(rgb: Image.Image, orientation: int) -> Image.Image:
     return rgb.transpose(_TURNS[orientation]) if orientation in _TURNS else rgb
 
 
-@lru_cache(maxsize=4)
-def _resizer(spec: ImageSpec) -> Any:
-    import open_clip
-    from torchvision.transforms import Compose
+def _fit(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
+    """Resize and crop to the model's size as open_clip's evaluation transform does, to the bit."""
+    side = spec.height if spec.height == spec.width else None
+    # open_clip's "random" is for training, and it has bicubic alone where a shorter side must fit.
+    is_bilinear = spec.interpolation == "bilinear" and (spec.resize_mode != "shortest" or side is not None)
+    how = Image.Resampling.BILINEAR if is_bilinear else Image.Resampling.BICUBIC
+    if spec.resize_mode == "squash":
+        return rgb.resize((spec.width, spec.height), how)
+    if spec.resize_mode == "shortest" and side is not None:
+        longer = int(side * max(rgb.size) / min(rgb.size))
+        size = (side, longer) if rgb.width <= rgb.height else (longer, side)
+    else:
+        ratios = rgb.height / spec.height, rgb.width / spec.width
+        ratio = max(ratios) if spec.resize_mode == "longest" else min(ratios)
+        size = round(rgb.width / ratio), round(rgb.height / ratio)
+    if min(size) == 0:
+        raise ImageFault(CORRUPT_IMAGE, f"{rgb.width} x {rgb.height}: too thin to be resized")
+    return _crop_middle(rgb.resize(size, how), spec)
 
-    transform = open_clip.image_transform(
-        (spec.height, spec.width),
-        is_train=False,
-        mean=spec.mean,
-        std=spec.std,
-        resize_mode=spec.resize_mode,
-        interpolation=spec.interpolation,
-        fill_color=spec.fill_color,
-    )
-    return Compose(transform.transforms[:-2])  # without MaybeToTensor and Normalize
+
+def _crop_middle(rgb: Image.Image, spec: ImageSpec) -> Image.Image:
+    """Return the middle in the model's size; what is missing around a smaller one has the fill colour."""
+    across, down = max(0, spec.width - rgb.width), max(0, spec.height - rgb.height)
+    if across or down:
+        size = rgb.width + across, rgb.height + down
+        padded = Image.new("RGB", size, (spec.fill_color,) * 3)
+        padded.paste(rgb, (across // 2, down // 2))
+        rgb = padded
+    left, top = round((rgb.width - spec.width) / 2), round((rgb.height - spec.height) / 2)
+    return rgb.crop((left, top, left + spec.width, top + spec.height))
 
 
 def draw_crop(
@@ -274,7 +324,7 @@ def prepare_image(
     enlarged = spec.height * spec.width * max(width, height) // min(width, height)
     if spec.resize_mode == "shortest" and enlarged > max_pixels:
         raise ImageFault(IMAGE_TOO_LARGE, f"{width} x {height} would become {enlarged} pixels on the way")
-    return np.asarray(_resizer(spec)(image), dtype=np.uint8), (width, height)
+    return np.asarray(_fit(image, spec), dtype=np.uint8), (width, height)
 
 
 def _cut(image: Image.Image, box: tuple[int, int, int, int]) -> tuple[Image.Image, tuple[int, int]]:

@@ -137,7 +137,7 @@ class NonceMaker:
 
 def _check_tokenizer(tokenizer: Any, model: str) -> None:
     """Raise ValueError unless the tokenizer is CLIP's BPE, lower-casing and truncating as CLIP does."""
-    kind = type(tokenizer).__name__
+    kind = type(getattr(tokenizer, "tokenizer", tokenizer)).__name__
     if kind != _BPE:
         raise ValueError(f"scorer.model={model!r}: nonces need CLIP's BPE tokenizer, this model has {kind}")
     if tokenizer.reduction_fn is not None or tokenizer.clean_fn(" A-b,  C ") != "a-b, c":

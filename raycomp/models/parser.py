@@ -53,6 +53,11 @@ def load_parser(name: str = "raycomp") -> "Parser":
     return parser
 
 
+def fingerprint_parser(name: str) -> str:
+    """Return a parser's fingerprint, of the packaged one without loading it. Raises as ``load_parser``."""
+    return fingerprint_folder(PACKAGED) if name == "raycomp" else load_parser(name).fingerprint
+
+
 def fingerprint_folder(folder: Path) -> str:
     """Return the SHA-256, as hex digits, of the relative names and bytes of all files below ``folder``."""
     digest = hashlib.sha256()

@@ -68,7 +68,9 @@ def _embed(tower: Any, token: Tensor, place: Tensor) -> Tensor:
     """Return the embeddings of tokens at their places, on the tower's device."""
     device, dtype = tower.positional_embedding.device, tower.transformer.get_cast_dtype()
     token, place = (ids.to(device, non_blocking=True) for ids in (token, place))
-    return tower.token_embedding(token).to(dtype) + tower.positional_embedding[place].to(dtype)
+    # Indexing would add gradients up in another order each time.
+    place_MD = F.embedding(place, tower.positional_embedding)
+    return tower.token_embedding(token).to(dtype) + place_MD.to(dtype)
 
 
 def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, shapes: list[tuple[int, int]]) -> Tensor:

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.images import ImageSpec
+
+ClipConfig = ModelConfig | ScorerConfig
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,72 @@
-"""Texts to token ids in a process that needs nothing else of open_clip, whose import takes 5 s and 600 MB."""
+"""Texts to token ids in a process that imports neither torch nor open_clip."""
 
 import importlib.util
-from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.json_text import parse_json
+from raycomp.models.deferred import load_without
 
 _CONTEXT_LENGTH = 77
 
 
+class Tokenizer(Protocol):
+    """Texts to token ids, int32 (B, N); what else open_clip's own has is read from it."""
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        """Return the ids, zeros behind the end of each text."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of open_clip's tokenizer."""
+
+
 @lru_cache(maxsize=2)
-def load_tokens(config: ModelConfig | ScorerConfig) -> Callable[[list[str]], Any]:
-    """Return what ``load_tokenizer`` does, and raise as it: list[str] -> int64 (B, N).
+def load_tokens(config: ModelConfig | ScorerConfig) -> Tokenizer:
+    """Return the model's tokenizer, ids as ``load_tokenizer`` has them; raise as it does.
 
     CLIP's own tokenizer comes from its file alone; another one needs open_clip.
     """
     text = _read_text_config(config.model)
     if text is None or {"hf_tokenizer_name", "tokenizer_kwargs"} & set(text):
-        from raycomp.models.clip import load_tokenizer  # see above
+        from raycomp.models.clip import load_tokenizer  # which imports open_clip
 
-        return load_tokenizer(config)
-    return _load_module().SimpleTokenizer(context_length=text.get("context_length", _CONTEXT_LENGTH))
+        return _Tensors(load_tokenizer(config))
+    return _load_class()(context_length=text.get("context_length", _CONTEXT_LENGTH))
+
+
+class _Tensors:
+    """A tokenizer of open_clip's whose ids are an array."""
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        return self.tokenizer(texts).numpy().astype(np.int32)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
 
 
 def _read_text_config(name: str) -> dict[str, Any] | None:
-    """Return what open_clip's config of a model says of texts; None of a hub's and of one named SigLIP."""
-    if ":" in name or "siglip" in name.lower():
+    """Return the part of a model's config about texts; None for a hub's and for one named SigLIP."""
+    config = None if "siglip" in name.lower() else read_config(name)
+    return None if config is None else config.get("text_cfg", {})
+
+
+def read_config(name: str) -> dict[str, Any] | None:
+    """Return open_clip's config of a model; None for ``hf-hub:``, ``local-dir:`` and unknown names.
+
+    Raises ValueError where a json file cannot be read.
+    """
+    if ":" in name:
         return None
     is_file = Path(name).suffix == ".json"
     path = Path(name) if is_file else _find("model_configs") / f"{name.replace('/', '-')}.json"
-    return parse_json(path.read_text("utf-8")).get("text_cfg", {}) if path.is_file() else None
+    return parse_json(path.read_text("utf-8")) if path.is_file() else None
 
 
 def _find(name: str) -> Path:
@@ -43,9 +76,19 @@ def _find(name: str) -> Path:
     return Path(spec.origin).parent / name
 
 
-def _load_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("open_clip_tokenizer", _find("tokenizer.py"))
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@cache
+def _load_class() -> Any:
+    """Return open_clip's ``SimpleTokenizer``, with its ids as an array."""
+    simple: Any = load_without("torch", _find("tokenizer.py")).SimpleTokenizer
+
+    class SimpleTokenizer(simple):
+        """CLIP's byte-pair encoding: lower case, cut after the context's last place."""
+
+        def __call__(self, texts: list[str]) -> np.ndarray:
+            ids_BN = np.zeros((len(texts), self.context_length), np.int32)
+            for row_N, text in zip(ids_BN, texts, strict=True):
+                ids = [self.sot_token_id, *self.encode(text)][: len(row_N) - 1]
+                row_N[: len(ids) + 1] = [*ids, self.eot_token_id]
+            return ids_BN
+
+    return SimpleTokenizer

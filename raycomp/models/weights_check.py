@@ -7,6 +7,7 @@ from torch import Tensor
 
 from raycomp.config import UserError
 from raycomp.core.alignment import has_unit_length
+from raycomp.models.faults import say_bad
 
 # One row alone may be an odd sample, whatever table it came in.
 _ENOUGH = 2
@@ -31,12 +32,6 @@ class WeightsCheck:
         self.is_settled = any(bool(has_unit_length(x_BD).any()) for x_BD in parts)
         if not self.is_settled and self.num_bad >= _ENOUGH:
             raise UserError(say_bad(self.said_weights, self.num_bad, self.num_bad, self.noun))
-
-
-def say_bad(said: str, num_bad: int, num: int, noun: str, mend: str = "name other weights") -> str:
-    """Return what is wrong where so many embeddings are bad; ``said``: an option and its value."""
-    bad = f"gives embeddings that are not finite or not of length 1 ({num_bad:,} of {num:,} {noun})"
-    return f"{said}: {bad}; {mend}"
 
 
 def refuse_bad(x_BD: Tensor, said: str, noun: str, mend: str = "name other weights") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.config.check import check, check_choice
-from raycomp.config.continual import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
+from raycomp.words import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import TEMPLATES, describe, phrases
 from raycomp.worlds.looks import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_look
 from raycomp.worlds.pairs import Pairs, diagonal

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from raycomp.config import AGGREGATES
 from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.core.attribution import Moments, aggregate_drops, normalise_scores, pair_drop
+from raycomp.words import AGGREGATES
 
 
 def draw_drops(seed: int, num_samples: int = 200) -> tuple[np.ndarray, np.ndarray]:

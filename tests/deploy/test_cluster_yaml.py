@@ -100,7 +100,7 @@ def find_faults_of_commands(config: dict[str, Any]) -> Iterator[str]:
     if not any("vllm" in find_installed(line) for line in config["worker_setup_commands"]):
         yield "the workers' environment has no vllm, which writes negatives"
     starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
-    starts = [line for line in starts if re.search(r"\bray start\b|raycomp\.cluster", line)]
+    starts = [line for line in starts if re.search(r"\bray start\b|raycomp\.run\.ray_spot", line)]
     if not all(line.startswith(". ~/raycomp/deploy/env.sh;") for line in starts):
         yield "a node starts without what deploy/env.sh sets"
     head_start = next(line for line in starts if "--head" in line)
@@ -110,7 +110,7 @@ def find_faults_of_commands(config: dict[str, Any]) -> Iterator[str]:
         yield "AWS_REGION is another than the nodes'"
     if "~/.ray/auth_token" not in config["file_mounts"]:
         yield "nodes have no token"
-    if not any("raycomp.cluster.spot $RAY_HEAD_IP:6379" in line for line in starts):
+    if not any("raycomp.run.ray_spot $RAY_HEAD_IP:6379" in line for line in starts):
         yield "nobody heeds what AWS says of spot nodes"
 
 
@@ -190,7 +190,7 @@ NODES = "available_node_types"
         (edit("head_start_ray_commands"), "the dashboard runs anybody's code"),
         (replace("head_start_ray_commands", "=127.0.0.1", "=0.0.0.0"), "the dashboard runs anybody's code"),
         (replace("worker_start_ray_commands", ". ~/raycomp/deploy/env.sh; ", ""), "deploy/env.sh"),
-        (replace("worker_start_ray_commands", "raycomp.cluster.spot", "nothing"), "nobody heeds"),
+        (replace("worker_start_ray_commands", "raycomp.run.ray_spot", "nothing"), "nobody heeds"),
         (edit("provider/region", "eu-west-1"), "AWS_REGION is another"),
         (edit("file_mounts"), "nodes have no token"),
     ],

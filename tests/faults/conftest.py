@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import raycomp
-from raycomp.config import CurateConfig
-from raycomp.shards.folder import Folder
-from tests.cluster.corpus import write_world_shards
+from raycomp.curate.config import CurateConfig
+from raycomp.data.folder import Folder
+from tests.corpus import write_world_shards
 from tests.faults.harness import NUM_SHARDS, PER_SHARD, digests, mount
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.config import CurateConfig
-from raycomp.shards.folder import Folder
+from raycomp.curate.config import CurateConfig
+from raycomp.data.folder import Folder
 
 NUM_SHARDS, PER_SHARD, PER_WAVE = 8, 20, 2
 NUM_WAVES = NUM_SHARDS // PER_WAVE
@@ -115,11 +115,11 @@ def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Ite
 
 @contextmanager
 def start_command(command: str, dials: Iterable[str], out: str, **environment: str) -> Iterator[Run]:
-    """Start a command with these dials; in the end kill what is left of its session."""
+    """Start a command on Ray with these dials; in the end kill what is left of its session."""
     # A shell's background jobs are born deaf to Ctrl-C.
     line = ["env", "--default-signal=INT,TERM,HUP", sys.executable, "-m", "raycomp", command]
     process = subprocess.Popen(
-        [*line, *(f"--set={dial}" for dial in dials), "--out", out],
+        [*line, *(f"--set={dial}" for dial in ("cluster.executor=ray", *dials)), "--out", out],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

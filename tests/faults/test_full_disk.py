@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.shards.folder import Folder
+from raycomp.data.folder import Folder
 from tests.faults.harness import finish, mount, start, tell, tell_progress
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]

@@ -8,7 +8,7 @@ from itertools import cycle, product
 import pytest
 
 import raycomp
-from raycomp.shards.folder import Folder
+from raycomp.data.folder import Folder
 from tests.faults.harness import (
     NUM_SHARDS,
     NUM_WAVES,
@@ -151,6 +151,11 @@ def test_signals_at_any_time_change_no_byte(calm, out, joined):
 @pytest.mark.chaos
 def test_kills_in_every_phase_change_no_byte(calm, out):
     assert kill_in_turn(calm, out, list(MOMENTS), 1) >= len(MOMENTS) - 1
+
+
+@pytest.mark.chaos
+def test_kills_in_every_phase_without_ray_change_no_byte(calm, out):
+    assert kill_in_turn(calm, out, list(MOMENTS), 5, "cluster.executor=local") >= len(MOMENTS) - 1
 
 
 @pytest.mark.chaos

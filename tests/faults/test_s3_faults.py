@@ -11,9 +11,9 @@ import pytest
 from pyarrow.fs import FileType
 
 from raycomp.cli import STORAGE_FAILED
-from raycomp.config import CurateConfig
-from raycomp.shards.folder import Folder
-from raycomp.shards.paths import resolve
+from raycomp.curate.config import CurateConfig
+from raycomp.data.folder import Folder
+from raycomp.data.paths import resolve
 from tests.faults.harness import digests, tell
 from tests.faults.proxy import FAULTS, Proxy, run_proxy
 
@@ -47,6 +47,7 @@ def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.Complet
         "scorer.weights": config.scorer.weights,
         "materialize": "true",
         "waves.shards_per_wave": "1",
+        "cluster.executor": "ray",
     }
     line = [sys.executable, "-m", "raycomp", "curate", "--out", out]
     done = subprocess.run(

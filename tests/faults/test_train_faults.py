@@ -18,9 +18,11 @@ from ray.cluster_utils import Cluster
 
 import raycomp
 from raycomp.cli import STORAGE_FAILED
-from raycomp.config import ClusterFailed, NegativesConfig, TrainConfig, WritingConfig, override_all
-from raycomp.loops.train.journal import read_metrics
-from raycomp.shards.folder import Folder
+from raycomp.config import ClusterFailed, override_all
+from raycomp.data.folder import Folder
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.train.config import TrainConfig
+from raycomp.train.journal import read_metrics
 from tests.faults.harness import Run, find_parent, mount, num_files, processes, seeded, start_command, tell
 
 pytestmark = pytest.mark.ray
@@ -166,7 +168,8 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet,
         run.reach(lambda: kill(raylet, 1))
         run.reach(lambda: count_steps(out) >= second)
         run.kill()
-        said = run.process.stdout.read()
+        executor, said = run.process.stdout.read().split("\n", 1)
+    assert executor == "executor: ray (cluster.executor=ray)"
     assert said.startswith("train: a worker was lost") and said.count("\n") == 1, said
     assert "; on from step " in said
     with trained.start(out, joined) as run:
@@ -244,6 +247,8 @@ def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
         said, told = run.process.communicate(timeout=300)
         left = processes(run.process.pid)
     assert run.process.returncode == 0, told
+    executor, said = said.split("\n", 1)
+    assert executor == "executor: ray (cluster.executor=ray)"
     assert said.startswith("trained 6 steps of 7 pairs in ") and said.count("\n") == 1, said
     assert all(line.startswith("train: step ") for line in told.splitlines()), told
     assert not left, left

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.shards.paths import ShardPath
-from raycomp.shards.rows import parse_object
-from raycomp.shards.tar import read_tar
+from raycomp.data.paths import ShardPath
+from raycomp.data.rows import parse_object
+from raycomp.data.tar import read_tar
 from raycomp.words import BAD_JSON, IMAGE_TOO_LARGE, STATUSES
 from tests.fuzz.child import run
 from tests.fuzz.inputs import refused
@@ -117,8 +117,8 @@ def captions_of_one_word():
 def negatives_of_a_long_caption():
     import pyarrow as pa
 
-    from raycomp.config import NegativesConfig, WritingConfig
-    from raycomp.loops.negatives.engines import write_by_rules
+    from raycomp.negatives.config import NegativesConfig, WritingConfig
+    from raycomp.negatives.engines import write_by_rules
 
     for caption in ("dog, cat, " * 200, "two women in blue dresses hold an umbrella under a tree " * 40):
         table = pa.table(
@@ -130,7 +130,7 @@ def negatives_of_a_long_caption():
 
 def model_of_width_a_billion():
     from raycomp.config import ScorerConfig
-    from raycomp.models.clip import describe_scorer
+    from raycomp.models.describe import describe_scorer
 
     vision = {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16}
     text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2}
@@ -164,7 +164,7 @@ class _Bomb(BaseHTTPRequestHandler):
 
 
 def reply_that_unpacks_to_a_gigabyte():
-    from raycomp.cluster.negatives.chat import Chat
+    from raycomp.negatives.chat import Chat
 
     packer = zlib.compressobj(9, wbits=31)
     piece = b" " * (1 << 20)

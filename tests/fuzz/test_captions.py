@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.config import LlmConfig, NegativesConfig, WritingConfig
+from raycomp.data.arrow import FAULTS, OTHERS, readable
 from raycomp.language.nonce import REASONS, make_counterfactual
-from raycomp.loops.negatives.engines import find_prompts, write_by_replies, write_by_rules
-from raycomp.loops.negatives.write import choose_negatives
-from raycomp.loops.tables import FAULTS, OTHERS, readable
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import Parser, load_parser
+from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
+from raycomp.negatives.engines import find_prompts, write_by_replies, write_by_rules
+from raycomp.negatives.write import choose_negatives
 from raycomp.words import (
     CAPTION,
     KINDS,

@@ -10,17 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.cli import main
-from raycomp.config import (
-    CurateConfig,
-    NegativesConfig,
-    ProbeConfig,
-    SweepConfig,
-    changed_dials,
-    flatten,
-    from_dict,
-    override_all,
-    to_dict,
-)
+from raycomp.config import changed_dials, flatten, from_dict, override_all, to_dict
+from raycomp.curate.config import CurateConfig
+from raycomp.negatives.config import NegativesConfig
+from raycomp.probe.config import ProbeConfig
+from raycomp.sweep.config import SweepConfig
 from tests.fuzz.child import run
 from tests.fuzz.inputs import JSON_VALUES, check_strict, refused
 
@@ -59,7 +53,7 @@ def dials(kind, values):
 def command_lines(parts):
     sets = [f"--set={path}{equals}{value}" for path, equals, value in parts]
     said = io.StringIO()
-    stub = patch("raycomp.cluster.curate.command.curate", lambda config, out, say: hash(config))
+    stub = patch("raycomp.curate.command.curate", lambda config, out, say: hash(config))
     with stub, contextlib.redirect_stderr(said):
         code = main(["curate", *sets, "--out", "nowhere"])
     lines = said.getvalue().splitlines()
@@ -69,7 +63,7 @@ def command_lines(parts):
 
 def load() -> None:
     """Import what the command line imports late."""
-    import raycomp.cluster.curate.command  # noqa: F401
+    import raycomp.curate.command  # noqa: F401
 
 
 def test_dials():

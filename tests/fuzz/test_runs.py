@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.cluster.lease import LEASE, find_place, hold_lease, read_lease
-from raycomp.cluster.opening import find_run, refuse_other
-from raycomp.config import CurateConfig, LeaseLost, to_dict
+from raycomp.config import LeaseLost, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.loops.curate.select import Gates
-from raycomp.loops.inspect import explain, show
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.select import Gates
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import write_table
+from raycomp.data.paths import RUN
+from raycomp.data.runs import read_finished
+from raycomp.inspect.command import explain, show
+from raycomp.run.lease import LEASE, find_place, hold_lease, read_lease
+from raycomp.run.opening import find_run, refuse_other
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.shards.folder import Folder
-from raycomp.shards.parquet import write_table
-from raycomp.shards.paths import RUN
-from raycomp.shards.runs import read_finished
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.cluster.negatives.chat import Chat, Secret, _read_seconds
 from raycomp.language.prompts import FORMS, MAX_REPLY, REPLY_REASONS, make_messages, read_reply
 from raycomp.models.parser import MAX_CHARACTERS, tidy
+from raycomp.negatives.chat import Chat, Secret, _read_seconds
 from raycomp.words import OPERATIONS
 from tests.fuzz.child import run
 from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, LONG, ODD_JSON, REPLIES, TEXTS, damage

@@ -18,10 +18,10 @@ from PIL import Image
 import raycomp
 from jobs.real_photos import config, write_shards
 from raycomp.config import ScorerConfig
-from raycomp.loops.curate.plan import plan
+from raycomp.curate.plan import plan
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import extract
 from raycomp.models.clip import Clip
-from raycomp.shards.inputs import expand_input
-from raycomp.shards.reader import extract
 
 pytestmark = pytest.mark.ray
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.config import CONFIGS, TrainConfig, flatten, load_job, override_all, to_dict
+from raycomp.config import find_config, flatten, load_job, override_all, to_dict
+from raycomp.train.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(ROOT.glob("jobs/*.py"))
@@ -41,8 +42,8 @@ def test_a_command_of_a_docstring_can_be_built(words, monkeypatch):
         assert Path(words[1]).is_file()
     elif words[1] != "demo":
         is_job = words[2].startswith("jobs/")
-        built = load_job(words[2]) if is_job else CONFIGS[words[1]]()
-        assert type(built) is CONFIGS[words[1]]
+        built = load_job(words[2]) if is_job else find_config(words[1])()
+        assert type(built) is find_config(words[1])
         override_all(built, dict(text.split("=", 1) for text in named(words, "--set")))
 
 

@@ -5,7 +5,8 @@ from math import exp, fsum, log
 
 import pytest
 
-from raycomp.benchmarks.read import read_benchmark
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.language.blind import (
     FLOOR,
     PAIRS,
@@ -15,7 +16,6 @@ from raycomp.language.blind import (
     find_words,
     unigram_likelihood,
 )
-from raycomp.shards.folder import Folder
 
 CAPTIONS = ["A dog runs.", "A dog, a cat!", "the dog's cat runs"]
 WORDS = ("a", "dog", "runs", "cat", "the", "dog's", "unknown")

@@ -22,7 +22,7 @@ from raycomp.words import (
     SWAP,
 )
 
-LABELS = Path(__file__).parents[1] / "data" / "labelled_negatives.jsonl"
+LABELS = Path(__file__).parents[1] / "files" / "labelled_negatives.jsonl"
 ROWS = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
 VALID = [row for row in ROWS if row["valid"]]
 CAPTIONS_TO_EDIT = [

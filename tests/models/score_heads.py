@@ -1,4 +1,4 @@
-"""Scores a parser's phrases against ``tests/data/heads.jsonl``, 200 captions labelled by hand.
+"""Scores a parser's phrases against ``tests/files/heads.jsonl``, 200 captions labelled by hand.
 
 The captions are the first ones of 100 photos of each set, drawn by ``random.Random(20260521)``. They were
 labelled by reading them, before any parser had seen them: [start, end, kind] of every noun that heads a noun
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from raycomp.language.phrases import Phrase
 
-LABELS = Path(__file__).parents[1] / "data" / "heads.jsonl"
+LABELS = Path(__file__).parents[1] / "files" / "heads.jsonl"
 
 
 def read_labels() -> list[dict]:

@@ -6,14 +6,18 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import open_clip
 import pytest
 import torch
+from open_clip.factory import get_model_config
 from safetensors.torch import save_file
 
-from raycomp.config import CurateConfig, ScorerConfig
-from raycomp.models.architecture import find_preprocessing
-from raycomp.models.clip import Clip, describe_scorer, fingerprint_scorer
-from raycomp.shards.whole import with_absolute_paths
+from raycomp.config import ScorerConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.data.whole import with_absolute_paths
+from raycomp.models.architecture import bound_parameters, find_preprocessing
+from raycomp.models.clip import Clip
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
 
 TINY = {
     "embed_dim": 32,
@@ -219,3 +223,22 @@ def test_a_folder_is_named_so_that_every_worker_finds_it(local_dir, monkeypatch)
 def test_a_folder_without_a_model_is_one_line(tmp_path):
     for model in (f"local-dir:{tmp_path}", f"local-dir:{tmp_path}/none", "local-dir:", "other:thing"):
         say_no(ScorerConfig(model=model), r"scorer\.model=")
+
+
+def test_a_bound_of_plain_models_is_above_what_open_clip_builds():
+    for name in (
+        "ViT-B-32",
+        "ViT-B-16-quickgelu",
+        "ViT-B-16-SigLIP",
+        "ViT-M-16-alt",
+        "ViT-H-14-378-quickgelu",
+    ):
+        content = get_model_config(name)
+        with torch.device("meta"):
+            built = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta")
+        number = sum(value.numel() for value in (*built.parameters(), *built.buffers()))
+        bound = bound_parameters(content)
+        plain = "timm_model_name" not in content["vision_cfg"]
+        assert not plain or (bound and number <= bound <= 1.02 * number), name
+    assert bound_parameters(get_model_config("RN50")) is None
+    assert bound_parameters(get_model_config("coca_base")) is None

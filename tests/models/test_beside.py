@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.architecture import HUB_CONFIG
 from raycomp.models.beside import check_beside
-from raycomp.models.clip import Clip, describe_scorer, find_architecture
+from raycomp.models.clip import Clip, find_architecture
+from raycomp.models.describe import describe_scorer
 
 
 @pytest.fixture

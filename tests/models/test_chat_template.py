@@ -6,7 +6,7 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.models.chat_template import render_chats
-from tests.cluster.llm import TEMPLATE, write_tiny_tokenizer
+from tests.negatives.llm import TEMPLATE, write_tiny_tokenizer
 
 CHATS = [
     json.dumps([{"role": "system", "content": "Edit."}, {"role": "user", "content": text}])

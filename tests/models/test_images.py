@@ -42,18 +42,73 @@ def encode(image: Image.Image, kind: str, **options) -> bytes:
     return buffer.getvalue()
 
 
-def test_equals_open_clips_transform_to_the_bit(shared):
-    transform = open_clip.image_transform((224, 224), is_train=False, mean=MEAN, std=STD)
+MODES = [
+    ImageSpec(*size, MEAN, STD, interpolation, resize_mode, fill)
+    for size in ((224, 224), (48, 80))
+    for resize_mode, fill in (("shortest", 0), ("longest", 7), ("squash", 0))
+    for interpolation in ("bicubic", "bilinear", "random")
+]
+
+
+def assert_open_clips(image: Image.Image, spec: ImageSpec, pixels: np.ndarray) -> None:
+    transform = open_clip.image_transform(
+        (spec.height, spec.width),
+        is_train=False,
+        mean=MEAN,
+        std=STD,
+        resize_mode=spec.resize_mode,
+        interpolation=spec.interpolation,
+        fill_color=spec.fill_color,
+    )
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, STD))
-    photos = sorted((shared / "data/cc_web_400/images").iterdir())[:6]
-    photos += sorted((shared / "data/flickr8k_800/images").iterdir())[:6]
-    for path in photos:
-        pixels, size = prepare_image(path.read_bytes(), SPEC, 10**8)
-        with Image.open(path) as image:
-            expected = transform(image.convert("RGB"))
+    ours = (torch.from_numpy(pixels.copy()).permute(2, 0, 1).float().div(255) - mean) / std
+    assert torch.equal(ours, transform(image.convert("RGB"))), (image.size, spec)
+
+
+def list_photos(shared) -> list:
+    folders = ("cc_web_400", "flickr8k_800", "coco_val_40")
+    return [path for name in folders for path in sorted((shared / "data" / name / "images").iterdir())]
+
+
+def assert_photo(path, specs: list[ImageSpec]) -> None:
+    with Image.open(path) as image:
+        for spec in specs:
+            pixels, size = prepare_image(path.read_bytes(), spec, 10**8)
             assert size == image.size
-        ours = (torch.from_numpy(pixels.copy()).permute(2, 0, 1).float().div(255) - mean) / std
-        assert torch.equal(ours, expected), path
+            assert_open_clips(image, spec, pixels)
+
+
+def test_equals_open_clips_transform_to_the_bit(shared):
+    for number, path in enumerate(list_photos(shared)[::10]):
+        assert_photo(path, [SPEC, MODES[number % len(MODES)]])
+
+
+@pytest.mark.slow
+def test_every_photo_in_every_mode_equals_open_clips_transform(shared):
+    for path in list_photos(shared):
+        assert_photo(path, MODES)
+
+
+@pytest.mark.parametrize("spec", MODES, ids=lambda s: f"{s.height}-{s.resize_mode}-{s.interpolation}")
+def test_odd_sizes_equal_open_clips_transform_to_the_bit(spec):
+    sides = (1, 2, 47, 48, 49, 80, 81, 224, 225)
+    for width in sides:
+        for height in sides[::2] if width % 2 else sides[1::2]:
+            image = draw(size=(width, height))
+            try:
+                pixels, _ = prepare_image(encode(image, "PNG"), spec, 10**8)
+            except ImageFault as fault:
+                assert "too thin" in str(fault)
+                with pytest.raises(ValueError, match="must be > 0"):
+                    assert_open_clips(image, spec, np.zeros((spec.height, spec.width, 3), np.uint8))
+            else:
+                assert_open_clips(image, spec, pixels)
+
+
+@pytest.mark.parametrize(("name", "value"), [("interpolation", "nearest"), ("resize_mode", "stretch")])
+def test_another_preprocessing_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}='{value}': must be one of"):
+        ImageSpec(224, 224, MEAN, STD, **{name: value})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from raycomp.models.language_model import MAX_TOKENS, find_likelihoods
-from tests.cluster.llm import write_tiny_model
+from tests.negatives.llm import write_tiny_model
 
 TEXTS = ["A dog runs on the grass.", "", "cat", "A cat " * 40, "a dog", "\u00e9t\u00e9 \u4e2d", "A dog runs."]
 

@@ -9,7 +9,7 @@ import torch
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import load_start
 from raycomp.models.prompts import Choice, Prompts, add_prompts
-from tests.loops.fitting import write_model
+from tests.train.fitting import write_model
 
 ROWS, PLACES, CONTEXTS = 3, 5, 2
 

@@ -4,10 +4,10 @@ import csv
 import io
 
 import pytest
-from html_tree import read_html
 
 from raycomp.report.page import draw_table
 from raycomp.table import Column, Estimate, Numeral, Table, join_text, read_csv, write_csv
+from tests.report.html_tree import read_html
 
 NAN = float("nan")
 TABLE = Table(

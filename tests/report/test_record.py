@@ -1,9 +1,8 @@
 """The part of the report that tells where the time went, read back from its markup."""
 
-from html_tree import Element, read_html
-
 from raycomp.report.markup import join
 from raycomp.report.run import draw_run
+from tests.report.html_tree import Element, read_html
 
 PHASES = [
     {

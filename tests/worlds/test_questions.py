@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.config.continual import FUNCTION, SCENE
 from raycomp.core.continual import score_by_prior
+from raycomp.words import FUNCTION, SCENE
 from raycomp.worlds.captions import name_thing, read, say_thing
 from raycomp.worlds.pairs import diagonal
 from raycomp.worlds.questions import ASKED, RELATION, THERE, ask

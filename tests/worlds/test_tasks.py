@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raycomp.config.continual import DOMAINS, FUNCTION, SCENE, WORLD, WORLD_STREAMS
+from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import phrases, read
 from raycomp.worlds.looks import LOOKS, PLAIN, change_look
 from raycomp.worlds.pairs import ALL_PAIRS, is_within

@@ -1,1 +1,0 @@
-"""Ray: the one home of where things run."""

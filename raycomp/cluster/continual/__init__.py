@@ -1,1 +1,0 @@
-"""``raycomp continual``: streams made and embedded once, then methods on them."""

@@ -1,1 +1,0 @@
-"""``raycomp curate`` and ``select`` on Ray."""

@@ -1,1 +1,0 @@
-"""``raycomp demo``: a little world with planted faults, curated."""

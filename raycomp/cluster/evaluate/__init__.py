@@ -1,1 +1,0 @@
-"""``raycomp evaluate``: every picture and text embedded once, laid over chunks and committed in waves."""

@@ -1,1 +1,0 @@
-"""``raycomp negatives`` on Ray, and the language models it asks."""

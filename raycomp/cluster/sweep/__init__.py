@@ -1,1 +1,0 @@
-"""``raycomp sweep``: Ray Tune around the commands that a trial runs."""

@@ -1,1 +1,0 @@
-"""Training on Ray: pairs found and laid out, batches made beside the trainers, one model out."""

@@ -1,0 +1,91 @@
+"""What is run: a stream, a method, a seed; in the order in which they are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from raycomp.config import override_all
+from raycomp.continual.config import METHODS, TUNE, ContinualConfig, Method
+from raycomp.words import FUNCTION, SCENE, WORLD_STREAMS
+
+FULL, CLIPPED = "compo-realign", "fixed-clip"
+# A language model's method, here an adaptation to answers that are ranked.
+_OF_QUESTIONS = ("cl-moe",)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one stream."""
+
+    stream: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """stream-method-seed; no two cells of a run share it, for it is read from its end with the longest
+        method that fits. Where that would be another method, a dot, which no method has, comes before the
+        cell's own: a-joint.finetune-00 is of stream a-joint, a-joint-finetune-00 of stream a."""
+        stream = name_stream(self.stream)
+        ends = tuple(f"{mark}{one}" for one in METHODS if len(one) > len(self.method) for mark in "-.")
+        mark = "." if f"{stream}-{self.method}".endswith(ends) else "-"
+        return f"{stream}{mark}{self.method}-{self.seed:02d}"
+
+
+def name_stream(stream: str) -> str:
+    """Return the name of a stream: its own, or that of its file without the ending."""
+    return PurePosixPath(stream).name.removesuffix(".json")
+
+
+def list_cells(config: ContinualConfig) -> list[Cell]:
+    """Return the cells, all methods of a seed after one another; fixed-clip comes last, for it takes from
+    compo-realign how far a step goes. Raises ValueError where that is not there, or two streams are of one
+    name.
+    """
+    names = [name_stream(stream) for stream in config.stream]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"stream={','.join(config.stream)!r}: must have different names, {name} is twice"
+            )
+    cells = sorted(_list_all(config), key=lambda cell: (cell.method == CLIPPED, cell.seed))
+    needs = CLIPPED in config.method and config.trust.alpha is None
+    if needs and not {"all", FULL} & set(config.method):
+        raise ValueError(f"trust.alpha=None: must be set, or {FULL} be a method beside {CLIPPED}")
+    own = [cell.stream for cell in cells if cell.method == "zscl" and cell.stream not in WORLD_STREAMS]
+    if own and config.reference is None:
+        raise ValueError(f"reference=None: must name pairs whose likenesses zscl keeps, for stream={own[0]}")
+    return cells
+
+
+def _list_all(config: ContinualConfig) -> Iterator[Cell]:
+    for stream in config.stream:
+        for name in list_methods(config, stream):
+            tuned = METHODS[name].trains == TUNE
+            num = (config.tune_seeds or config.seeds) if tuned else config.seeds
+            for seed in range(config.first_seed, config.first_seed + num):
+                yield Cell(stream, name, seed)
+
+
+def list_methods(config: ContinualConfig, stream: str) -> list[str]:
+    """Return the methods of a stream: those that are named, each once, in the order of METHODS."""
+    every = "all" in config.method
+    has_questions = stream in (SCENE, FUNCTION)
+    return [
+        name
+        for name in METHODS
+        if name in config.method or (every and (has_questions or name not in _OF_QUESTIONS))
+    ]
+
+
+def make_config(config: ContinualConfig, method: Method) -> ContinualConfig:
+    """Return the config with the dials that make the method."""
+    return override_all(config, dict(method.settings))
+
+
+def count_steps(config: ContinualConfig, method: Method) -> tuple[int, int]:
+    """Return the steps of a task, and the batch of a step."""
+    if method.trains is None:
+        return 0, 1
+    group = config.tune if method.trains == TUNE else config.head
+    return group.steps, group.batch_size

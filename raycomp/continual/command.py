@@ -1,0 +1,193 @@
+"""``raycomp continual``: make and embed the streams, run the methods, say what is left."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from raycomp.config import ModelConfig, changed_dials
+from raycomp.config.check import check
+from raycomp.continual.cells import CLIPPED, FULL, Cell, list_cells
+from raycomp.continual.config import METHODS, TUNE, ContinualConfig
+from raycomp.continual.page import render_continual
+from raycomp.continual.prepare import (
+    describe_places,
+    find_backbone_of,
+    list_dropped,
+    prepare_streams,
+)
+from raycomp.continual.results import CELLS, is_done, measure, read_cell
+from raycomp.continual.streams.little_world import check_tasks
+from raycomp.continual.streams.place import Place
+from raycomp.continual.streams.samples import PARSED
+from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
+from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.paths import absolute_uri, fingerprint_shards, list_times, size_files
+from raycomp.data.runs import TIMES, digest
+from raycomp.data.whole import with_absolute_paths
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.parser import fingerprint_parser
+from raycomp.report.charts import cut_out, intervals
+from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.session import Session, connect, say_many
+from raycomp.run.tasks import map_some
+from raycomp.train.little_world import TINY_CLIP
+from raycomp.words import OK, WORLD_STREAMS
+
+TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
+
+
+def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Run the methods on the streams into the local folder ``out``; return what run.json holds.
+
+    A finished run of the same config is left as it is; an unfinished one goes on, within a task, too. Raises
+    ValueError for what the user can mend, and TooMuchBadData.
+    """
+    out, asked = absolute_uri(str(out)), with_absolute_paths(config)
+    if "://" in out:
+        raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
+    check_prepared(asked, out)
+    config, cells = check_streams(asked), list_cells(asked)
+    check_writable(out)
+    rerun = command_line("raycomp continual", changed_dials(asked), out)
+    rooms = (CELLS, _FIGURES, TABLE)
+    with begin(
+        "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
+    ) as run:
+        if run.is_finished:
+            return run.record
+        with connect(
+            config.cluster, run.folder, run.lease.check, say=say, better=say_many(len(cells))
+        ) as session:
+            run.bind(session.device, session.gpu)
+            left = [cell for cell in cells if not is_done(run.folder, cell)]
+            prepared = Folder(config.prepared or run.work.at(STREAMS))
+            places = prepare_streams(config, cells, prepared, run, session, say)
+            models = {place: find_backbone_of(place, config, prepared) for place in places}
+            for cells_of in _part(left):
+                _run_cells(cells_of, models, config, session, run, say)
+            streams = describe_places(places)
+        _close(run, cells, streams)
+    return run.record
+
+
+def check_streams(asked: ContinualConfig) -> ContinualConfig:
+    """Return the config with its model found, where runs, streams and the model can be had.
+
+    Raises ValueError otherwise, before anything is written or Ray starts.
+    """
+    list_cells(asked)
+    config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
+    fingerprint_streams(config)
+    if _has_own(config):
+        describe_scorer(fetch_model(config.model))
+    return config
+
+
+def check_prepared(config: ContinualConfig, out: str) -> None:
+    """Raise ValueError where streams would be made in the folder of the run that waits for them, or cannot be
+    made where they are to lie."""
+    prepared = config.prepared
+    check(prepared != out, "prepared", prepared, "another folder than out")
+    if prepared is not None and "://" not in prepared:
+        # the nearest thing that there is; the folders below it will be made
+        found = next(path for path in (Path(prepared), *Path(prepared).parents) if path.exists())
+        check(found.is_dir(), "prepared", prepared, f"a folder; {found} is a file")
+
+
+def _has_own(config: ContinualConfig) -> bool:
+    """Whether a stream is the user's, which ``config.model`` meets."""
+    return not set(config.stream) <= set(WORLD_STREAMS)
+
+
+def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials. Raises ValueError where a stream cannot be made."""
+    found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
+    sources: dict[str, StreamSource | Source] = {}
+    for stream in config.stream:
+        if stream in WORLD_STREAMS:
+            check_tasks(stream, config)
+        else:
+            sources[stream] = open_stream(stream, config, "")
+    if _has_own(config):
+        found["model"] = fingerprint_scorer(fetch_model(config.model))
+    if config.reference is not None:
+        sources["reference"] = open_reference(config.reference)
+    found |= {name: _identify(source) for name, source in sources.items()}
+    if sources:
+        found[TIMES] = {name: _stamp(source) for name, source in sources.items()}
+    if _has_own(config) or config.primitives == PARSED:
+        found["parser"] = fingerprint_parser(config.parser.name)
+    return found
+
+
+def _identify(source: StreamSource | Source) -> str:
+    """Return what tells inputs apart, and each from what it was before it changed."""
+    sizes = size_files([picture.uri for picture in source.pictures])
+    return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
+
+
+def _stamp(source: StreamSource | Source) -> str:
+    """Return what changes when files of an input are modified."""
+    return digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
+
+
+def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
+    """Return what is run together: heads, methods that train the model, those that heads give a dial."""
+    tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
+    last = [cell for cell in cells if cell.method == CLIPPED]
+    return [cell for cell in cells if cell not in tuned and cell not in last], tuned, last
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    models: Mapping[Place, ModelConfig],
+    config: ContinualConfig,
+    session: Session,
+    run: Run,
+    say: Say,
+) -> None:
+    """Run cells, so many at a time, begun in their order; those that train a model have a GPU each."""
+    from raycomp.continual.run import run_cell
+
+    work, jobs = Folder(run.work.at(CELLS)), []
+    for cell in cells:
+        place = next(place for place in models if place.has(cell, config))
+        alpha = _find_alpha(cell, config, run.folder)
+        jobs.append((cell, place, models[place], config, work, run.folder, alpha))
+    num_tasks = config.side_by_side or session.count_cores()
+    with_gpu = session.device == "gpu" and any(METHODS[cell.method].trains == TUNE for cell in cells)
+    for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "continual", "run", with_gpu):
+        found = measure(read_cell(run.folder, cell))
+        lost = found.get("forgetting_best")
+        say(f"{cell.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}"))
+
+
+def _find_alpha(cell: Cell, config: ContinualConfig, folder: Folder) -> float | None:
+    """Return how far a step of fixed-clip goes: as far as the whole method's did in the mean."""
+    if cell.method != CLIPPED or config.trust.alpha is not None:
+        return None
+    whole = read_cell(folder, replace(cell, method=FULL))
+    return float(whole.of_method("alpha_realised")[-1])
+
+
+def _close(run: Run, cells: Sequence[Cell], streams: Mapping[str, Any]) -> None:
+    """Write down and say what came of the cells."""
+    results = {cell: read_cell(run.folder, cell) for cell in cells}
+    measured = {cell: measure(result) for cell, result in results.items()}
+    run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
+    charts = {name: intervals(plot) for name, plot in list_plots(results, measured).items()}
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
+    lines = say_main(results, measured)
+    run.close({OK: len(cells)}, {OK: len(cells)}, OK, lines=lines, streams=streams)
+    repeats = [line for facts in streams.values() for line in facts["warnings"]]
+    run.record["warnings"] = [*list_dropped(streams), *repeats]
+    samples = tell_samples(streams)
+    told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
+    tables = [*([samples] if samples else []), *make_tables(results, measured)]
+    run.tell(told, render_continual(run.record, tables, list(charts.values())))

@@ -1,0 +1,311 @@
+"""The dials of continual learning."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
+from raycomp.config.dials import FREE, INPUT, PLACE
+from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.words import OVERLAPS, WARN, WORLD, WORLD_STREAMS
+
+HEAD, TUNE = "head", "tune"
+GIVEN, RANDOM = "given", "random"
+
+
+class Method(NamedTuple):
+    """Who learns, and the dials that make the method of it."""
+
+    learner: str
+    settings: Mapping[str, Any] = MappingProxyType({})
+    trains: str | None = HEAD
+    """Which group of dials holds its steps: that of a head on frozen embeddings, or of the model itself; none
+    where nothing is trained."""
+
+
+_PLAIN = {"buffer.kind": "none", "trust.mode": "off"}
+METHODS = {
+    "frozen": Method("frozen", trains=None),
+    "untrained": Method("head", {"head.steps": 0, **_PLAIN}),
+    "sequential": Method("head", _PLAIN),
+    "replay-text": Method("head", {"buffer.reading": "literal", "trust.mode": "off"}),
+    "image-buffer": Method("head", {"buffer.kind": "image", "trust.mode": "off"}),
+    "random-texts": Method("head", {"buffer.kind": "random", "trust.mode": "off"}),
+    "current-texts": Method("head", {"buffer.kind": "current", "trust.mode": "off"}),
+    "experts": Method("experts", _PLAIN),
+    "compo-realign": Method("head"),
+    "no-synthetic": Method("head", {"head.synthetic": False}),
+    "no-trust": Method("head", {"trust.mode": "off"}),
+    "no-buffer": Method("head", {"buffer.kind": "none"}),
+    "linear-mix": Method("head", {"head.mix": "linear"}),
+    "identity-mix": Method("head", {"head.mix": "identity"}),
+    "attention-pool": Method("head", {"head.pool": "attention"}),
+    "no-shaper": Method("head", {"head.shaped": False}),
+    "fixed-clip": Method("head", {"trust.mode": "fixed"}),
+    "joint": Method("head", _PLAIN),
+    "finetune": Method("finetune", trains=TUNE),
+    "joint-finetune": Method("finetune", trains=TUNE),
+    "zscl": Method("zscl", trains=TUNE),
+    "c-clip": Method("c-clip", trains=TUNE),
+    "diki": Method("diki", trains=TUNE),
+    "cl-moe": Method("cl-moe", trains=TUNE),
+}
+JOINT = ("joint", "joint-finetune")
+"""Those that see the tasks all at once, for as many steps as the others take in all of them."""
+
+
+MOST_SEEDS = 1000
+"""A run's own seed is 1000 * ``seed`` + the seed of a cell."""
+_MOST_WIDE, _MOST_PARTS = 65_536, 1000
+# Beyond them a logit is 0 or infinite in fp32.
+_TEMPERATURES = (1e-6, 1e6)
+
+
+def _check_weight(name: str, value: float) -> None:
+    check(0 <= value <= MOST_WEIGHT, name, value, f"between 0 and {MOST_WEIGHT:,.0f}")
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """The composer on frozen embeddings. COMPO-REALIGN (openreview.net/forum?id=eiTy6AYeQi)."""
+
+    hidden: int = 64
+    """Hidden units of the shaper phi."""
+    mix: str = "cayley"
+    """cayley: strictly orthogonal; linear: any matrix; identity: none."""
+    pool: str = "mean"
+    """How primitives become one: mean or attention."""
+    shaped: bool = True
+    """Whether primitives pass the adapter and the shaper."""
+    synthetic: bool = True
+    """Whether the composition is a positive beside the caption; without, nothing of the head is trained
+    where ``text`` is literal."""
+    text: str = "literal"
+    """literal: captions are frozen; adapted: they pass the head, each as a composition of one."""
+    c2v: str = "own"
+    """From texts to images: own = each view is a query of its own; joint = both in one quotient, which trains
+    compositions away from images."""
+    temperature: float = 0.07
+    steps: int = 100
+    """Of each task."""
+    batch_size: int = 64
+    optimizer: str = "adamw"
+    """adamw or sgd."""
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("mix", ("cayley", "linear", "identity")),
+            ("pool", ("mean", "attention")),
+            ("text", ("literal", "adapted")),
+            ("c2v", ("own", "joint")),
+            ("optimizer", ("adamw", "sgd")),
+        ):
+            check_choice(f"head.{name}", getattr(self, name), choices)
+        check_count("head.hidden", self.hidden, 1, _MOST_WIDE)
+        check_count("head.steps", self.steps, 0)
+        check_count("head.batch_size", self.batch_size, 2)
+        least, most = _TEMPERATURES
+        fits = least <= self.temperature <= most
+        check(fits, "head.temperature", self.temperature, f"between {least} and {most:,.0f}")
+        check_rate("head.learning_rate", self.learning_rate)
+        _check_weight("head.weight_decay", self.weight_decay)
+
+
+@dataclass(frozen=True)
+class BufferConfig:
+    """What is kept of past tasks."""
+
+    kind: str = "text"
+    """text: captions and their primitives; image: the image's embedding beside them; random: no memory, but
+    sets of primitives drawn anew from the names that were met; current: no memory, the batch's own captions,
+    from the second task on; none."""
+    size: int = 64
+    """Entries of each task, at most; 0 = none."""
+    max_bytes: int | None = None
+    """A second limit of each task, in bytes; none = entries alone count."""
+    draw: int = 64
+    """Entries that a step draws, at most."""
+    reading: str = "anchored"
+    """What a past text is for: anchored = it draws its own composition to itself; literal = it is one more
+    positive of the samples that say the same; negatives = all images turn it away."""
+
+    def __post_init__(self) -> None:
+        check_choice("buffer.kind", self.kind, ("text", "image", "random", "current", "none"))
+        check_choice("buffer.reading", self.reading, ("anchored", "literal", "negatives"))
+        check_count("buffer.size", self.size, 0)
+        check_count("buffer.draw", self.draw, 1)
+        most = self.max_bytes
+        check(most is None or most >= 0, "buffer.max_bytes", most, "at least 0")
+
+
+@dataclass(frozen=True)
+class TrustConfig:
+    """The spectral trust region: how far a step goes where alignment leans hard on the primitives."""
+
+    mode: str = "spectral"
+    """spectral: min(1, gamma / sigma_max); fixed: ``alpha`` always; off: whole steps."""
+    gamma: float | None = None
+    """The largest sigma of a whole step; none = ``quantile`` of the sigmas of the first ``first`` steps."""
+    quantile: float = 0.5
+    first: int = 20
+    reduce: str = "max"
+    """max or mean of a batch's sigmas."""
+    primitives: str = "raw"
+    """Whose influence: raw = embeddings as they come, shaped = behind the shaper."""
+    apply: str = "update"
+    """update: the optimiser's step is shortened; gradient: its gradient, which Adam divides out again."""
+    alpha: float | None = None
+    """fixed: how far a step goes; none = the mean that compo-realign realised with the same seed."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("mode", ("spectral", "fixed", "off")),
+            ("reduce", ("max", "mean")),
+            ("primitives", ("raw", "shaped")),
+            ("apply", ("update", "gradient")),
+        ):
+            check_choice(f"trust.{name}", getattr(self, name), choices)
+        gamma, alpha = self.gamma, self.alpha
+        check(gamma is None or 0 < gamma < inf, "trust.gamma", gamma, "above 0, and finite")
+        check_share("trust.quantile", self.quantile)
+        check_count("trust.first", self.first, 1)
+        check(alpha is None or 0 < alpha <= 1, "trust.alpha", alpha, "above 0, and at most 1")
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """Methods that train the model itself."""
+
+    steps: int = 60
+    """Of each task."""
+    batch_size: int = 64
+    learning_rate: float = 1e-4
+    """Of AdamW; diki and cl-moe, whose weights are new, take ten times as much."""
+    weight_decay: float = 0.0
+    rank: int = 16
+    """c-clip and cl-moe: of the low-rank adapters."""
+    merge: float = 0.5
+    """c-clip: share of a task's adapters that is added to the weights after it."""
+    contexts: int = 8
+    """diki: prompts of each layer."""
+    depth: int = 8
+    """diki: layers that have prompts, from the first; as many as there are, at most."""
+    experts: int = 4
+    """cl-moe: experts of each layer."""
+    distil: float = 1.0
+    """zscl: weight of each of its two distillations."""
+    l2: float = 1.0
+    """zscl: weight of the distance from the weights that the task began with."""
+    ensemble: int = 10
+    """zscl: steps from one weight ensemble to the next."""
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("steps", 0, MOST), ("batch_size", 2, MOST), ("ensemble", 1, MOST), ("rank", 1, _MOST_WIDE),
+            ("contexts", 1, _MOST_PARTS), ("depth", 1, _MOST_PARTS), ("experts", 1, _MOST_PARTS),
+        ):  # fmt: skip
+            check_count(f"tune.{name}", getattr(self, name), least, most)
+        check_rate("tune.learning_rate", self.learning_rate)
+        for name in ("weight_decay", "distil", "l2"):
+            _check_weight(f"tune.{name}", getattr(self, name))
+        check_share("tune.merge", self.merge)
+
+
+@dataclass(frozen=True)
+class LittleConfig:
+    """The little world's streams, and the tiny CLIPs that meet them."""
+
+    backbones: int = 1
+    """Tiny CLIPs, each trained from weights and scenes of its own; seed s has backbone s modulo backbones."""
+    backbone_pairs: int = 6000
+    """Scenes that each of them is trained on, of 24 of the 64 pairs of colour and shape."""
+    backbone_steps: int = 500
+    train: int = 400
+    """Scenes of a task to learn from."""
+    test: int = 250
+    """Scenes of a task to be asked about, no two of the same things."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("backbone_pairs", 64), ("backbone_steps", 1), ("train", 2), ("test", 2)):
+            check_count(f"little.{name}", getattr(self, name), least)
+        check_count("little.backbones", self.backbones, 1, 100)
+
+
+@dataclass(frozen=True)
+class ContinualConfig:
+    """Streams of tasks, methods that learn them one after another, and what is left at the end."""
+
+    stream: tuple[str, ...] = (WORLD,)
+    """Which, joined with commas: world, domains, questions-scene, questions-function of the little world; or
+    a json file that lists tasks of yours (docs/continual.md)."""
+    method: tuple[str, ...] = ("compo-realign",)
+    """Which, joined with commas; all = every method that the streams have."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The backbone of streams of yours; the little world's have tiny ones of their own."""
+    seeds: int = 1
+    """Runs of each method; a seed draws the head, the batches, the buffer and the order of tasks."""
+    first_seed: int = 0
+    """The first of them."""
+    tune_seeds: int | None = None
+    """Runs of those methods that train the model itself; none = as ``seeds``."""
+    order: str = RANDOM
+    """random: a seed's own order of the tasks; given: as the stream has them."""
+    weight: float = 0.5
+    """w of the fused score (1 - w) s(image, caption) + w s(image, composition); fixed in advance."""
+    primitives: str = "gold"
+    """gold: as the stream's rows name them, parsed where they do not; parsed: always by the parser."""
+    head: HeadConfig = field(default_factory=HeadConfig)
+    buffer: BufferConfig = field(default_factory=BufferConfig)
+    trust: TrustConfig = field(default_factory=TrustConfig)
+    tune: TuneConfig = field(default_factory=TuneConfig)
+    little: LittleConfig = field(default_factory=LittleConfig)
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    reference: str | None = field(default=None, metadata=INPUT)
+    """zscl: pairs whose likenesses shall stay, as ``raycomp curate`` takes inputs. Streams of yours need
+    some; none = in the little world pairs such as the backbone was trained on."""
+    overlap: str = WARN
+    """Test images that a task of the stream trains on. warn: counted and reported; drop: also left out of the
+    tests, with the status contaminated. The same bytes are the same image."""
+    prepared: str | None = field(default=None, metadata=FREE | PLACE)
+    """A folder where streams are looked for as arrays of embeddings, and left for further runs; none = this
+    run makes its own."""
+    max_pixels: int = 100_000_000
+    """Images with more pixels are dropped."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the samples that may be bad, 0 to 1, of each half of a task and of ``reference``; above it the
+    run stops with exit code 3. A sample without a primitive is bad, too."""
+    seed: int = 0
+    """Draws the little world's backbones and scenes; and with a run's own seed all that it draws."""
+    checkpoint_steps: int = field(default=50, metadata=FREE)
+    """Steps from one checkpoint to the next, within a task."""
+    side_by_side: int | None = field(default=None, metadata=FREE)
+    """Runs at a time, each on one CPU, or one GPU; none = as many as there is room for."""
+    waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        check(bool(self.stream), "stream", ",".join(self.stream), "at least one")
+        for name in self.stream:
+            if not name.endswith(".json"):
+                check_choice("stream", name, WORLD_STREAMS, ", or a .json file that lists tasks")
+        check(bool(self.method), "method", ",".join(self.method), "at least one")
+        for name in self.method:
+            check_choice("method", name, ("all", *METHODS))
+        check_choice("order", self.order, (GIVEN, RANDOM))
+        check_choice("overlap", self.overlap, OVERLAPS)
+        check_choice("primitives", self.primitives, ("gold", "parsed"))
+        check_share("weight", self.weight)
+        check_share("max_bad_fraction", self.max_bad_fraction)
+        check_count("first_seed", self.first_seed, 0, MOST_SEEDS - 1)
+        most_seeds = MOST_SEEDS - self.first_seed
+        for name, most in (("seeds", most_seeds), ("tune_seeds", most_seeds), ("side_by_side", MOST)):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1, most)
+        check_count("checkpoint_steps", self.checkpoint_steps, 1)
+        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "max_pixels", self.max_pixels, "between 1 and 178,956,970")

@@ -1,0 +1,176 @@
+"""What is asked of a method after each task, and what of it is right.
+
+N samples, T texts, K candidates, E heads, D dims.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from raycomp.continual.data import Keys, Split, join_splits
+from raycomp.core.continual import find_retention, fuse
+
+TEXT, COMPOSED, FUSED = "text", "composed", "fused"
+SCORES = (TEXT, COMPOSED, FUSED)
+"""By e_c, by e^_c, by both. A method without compositions has e_c for all of them."""
+OWN, MERGED = "own", "merged"
+"""Among what a task asks, or among what all of them ask together."""
+TO_TEXT, TO_IMAGE, BOTH = "image_to_text", "text_to_image", "both"
+ANSWERS = "answers"
+BEFORE = -1
+"""Stands for the time before the first task."""
+TASK, ZERO_SHOT, METHOD = "task", "zero_shot", "method"
+"""What a figure is of: a task by its place in the order met, a zero-shot set by its number, the method."""
+_IMAGES_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The tests of all tasks as one split, and what of it each task asks."""
+
+    split: Split
+    sample_IN: tuple[np.ndarray, ...]
+    """By task its rows."""
+    text_IT: tuple[np.ndarray, ...]
+    """By task its texts, places in ``split.texts``."""
+
+
+def gather_questions(tests: Sequence[Split]) -> Questions:
+    """Join the tests of tasks, in their order."""
+    joined = join_splits(tests)
+    place_of = {text: place for place, text in enumerate(joined.texts)}
+    starts = np.cumsum([0, *map(len, tests)])
+    samples = tuple(np.arange(start, end) for start, end in pairwise(starts))
+    texts = tuple(np.array([place_of[text] for text in test.texts], np.int64) for test in tests)
+    return Questions(joined, samples, texts)
+
+
+class Figure(NamedTuple):
+    """One number of one task."""
+
+    task: int
+    name: str
+    """Score, gallery and direction, or what else it is."""
+    value: float
+
+
+def judge(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
+    """Yield what is right of every task, each as a share, 0 to 1."""
+    for score in SCORES:
+        own_weight = weigh(score, weight)
+        if asked.split.candidate_NK is not None:
+            right_N = answer(asked.split, keys, own_weight)
+            for task, sample_N in enumerate(asked.sample_IN):
+                yield Figure(task, f"{score} {ANSWERS}", float(right_N[sample_N].mean()))
+            continue
+        everything = np.arange(len(asked.split)), np.arange(len(asked.split.texts))
+        merged = search(asked.split, keys, own_weight, *everything)
+        for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
+            own = search(asked.split, keys, own_weight, sample_N, text_T)
+            has_T = np.isin(text_T, asked.split.own_N[sample_N])
+            yield from _tell(task, f"{score} {OWN}", own.right_N, own.right_T[has_T])
+            right_T = merged.right_T[text_T[has_T]]
+            yield from _tell(task, f"{score} {MERGED}", merged.right_N[sample_N], right_T)
+            yield from _tell_binding(task, score, asked.split, sample_N, merged.first_N[sample_N])
+
+
+def weigh(score: str, weight: float) -> float:
+    """Return how much of a score is the composition's."""
+    return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
+
+
+def _tell(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Iterator[Figure]:
+    to_text, to_image = float(right_N.mean()), float(right_T.mean())
+    yield Figure(task, f"{name} {TO_TEXT}", to_text)
+    yield Figure(task, f"{name} {TO_IMAGE}", to_image)
+    yield Figure(task, f"{name} {BOTH}", (to_text + to_image) / 2)
+
+
+class Found(NamedTuple):
+    """Of a search both ways."""
+
+    right_N: np.ndarray
+    """Whether an image's own text scores strictly above all others, bool."""
+    right_T: np.ndarray
+    """Whether an own image of a text scores strictly above all that are not its own, bool; False of texts
+    that no image has."""
+    first_N: np.ndarray
+    """The text that an image finds, a place in ``split.texts``."""
+
+
+def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> Found:
+    """Search these texts by these images and back, by the score that ``core.continual.fuse`` has."""
+    own_N = split.own_N[sample_N]
+    right_N, first_N = np.zeros(len(sample_N), bool), np.zeros(len(sample_N), np.int64)
+    own_T, other_T = np.full((2, len(text_T)), -np.inf, np.float32)
+    for start in range(0, len(sample_N), _IMAGES_AT_ONCE):
+        part = slice(start, start + _IMAGES_AT_ONCE)
+        score_BT = score_pairs(keys, weight, sample_N[part], text_T)
+        is_own_BT = own_N[part][:, None] == text_T
+        first_N[part] = text_T[score_BT.argmax(1)]
+        own_BT = np.where(is_own_BT, score_BT, -np.inf)
+        other_BT = np.where(is_own_BT, -np.inf, score_BT)
+        right_N[part] = own_BT.max(1) > other_BT.max(1)
+        own_T = np.maximum(own_T, own_BT.max(0))
+        other_T = np.maximum(other_T, other_BT.max(0))
+    return Found(right_N, own_T > other_T, first_N)
+
+
+def score_pairs(keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> np.ndarray:
+    """Return the score of every image with every text, fp32 (N, T)."""
+    image_ND, text_TD = keys.image_ND[sample_N], keys.text_TD[text_T]
+    if keys.composed_ETD is None or not weight:
+        return image_ND @ text_TD.T
+    if keys.expert_N is None:
+        return image_ND @ fuse(text_TD, keys.composed_ETD[0, text_T], weight).T
+    score_NT = np.zeros((len(sample_N), len(text_T)), np.float32)
+    for expert, composed_TD in enumerate(keys.composed_ETD):
+        is_its_N = keys.expert_N[sample_N] == expert
+        score_NT[is_its_N] = image_ND[is_its_N] @ fuse(text_TD, composed_TD[text_T], weight).T
+    return score_NT
+
+
+def answer(split: Split, keys: Keys, weight: float) -> np.ndarray:
+    """Return whether the right answer of each question scores strictly above the other candidates, (N,)."""
+    assert split.candidate_NK is not None
+    right_N = np.zeros(len(split), bool)
+    for row, candidate_K in enumerate(split.candidate_NK):
+        own, text_K = split.own_N[row], candidate_K[candidate_K >= 0]
+        score_K = score_pairs(keys, weight, np.array([row]), text_K)[0]
+        is_own_K = text_K == own
+        right_N[row] = score_K[is_own_K].max() > score_K[~is_own_K].max(initial=-np.inf)
+    return right_N
+
+
+def _tell_binding(
+    task: int, score: str, split: Split, sample_N: np.ndarray, first_N: np.ndarray
+) -> Iterator[Figure]:
+    """Yield the shares whose found text has their attributes, their objects, both bound as they are; CRR."""
+    if all(" " not in name.strip() for names in split.primitives for name in names):
+        return  # no name has an attribute
+    own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
+    rights = [
+        np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])
+        for kind in (list_pairs, list_attributes, list_objects)
+    ]
+    kept = find_retention(*rights)
+    for name, value in zip(("crr", "a_pair", "a_attribute", "a_object"), kept, strict=True):
+        yield Figure(task, f"{score} {name}", value)
+
+
+def list_pairs(primitives: Sequence[str]) -> list[str]:
+    """Return the primitives, in one order."""
+    return sorted(primitives)
+
+
+def list_attributes(primitives: Sequence[str]) -> list[str]:
+    """Return all words of the primitives but their last ones, in one order."""
+    return sorted(word for one in primitives for word in one.split()[:-1])
+
+
+def list_objects(primitives: Sequence[str]) -> list[str]:
+    """Return the last word of every primitive, in one order."""
+    return sorted(one.split()[-1] for one in primitives if one.split())

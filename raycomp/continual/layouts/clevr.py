@@ -1,0 +1,26 @@
+"""CLEVR and CoGenT scenes (Johnson et al. 2017, arXiv:1612.06890): coloured solids on a table.
+
+``CLEVR_*_scenes.json``: {"scenes": [{"image_filename", "split", "objects": [{"size", "color", "material",
+"shape"}]}]}; images are ``images/SPLIT/FILE``. Nothing is said of them, so the caption lists the objects in
+the file's order, and they are the primitives: which attributes belong together is not lost.
+"""
+
+from collections.abc import Iterator
+
+from raycomp.continual.layouts.row import Row, say
+from raycomp.evaluate.benchmarks.choice import Folder, read_json, take
+
+NAME = "clevr"
+_WORDS = ("size", "color", "material", "shape")
+
+
+def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
+    """Yield a row for every scene; ValueError where a field is missing or misshapen."""
+    scenes = take(read_json(folder, name, dict), "scenes", list, folder.at(name))
+    for place, scene in enumerate(scenes):
+        where = f"{folder.at(name)}: scene {place}"
+        image, split = (take(scene, field, str, where) for field in ("image_filename", "split"))
+        things = take(scene, "objects", list, where)
+        named = [" ".join(take(thing, word, str, where) for word in _WORDS) for thing in things]
+        caption = ", ".join(map(say, named))
+        yield Row(f"{split}/{image}", caption, tuple(dict.fromkeys(named)))

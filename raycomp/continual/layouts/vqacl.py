@@ -1,0 +1,33 @@
+"""VQACL (Zhang et al. 2023): ``karpathy_HALF_TASK.json`` in VL-T5's layout of VQA v2, a file of each a task.
+
+A list of {question_id, img_id, sent, label: {answer: how right it is}}; images are ``IMG_ID.jpg``. The answer
+that is most right is taken. Only tried on rows that were made for it: the published files were not at hand.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from raycomp.continual.layouts.row import Asked, Row, name_file, offer_answers
+from raycomp.evaluate.benchmarks.choice import Folder, is_text, read_json, take
+
+NAME = "vqacl"
+
+
+def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
+    """Yield the questions with answers to choose from, an empty caption where nobody agreed on an answer.
+
+    Raises ValueError where a field is missing or misshapen.
+    """
+    asked = []
+    for place, record in enumerate(read_json(folder, name, list)):
+        where = f"{folder.at(name)}: row {place}"
+        question, image = (take(record, field, str, where).strip() for field in ("sent", "img_id"))
+        asked.append(Asked(name_file(image), question, _choose(take(record, "label", dict, where), where)))
+    yield from offer_answers(asked)
+
+
+def _choose(label: dict[str, Any], where: str) -> str | None:
+    for answer, right in label.items():
+        if not is_text(answer) or isinstance(right, bool) or not isinstance(right, int | float):
+            raise ValueError(f"{where}: label={label!r:.80}: must be answers, each with a number")
+    return max(sorted(label), key=lambda answer: label[answer]) if label else None

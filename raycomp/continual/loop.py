@@ -1,0 +1,184 @@
+"""A method on its way through the tasks: learn one, ask about all, go on; and go on after a kill.
+
+B samples of a step, N of a task.
+"""
+
+import io
+from collections.abc import Sequence
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from raycomp.config import UserError
+from raycomp.continual.cells import Cell, count_steps
+from raycomp.continual.config import JOINT, METHODS, RANDOM, TUNE, ContinualConfig, Method
+from raycomp.continual.controls import judge_blind, judge_margins
+from raycomp.continual.data import Keys, Split, Stream, join_splits
+from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT, Figure, gather_questions, judge
+from raycomp.continual.methods.head import HeadLearner
+from raycomp.continual.methods.learner import Learner
+from raycomp.data.folder import Folder
+from raycomp.models.weights_check import refuse_bad
+from raycomp.schema import CONTINUAL_SCHEMA
+
+_STATE = "state.pt"
+# Added to a seed, so that the order of tasks and of rows are drawn apart.
+_ORDER, _ROWS = 21, 22
+
+
+def order_tasks(num_tasks: int, config: ContinualConfig, seed: int) -> list[int]:
+    """Return the tasks in the order in which this seed meets them."""
+    order = np.arange(num_tasks)
+    if config.order == RANDOM:
+        order = np.random.default_rng([config.seed, seed, _ORDER]).permutation(order)
+    return [int(task) for task in order]
+
+
+def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> np.ndarray:
+    """Return the rows of a step: each pass over the task in a new order, its last rest left out.
+
+    A task with less than a batch has all its rows in every step.
+    """
+    num_batches = max(1, num_rows // batch_size)
+    turn, place = divmod(step, num_batches)
+    order_N = np.random.default_rng([*key, _ROWS, turn]).permutation(num_rows)
+    return order_N[place * batch_size : (place + 1) * batch_size]
+
+
+class Walk:
+    """One cell: which task comes when, how far it has come, and what was seen on the way."""
+
+    def __init__(self, cell: Cell, stream: Stream, config: ContinualConfig, learner: Learner):
+        """``config``: with the method's own dials."""
+        self.config, self.learner, self.seed = config, learner, cell.seed
+        self.order = order_tasks(len(stream.tasks), config, cell.seed)
+        tasks = [stream.tasks[number] for number in self.order]
+        trainings = [task.train for task in tasks]
+        steps, self.batch_size = count_steps(config, METHODS[cell.method])
+        self.is_joint = cell.method in JOINT
+        self.trainings = [join_splits(trainings)] if self.is_joint else trainings
+        self.steps = steps * len(tasks) if self.is_joint else steps
+        self.asked = gather_questions([task.test for task in tasks])
+        self.tests = [task.test for task in tasks]
+        self.edits = [task.edits for task in tasks if task.edits is not None]
+        self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
+        self.said_rate = _say_rate(METHODS[cell.method], config)
+        self.number, self.step = 0, 0
+        self.rows: list[dict[str, Any]] = []
+        self.told: list[dict[str, float]] = []
+        """Of the steps of this task."""
+
+    def run(self, work: Folder) -> pa.Table:
+        """Go on from the state in ``work``, if there is one, to the end; return CONTINUAL_SCHEMA.
+
+        Raises UserError where a loss is not finite, or an embedding not of length 1.
+        """
+        if work.exists(_STATE):
+            self._restore(work)
+        else:
+            self._ask(BEFORE)
+            self._begin()
+        while True:
+            while self.step < self.steps:
+                self._learn()
+                if self.step % self.config.checkpoint_steps == 0 and self.step < self.steps:
+                    self._save(work)
+            self.learner.end()
+            self._ask(len(self.order) - 1 if self.is_joint else self.number)
+            self.number, self.step, self.told = self.number + 1, 0, []
+            if self.number == len(self.trainings):
+                return pa.Table.from_pylist(self.rows, CONTINUAL_SCHEMA)
+            self._begin()
+            self._save(work)
+
+    def _begin(self) -> None:
+        self.learner.begin(self.number, self.trainings[self.number])
+
+    def _learn(self) -> None:
+        key = (self.config.seed, self.seed, self.number)
+        row_B = draw_rows(len(self.trainings[self.number]), self.batch_size, key, self.step)
+        self.told.append(self.learner.step(self.step, row_B))
+        self.step += 1
+
+    def _ask(self, after: int) -> None:
+        """Ask about all tasks, learned or not, and about what is never learned."""
+        keys = self._look(self.asked.split)
+        found = [(TASK, one) for one in judge(self.asked, keys, self.config.weight)]
+        for number, asked in enumerate(self.unlearned):
+            seen = judge(asked, self._look(asked.split), self.config.weight)
+            found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
+        if isinstance(self.learner, HeadLearner):
+            read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
+            found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
+        found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
+        if after == len(self.order) - 1:
+            blind = judge_blind(self.asked, keys, self.config.weight, self.trainings)
+            found += [(TASK, one) for one in blind]
+            found += [(METHOD, one) for one in self._judge_margins()]
+        self.rows += [
+            {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
+            for of, one in found
+        ]
+
+    def _look(self, split: Split) -> Keys:
+        """Return the split as the method sees it: what training left without a direction is not judged."""
+        keys = self.learner.look(split)
+        for rows in (keys.image_ND, keys.text_TD, keys.composed_ETD):
+            if rows is not None:
+                flat_RD = torch.from_numpy(rows).flatten(0, -2)
+                refuse_bad(flat_RD, self.said_rate, "rows", "lower it")
+        return keys
+
+    def _judge_margins(self) -> list[Figure]:
+        if not self.edits:
+            return []
+        look, pairs = self._look, zip(self.tests, self.edits, strict=True)
+        keys = [(look(test), look(one.split)) for test, one in pairs]
+        return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
+
+    def _save(self, work: Folder) -> None:
+        state = {
+            "number": self.number,
+            "step": self.step,
+            "rows": self.rows,
+            "told": self.told,
+            "learner": self.learner.state(),
+        }
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        work.write_bytes(stream.getvalue(), _STATE)
+
+    def _restore(self, work: Folder) -> None:
+        data = work.read_bytes(_STATE)  # what the storage fails in is no damage
+        try:
+            state = torch.load(io.BytesIO(data), weights_only=True)
+        except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise UserError(f"{work.at(_STATE)}: no state of this run ({line}); remove it") from error
+        self.number, self.step, self.rows, self.told = (
+            state[name] for name in ("number", "step", "rows", "told")
+        )
+        self._begin()
+        self.learner.restore(state["learner"])
+
+
+def _say_rate(method: Method, config: ContinualConfig) -> str:
+    """Return what a method learns by, as a message says it."""
+    if method.trains == TUNE:
+        return f"tune.learning_rate={config.tune.learning_rate}"
+    return f"head.learning_rate={config.head.learning_rate}"
+
+
+def summarise_steps(told: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return what the steps of a task told: means, the largest sigma, and means of the last tenth."""
+    found: dict[str, float] = {}
+    last = told[-max(1, len(told) // 10) :]
+    for name in dict.fromkeys(name for one in told for name in one):
+        found[f"{name}_mean"] = float(np.mean([one[name] for one in told if name in one]))
+        found[f"{name}_last"] = float(np.mean([one[name] for one in last if name in one] or [np.nan]))
+    if any("sigma" in one for one in told):
+        found["sigma_max"] = max(one["sigma"] for one in told if "sigma" in one)
+    return found

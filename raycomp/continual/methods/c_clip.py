@@ -1,0 +1,106 @@
+"""C-CLIP: low-rank adapters of both towers, added in part after each task, and consolidated by contrast.
+
+B rows of a batch, D dims.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.methods.tuner import Tuner, contrast, encode
+from raycomp.core.retention import consolidate
+from raycomp.models.adapters import add_adapters, merge_adapters
+from raycomp.models.blocks import find_blocks
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
+
+
+class CClip(Tuner):
+    """Liu et al., ICLR 2025: CLIP's loss, and ``consolidate`` of the model with that of before the task.
+
+    Each task trains new adapters (raycomp.models.adapters) and the logit scale; ``tune.merge`` of how far
+    they moved is added to the weights in the end, and this sum is also what a look sees. Left open by the
+    text and chosen: the projector of the new features, one for images and texts, is a matrix that each task
+    begins anew at the identity, so that it starts without a difference between both models. Left out:
+    dropout in the adapters, and learning rates of their own for each tower.
+    """
+
+    def __init__(self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int):
+        """Raise UserError where a tower has no attention that adapters fit."""
+        super().__init__(clip, spec, config, seed)
+        find_blocks(self.model, "method=c-clip")
+        self.adapted: Any = None
+        """The model of a task that is open, with its adapters; ``model`` stays as it was before."""
+        self.task = nn.ModuleDict()
+        """What the task trains: adapters and projector."""
+
+    def open(self) -> None:
+        """Put new adapters on a copy of the model."""
+        self.adapted = copy.deepcopy(self.model)
+        key = np.random.SeedSequence((self.seed, self.number)).generate_state(1)[0]
+        adapters = add_adapters(self.adapted, self.config.rank, int(key))
+        projector = nn.Linear(self.spec.embedding_dim, self.spec.embedding_dim, bias=False)
+        nn.init.eye_(projector.weight)
+        self.task = nn.ModuleDict({"adapters": adapters, "projector": projector}).to(self.device)
+        self.model.eval()
+
+    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
+        """Return CLIP's loss, and that of the consolidation."""
+        batch, project = self.batch(row_B), self.task["projector"]
+        image_BD, text_BD = encode(self.adapted, batch)
+        with torch.no_grad():
+            old = encode(self.model, batch)
+        clip = contrast(image_BD, text_BD, self.group(row_B), self.adapted.logit_scale)
+        return {"clip": clip, "consolidation": consolidate((project(image_BD), project(text_BD)), old)}
+
+    def close(self) -> None:
+        """Add a share of what was learned."""
+        self.model = self.seen_model()
+        self.adapted, self.task = None, nn.ModuleDict()
+
+    def trained(self) -> nn.Module:
+        """Return adapters and projector."""
+        return self.task
+
+    def running_model(self) -> Any:
+        """Return the model with its adapters."""
+        return self.adapted
+
+    def seen_model(self) -> Any:
+        """Return the model with a share of what the adapters have learned so far."""
+        if self.adapted is None:
+            return self.model
+        mixed = copy.deepcopy(self.model)
+        whole = merge_adapters(self.task["adapters"]).state_dict()
+        mixed.load_state_dict(mix(self.model.state_dict(), whole, self.config.merge))
+        return mixed
+
+    def learned(self) -> dict[str, Any]:
+        """Return the weights of before the task, and what it trains."""
+        named = self.task.named_parameters()
+        task = {name: value for name, value in named if value.requires_grad}
+        return {**super().learned(), "task": task}
+
+    def relearn(self, learned: dict[str, Any]) -> None:
+        """Take them back; adapters are put on anew, as those there are sit on other weights."""
+        super().relearn(learned)
+        if self.train is None or not learned["task"]:
+            return
+        self.open()
+        with torch.no_grad():
+            for name, value in self.task.named_parameters():
+                if value.requires_grad:
+                    value.copy_(learned["task"][name])
+
+
+def mix(old: Mapping[str, Tensor], new: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Return weights on the way from old ones, 0, to new ones, 1; what is no fraction is the old one's."""
+    return {
+        name: value + share * (new[name] - value) if value.is_floating_point() else value
+        for name, value in old.items()
+    }

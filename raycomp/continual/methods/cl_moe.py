@@ -1,0 +1,144 @@
+"""CL-MoE adapted: low-rank experts of both towers, two routers, and momentum by whose an expert is.
+
+R rows of a pass, N rows in all, L tokens of context, E experts, G tasks so far, D dims.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Keys, Split
+from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
+from raycomp.core.retention import expert_momentum
+from raycomp.models.blocks import find_blocks
+from raycomp.models.clip import Clip
+from raycomp.models.experts import ExpertLinear, Routes, add_experts
+from raycomp.models.spec import ScorerSpec
+from raycomp.train.towers import to_image
+
+TOWERS = ("image", "text")
+
+
+class ClMoe(Tuner):
+    """After CL-MoE (arXiv:2503.00413), whose model writes answers, for a CLIP that ranks them as texts.
+
+    Kept: LoRA experts in the MLP of every block, of ``tune.rank`` each; an instance router, a softmax at
+    every position, which alone is at work in training; a task router, how often the experts were among a
+    task's best two, which counts as much when something is embedded; the task then being the one whose mean,
+    of the frozen model's features, is nearest; momentum of the experts after each task (``expert_momentum``),
+    layer by layer. Experts and routers learn ten times as fast as whole models do.
+
+    Left out, or otherwise: the language model, its prompt and the loss of its tokens, for which CLIP's loss
+    of the task's pairs stands; one mean of each task for several cluster centres of its questions and
+    images; images and texts have experts, and are taken to be of a task, each by themselves; routers stay
+    as the last task left them, as there.
+    """
+
+    times = 10.0
+
+    def __init__(self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int):
+        """Raise UserError where a tower is not made of plain blocks."""
+        super().__init__(clip, spec, config, seed)
+        self.model.requires_grad_(False)
+        blocks = find_blocks(self.model, "method=cl-moe")
+        generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        self.routes = {tower: Routes() for tower in TOWERS}
+        self.layers: list[ExpertLinear] = []
+        for tower in TOWERS:
+            sizes = (self.config.experts, self.config.rank)
+            self.layers += add_experts(blocks[tower], *sizes, self.routes[tower], generator)
+        self.model.to(self.device)
+        self.shares: list[list[Tensor]] = []
+        """Of every closed task, how often each layer's experts were chosen, (E,)."""
+        self.centres: dict[str, list[Tensor]] = {tower: [] for tower in TOWERS}
+        """Mean feature (D,) of every task, the open one, too."""
+        self.before: list[list[Tensor]] = []
+        """Each layer's experts as the open task found them."""
+
+    def open(self) -> None:
+        """Count anew, and remember the experts and what the task looks like to the frozen model."""
+        assert self.train is not None
+        for layer in self.layers:
+            layer.count_E.zero_()
+        self.before = [[value.detach().clone() for value in _experts(layer)] for layer in self.layers]
+        features = {"image": self.train.image_ND, "text": self.train.text_TD}
+        for tower, centres in self.centres.items():
+            del centres[self.number :]
+            centres.append(torch.from_numpy(features[tower].mean(0)))
+
+    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
+        """Return CLIP's loss of the task's rows; positions choose their experts."""
+        image_BD, text_BD = encode(self.model, self.batch(row_B))
+        return {"clip": contrast(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Let experts keep of what they were before, by how much each is this task's own."""
+        self.shares.append([layer.share() for layer in self.layers])
+        for number, (layer, before) in enumerate(zip(self.layers, self.before, strict=True)):
+            keep_E = expert_momentum(torch.stack([shares[number] for shares in self.shares]))
+            keep_E11 = keep_E[:, None, None].to(self.device)
+            for value, old in zip(_experts(layer), before, strict=True):
+                value.copy_(keep_E11 * old + (1 - keep_E11) * value)
+        self.before = []
+
+    def look(self, split: Split) -> Keys:
+        """Embed all pixels and tokens, each as of the task that it is nearest to."""
+        if not self.centres["image"]:
+            return super().look(split)
+        assert split.pixels is not None and split.token_TL is not None
+        self.model.eval()
+        of_open = [[layer.share() for layer in self.layers]] if self.train is not None else []
+        for number, layer in enumerate(self.layers):
+            layer.task_GE = torch.stack([shares[number] for shares in (*self.shares, *of_open)])
+
+        def encode_image(pixel_RHWC: Tensor, task_R: Tensor) -> Tensor:
+            self.routes["image"].task_R = task_R
+            return self.model.encode_image(to_image(pixel_RHWC, self.spec.image))
+
+        def encode_text(token_RL: Tensor, task_R: Tensor) -> Tensor:
+            self.routes["text"].task_R = task_R
+            return self.model.encode_text(token_RL.long())
+
+        images = (split.pixels, self.choose("image", split.image_ND))
+        texts = (split.token_TL, self.choose("text", split.text_TD))
+        try:
+            return Keys(
+                self.embed(encode_image, self.images_per_pass, *images),
+                self.embed(encode_text, TEXTS_PER_PASS, *texts),
+            )
+        finally:
+            for routes in self.routes.values():
+                routes.task_R = None
+
+    def choose(self, tower: str, feature_ND: np.ndarray) -> np.ndarray:
+        """Return the task, int64 (N,), whose mean each row is nearest to."""
+        centre_GD = torch.stack(self.centres[tower])
+        return torch.cdist(torch.from_numpy(np.array(feature_ND)), centre_GD).argmin(1).numpy()
+
+    def learned(self) -> dict[str, Any]:
+        """Return experts, routers and counts of all layers, and what is known of the tasks."""
+        layers = [
+            {"down": layer.down, "up": layer.up, "router": layer.router, "count_E": layer.count_E}
+            for layer in self.layers
+        ]
+        return {"layers": layers, "shares": self.shares, "centres": self.centres, "before": self.before}
+
+    @torch.no_grad()
+    def relearn(self, learned: dict[str, Any]) -> None:
+        """Take them back."""
+        for layer, values in zip(self.layers, learned["layers"], strict=True):
+            for name, value in values.items():
+                getattr(layer, name).copy_(value)
+        self.shares, self.before = (
+            [[value.to(self.device) for value in values] for values in learned[part]]
+            for part in ("shares", "before")
+        )
+        self.centres = learned["centres"]
+
+
+def _experts(layer: ExpertLinear) -> tuple[Tensor, Tensor]:
+    return layer.down, layer.up

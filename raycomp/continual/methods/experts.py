@@ -1,0 +1,52 @@
+"""A head for each task, none of which forgets; which one an image is held against, its embedding says.
+
+N samples, T texts, E experts, D dims.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Keys, Split, Stream
+from raycomp.continual.methods.head import HeadLearner
+
+
+class Experts:
+    """Heads that share nothing. An image has the head of the task whose mean image is nearest."""
+
+    def __init__(self, config: ContinualConfig, stream: Stream, seed: int):
+        self.heads = [HeadLearner(config, stream, seed) for _ in stream.tasks]
+        self.centre_ED: list[np.ndarray] = []
+
+    def begin(self, number: int, train: Split) -> None:
+        """Take the next head."""
+        self.number, self.train = number, train
+        self.heads[number].begin(number, train)
+
+    def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
+        """Take a step of the task's head."""
+        return self.heads[self.number].step(step, row_B)
+
+    def end(self) -> None:
+        """Take the task's mean image down."""
+        self.centre_ED.append(self.train.image_ND.astype(np.float64).mean(0))
+
+    def look(self, split: Split) -> Keys:
+        """Return the split with the compositions of all heads; before the first task, of the first."""
+        if not self.centre_ED:
+            return self.heads[0].look(split)
+        composed_ETD = np.stack([head.compose(split) for head in self.heads[: len(self.centre_ED)]])
+        away_NE = [np.linalg.norm(split.image_ND - centre_D, axis=1) for centre_D in self.centre_ED]
+        return Keys(split.image_ND, split.text_TD, composed_ETD, np.argmin(away_NE, axis=0))
+
+    def state(self) -> dict[str, Any]:
+        """Return all heads, and the mean images."""
+        heads = [head.state() for head in self.heads[: self.number + 1]]
+        return {"heads": heads, "centres": [centre_D.tolist() for centre_D in self.centre_ED]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for head, own in zip(self.heads, state["heads"], strict=False):
+            head.restore(own)
+        self.centre_ED = [np.array(centre) for centre in state["centres"]]

@@ -1,0 +1,283 @@
+"""The composer on frozen embeddings, one task after another: COMPO-REALIGN, its ablations and its controls.
+
+B samples of a step, K past entries, T texts, N samples, P primitives of each at most, V names, D dims.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raycomp.config import UserError
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Keys, Split, Stream
+from raycomp.core.buffer import Entry, MicroBuffer
+from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
+from raycomp.core.continual import cycle_errors, judge_read_out
+from raycomp.core.realign import Past, compo_realign
+from raycomp.core.trust_region import (
+    TrustRegion,
+    find_sigma,
+    list_parameters,
+    measure_step,
+    shaped_sigma,
+    take_step,
+)
+
+# Added to a seed, so that a head's weights, its steps and its buffer are drawn apart.
+_WEIGHTS, _STEPS, _BUFFER = 11, 12, 13
+_TEXTS_AT_ONCE = 4096
+# Sigma is told of so many steps where nothing hangs on it.
+_TOLD_EVERY = 10
+
+
+class Rows(NamedTuple):
+    """Texts and what they are made of, as the composer takes them."""
+
+    text_BD: Tensor
+    index_BP: Tensor
+    """Places of names; 0 where padding is."""
+    valid_BP: Tensor
+    group_B: Tensor
+    """Texts of the same set of primitives share a number."""
+
+    def take(self, row_C: Tensor) -> "Rows":
+        return Rows(*(value[row_C] for value in self))
+
+
+class HeadLearner:
+    """A composer that meets tasks; the model whose embeddings it takes stays as it is."""
+
+    def __init__(self, config: ContinualConfig, stream: Stream, seed: int):
+        """``config.trust.alpha`` must be set where ``trust.mode`` is fixed."""
+        self.config, self.stream, self.seed = config, stream, seed
+        self.places = {name: place for place, name in enumerate(stream.names)}
+        self.groups: dict[tuple[str, ...], int] = {}
+        self.name_VD = torch.from_numpy(stream.name_VD)
+        head, trust = config.head, config.trust
+        generator = torch.Generator().manual_seed(1000 * seed + _WEIGHTS)
+        dim = self.name_VD.shape[1]
+        self.composer = Composer(dim, head.hidden, generator, head.mix, head.pool, head.shaped)
+        self.buffer = MicroBuffer(config.buffer.size, 1000 * seed + _BUFFER, config.buffer.max_bytes)
+        self.trust = TrustRegion(
+            trust.mode, trust.gamma, trust.quantile, trust.first, trust.reduce, trust.alpha or 1.0
+        )
+        self.text_of = {
+            text: row_D
+            for split in [*(task.train for task in stream.tasks), stream.drawn]
+            for text, row_D in zip(split.texts, split.text_TD, strict=True)
+        }
+        """The frozen model would embed a past text as it did before."""
+        self.number, self.optimizer = 0, _make_optimizer(self.composer, config)
+        self.met: set[str] = set()
+        """Names of this task's texts, and of those before."""
+
+    def begin(self, number: int, train: Split) -> None:
+        """Take the task; its optimiser is a new one."""
+        self.number, self.train = number, train
+        self.met |= {name for names in train.primitives for name in names}
+        self.rows = self._lay(train.text_TD, train.primitives)
+        self.image_ND, self.own_N = torch.from_numpy(train.image_ND), torch.from_numpy(train.own_N)
+        self.optimizer = _make_optimizer(self.composer, self.config)
+
+    def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
+        """Take a step on these rows; tell loss, sigma, alpha, the gradient's length and s(z_v, e^_c).
+
+        Every tenth step is told in whole steps, too, where a trust region bounds it.
+        """
+        head, trust = self.config.head, self.config.trust
+        image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
+        raw_BPD = self.name_VD[rows.index_BP]
+        is_bound, is_told = trust.mode == "spectral", step % _TOLD_EVERY == 0
+        raw_BPD.requires_grad_((is_bound or is_told) and trust.primitives == "raw")
+        made = self.composer(raw_BPD, rows.valid_BP)
+        loss = compo_realign(
+            image_BD,
+            rows.text_BD if head.text == "literal" else self.composer.adapt(rows.text_BD),
+            made.composed_BD if head.synthetic else None,
+            rows.group_B,
+            1 / head.temperature,
+            None if past is None else Past(past.text_BD, self._compose(past), past.group_B),
+            self.config.buffer.reading,
+            head.c2v,
+        ).total
+        similarity_B = (image_BD * made.composed_BD).sum(1)
+        told = {"loss": float(loss.detach()), "similarity": float(similarity_B.detach().mean())}
+        if not math.isfinite(told["loss"]):
+            raise UserError(
+                f"loss={told['loss']} at step {step} of task {self.number}: must be finite; "
+                f"head.learning_rate={head.learning_rate} may be too high"
+            )
+        if not loss.requires_grad:  # captions are frozen, and nothing else is a positive
+            return {**told, "gradient": 0.0}
+        sigma_B = similarity_B.detach()
+        if is_bound or is_told:
+            sigma_B = self._find_sigma(similarity_B, raw_BPD, made, rows.valid_BP)
+            told["sigma"] = float(sigma_B.max())
+        told["alpha"] = alpha = self.trust.take_alpha(sigma_B)
+        return {**told, **self._descend(loss, alpha, is_told)}
+
+    def _descend(self, loss: Tensor, alpha: float, is_told: bool) -> dict[str, float]:
+        """Take the step; return how long the gradient was, and where it is told how much of a whole step was
+        taken."""
+        parameters = list_parameters(self.optimizer)
+        self.optimizer.zero_grad()
+        loss.backward(inputs=parameters)
+        length = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
+        trust = self.config.trust
+        if trust.mode == "off" or not is_told:
+            take_step(self.optimizer, alpha, trust.apply)
+            return {"gradient": length}
+        return {"gradient": length, "realised": measure_step(self.optimizer, alpha, trust.apply)}
+
+    def end(self) -> None:
+        """Show the buffer the task."""
+        kind, train = self.config.buffer.kind, self.train
+        if kind not in ("text", "image"):
+            return
+        images = train.image_ND if kind == "image" else None
+        entries = []
+        for row, place in enumerate(train.own_N):
+            image = images[row].astype(np.float32).tobytes() if images is not None else b""
+            entries.append(Entry(train.texts[place], train.primitives[place], image))
+        self.buffer.add(self.number, entries)
+
+    def look(self, split: Split) -> Keys:
+        """Return the split with the compositions of its texts."""
+        return Keys(split.image_ND, split.text_TD, self.compose(split)[None])
+
+    def compose(self, split: Split) -> np.ndarray:
+        """Return e^_c of every text, fp32 (T, D)."""
+        rows = self._lay(split.text_TD, split.primitives)
+        parts = torch.arange(len(rows.text_BD)).split(_TEXTS_AT_ONCE)
+        with torch.no_grad():
+            return torch.cat([self._compose(rows.take(part)) for part in parts]).numpy()
+
+    def read_out(self, split: Split) -> dict[str, float]:
+        """Return how well a composition gives its primitives back, and how far R is from orthogonal.
+
+        By R^T and by solving; CCE against the primitives it is made of, AUC against all names of the stream.
+        Of texts whose primitives are the same one counts.
+        """
+        rows = self._lay(split.text_TD, split.primitives)
+        first_B = np.sort(np.unique(rows.group_B.numpy(), return_index=True)[1])
+        rows = rows.take(torch.from_numpy(first_B))
+        with torch.no_grad():
+            made = self.composer(self.name_VD[rows.index_BP], rows.valid_BP)
+        is_own_BV = np.zeros((len(rows.text_BD), len(self.name_VD)), bool)
+        sample_Q, place_Q = rows.valid_BP.nonzero(as_tuple=True)
+        is_own_BV[sample_Q.numpy(), rows.index_BP[sample_Q, place_Q].numpy()] = True
+        matrix_DD = self.composer.matrix()
+        eye_DD = torch.eye(len(matrix_DD), dtype=matrix_DD.dtype)
+        found = {"orthogonality_error": float((matrix_DD.T @ matrix_DD - eye_DD).abs().max())}
+        for name, by_solve in (("transpose", False), ("solve", True)):
+            direction_BD = self.composer.decompose(made.composed_BD, by_solve)
+            errors_B = cycle_errors(direction_BD.numpy(), made.shaped_BPD.numpy(), rows.valid_BP.numpy())
+            found[f"cce_{name}"] = float(errors_B.mean())
+            score_BV = self.composer.read_out(direction_BD, self.name_VD).numpy()
+            if not is_own_BV.all() and np.isfinite(score_BV).all():
+                judged = judge_read_out(score_BV, is_own_BV)
+                found |= {f"pr_auc_{name}": judged.pr_auc, f"roc_auc_{name}": judged.roc_auc}
+        return found
+
+    def measure(self) -> dict[str, float]:
+        """Return what the buffer holds, and how far steps went."""
+        return {
+            "buffer_entries": len(self.buffer.entries()),
+            "buffer_bytes": self.buffer.num_bytes,
+            "alpha_realised": self.trust.mean_alpha,
+            "gamma": self.trust.gamma or float("nan"),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return the composer, its optimiser, the buffer and how far the trust region has come."""
+        return {
+            "composer": self.composer.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "buffer": self.buffer.to_dict(),
+            "trust": self.trust.to_dict(),
+            "met": sorted(self.met),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.composer.load_state_dict(state["composer"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.buffer = MicroBuffer.from_dict(state["buffer"])
+        self.trust.restore(state["trust"])
+        self.met |= set(state["met"])
+
+    def _gather(self, step: int, row_B: Tensor) -> tuple[Tensor, Rows, Rows | None]:
+        """Return the images and texts of a step, and past texts that stand beside them.
+
+        Past images stand among the others, as samples.
+        """
+        buffer, rows, image_BD = self.config.buffer, self.rows.take(self.own_N[row_B]), self.image_ND[row_B]
+        if buffer.kind == "current":  # from the second task on, as all that anchor
+            return image_BD, rows, rows if self.number else None
+        entries = self._draw(np.random.default_rng([self.seed, _STEPS, self.number, step]))
+        if not entries:
+            return image_BD, rows, None
+        text_KD = np.stack([self.text_of[entry.text] for entry in entries])
+        past = self._lay(text_KD, [entry.primitives for entry in entries])
+        if buffer.kind != "image":
+            return image_BD, rows, past
+        image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
+        return torch.cat([image_BD, torch.from_numpy(image_KD)]), _join(rows, past), None
+
+    def _draw(self, rng: np.random.Generator) -> list[Entry]:
+        """Draw entries of past tasks; without a memory, texts of names that were met."""
+        buffer, drawn = self.config.buffer, self.stream.drawn
+        if not self.number or buffer.kind == "none":
+            return []
+        if buffer.kind == "random":
+            known = [place for place, names in enumerate(drawn.primitives) if self.met.issuperset(names)]
+            chosen = rng.choice(known, min(buffer.draw, len(known)), replace=False)
+            return [Entry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
+        return self.buffer.draw(buffer.draw, rng)
+
+    def _lay(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
+        layout = lay_out(primitives)
+        place_V = np.array([self.places[name] for name in layout.names], np.int64)
+        index_TP = np.where(layout.valid_BP, place_V[layout.index_BP] if len(place_V) else 0, 0)
+        sets = (tuple(sorted(set(names))) for names in primitives)
+        group_T = np.array([self.groups.setdefault(names, len(self.groups)) for names in sets], np.int64)
+        index, valid, group = map(torch.from_numpy, (index_TP, layout.valid_BP, group_T))
+        return Rows(torch.from_numpy(np.ascontiguousarray(text_TD)), index, valid, group)
+
+    def _compose(self, rows: Rows) -> Tensor:
+        return self.composer(self.name_VD[rows.index_BP], rows.valid_BP).composed_BD
+
+    def _find_sigma(self, similarity_B: Tensor, raw_BPD: Tensor, made: Composed, valid_BP: Tensor) -> Tensor:
+        if self.config.trust.primitives == "raw":
+            return find_sigma(similarity_B, raw_BPD)
+        if self.config.head.mix == LINEAR or self.config.head.pool == ATTENTION:
+            return find_sigma(similarity_B, made.shaped_BPD)
+        return shaped_sigma(similarity_B.detach(), made.mean_BD.detach(), valid_BP.sum(1))
+
+
+def _join(first: Rows, second: Rows) -> Rows:
+    """Return the rows of both, as wide as the wider."""
+    width = max(first.index_BP.shape[1], second.index_BP.shape[1])
+
+    def widen(value_BP: Tensor) -> Tensor:
+        return F.pad(value_BP, (0, width - value_BP.shape[1]))
+
+    return Rows(
+        torch.cat([first.text_BD, second.text_BD]),
+        torch.cat([widen(first.index_BP), widen(second.index_BP)]),
+        torch.cat([widen(first.valid_BP), widen(second.valid_BP)]),
+        torch.cat([first.group_B, second.group_B]),
+    )
+
+
+def _make_optimizer(composer: Composer, config: ContinualConfig) -> torch.optim.Optimizer:
+    head = config.head
+    kind = torch.optim.AdamW if head.optimizer == "adamw" else torch.optim.SGD
+    # An identity without a shaper has nothing to learn.
+    parameters = list(composer.parameters()) or [torch.nn.Parameter(torch.zeros(()))]
+    return kind(parameters, lr=head.learning_rate, weight_decay=head.weight_decay)

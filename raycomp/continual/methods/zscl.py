@@ -1,0 +1,122 @@
+"""ZSCL: fine-tuning held to the first model by what it makes of other images and texts, and by its weights.
+
+N reference images, T reference texts, B of either drawn for a step, L tokens of context, D dims.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Pixels
+from raycomp.continual.methods.finetune import Finetune
+from raycomp.core.retention import distil
+from raycomp.models.clip import Clip
+from raycomp.models.spec import ScorerSpec
+from raycomp.train.towers import to_image
+
+# Reference texts that a step's images are held against, at most.
+_MOST_TEXTS = 1024
+
+
+class Reference(NamedTuple):
+    """Images and texts, not pairs, whose likenesses shall stay."""
+
+    pixels: Pixels
+    token_TL: np.ndarray
+
+
+class Zscl(Finetune):
+    """Zheng et al. 2023, arXiv:2303.06628, as the authors' code has it, with CLIP's loss of the task's pairs.
+
+    Images drawn from the reference are held, by ``distil``, against the first model's reference texts, which
+    they shall rank as the first model did (images), and the texts against them (texts). The logits of both
+    sides have the first model's scale. The text tower is held by the other two parts alone: the squared
+    distance from the weights that the task began with (l2), and the mean of those weights and of the weights
+    at every ``tune.ensemble``-th step, which is what a task leaves; if there is no such step, the last ones.
+
+    The authors' reference is ImageNet with Conceptual Captions. One of the stream's own kind keeps what the
+    model knew of such images; of others, which general zero-shot exams ask about, it keeps less. Further
+    choices: no label smoothing, as there are no classes; the logit scale is trained as in ``finetune``.
+    """
+
+    def __init__(
+        self, clip: Clip, spec: ScorerSpec, config: ContinualConfig, seed: int, reference: Reference | None
+    ):
+        """``reference`` may be none where ``tune.distil`` is 0."""
+        super().__init__(clip, spec, config, seed)
+        assert reference is not None or not self.config.distil, "zscl needs a reference"
+        self.reference = reference
+        if reference is not None and self.config.distil:
+            model = self.model.eval()
+            self.image_ND = torch.from_numpy(self.embed_images(model, reference.pixels)).to(self.device)
+            self.text_TD = torch.from_numpy(self.embed_texts(model, reference.token_TL)).to(self.device)
+            self.scale = self.model.logit_scale.detach().exp()
+        self.start: dict[str, Tensor] = {}
+        self.mean: dict[str, Tensor] = {}
+        self.count = 0
+        """Weights in the mean, beside those of the start."""
+
+    def open(self) -> None:
+        """Remember where the task begins."""
+        self.start = {name: value.detach().clone() for name, value in self.model.named_parameters()}
+        self.mean, self.count = {name: value.clone() for name, value in self.start.items()}, 0
+
+    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
+        """Return CLIP's loss and what holds the model; a part of weight 0 is left out."""
+        parts = super().losses(step, row_B)
+        if self.config.distil:
+            images, texts = self._distil(step)
+            parts |= {"images": self.config.distil * images, "texts": self.config.distil * texts}
+        if self.config.l2:
+            far = [(value - self.start[name]).square().sum() for name, value in self.model.named_parameters()]
+            parts["l2"] = self.config.l2 * torch.stack(far).sum()
+        return parts
+
+    def _distil(self, step: int) -> tuple[Tensor, Tensor]:
+        assert self.reference is not None
+        rng = np.random.default_rng([self.seed, self.number, step])
+        image_B = _draw(rng, len(self.image_ND), self.config.batch_size)
+        text_TD = self.text_TD[_draw(rng, len(self.text_TD), _MOST_TEXTS)]
+        pixels = torch.from_numpy(self.reference.pixels[image_B]).to(self.device)
+        image_BD = F.normalize(self.model.encode_image(to_image(pixels, self.spec.image)).float(), dim=-1)
+        student_BT = self.scale * image_BD @ text_TD.T
+        teacher_BT = self.scale * self.image_ND[image_B] @ text_TD.T
+        return distil(student_BT, teacher_BT), distil(student_BT.T, teacher_BT.T)
+
+    def after(self, step: int) -> None:
+        """Take these weights into the mean, where it is their turn."""
+        if (step + 1) % self.config.ensemble:
+            return
+        self.count += 1
+        for name, value in self.model.named_parameters():
+            self.mean[name] += (value.detach() - self.mean[name]) / (self.count + 1)
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Leave the mean."""
+        if self.count:
+            for name, value in self.model.named_parameters():
+                value.copy_(self.mean[name])
+        self.start, self.mean, self.count = {}, {}, 0
+
+    def learned(self) -> dict[str, Any]:
+        """Return the weights, those of the start and their mean."""
+        return {**super().learned(), "start": self.start, "mean": self.mean, "count": self.count}
+
+    def relearn(self, learned: dict[str, Any]) -> None:
+        """Take them back."""
+        super().relearn(learned)
+        self.start, self.mean = (
+            {name: value.to(self.device) for name, value in learned[part].items()}
+            for part in ("start", "mean")
+        )
+        self.count = learned["count"]
+
+
+def _draw(rng: np.random.Generator, num: int, most: int) -> np.ndarray:
+    """Return numbers below ``num``, none of them twice, sorted; all where there are no more than that."""
+    return np.sort(rng.permutation(num)[:most])

@@ -1,0 +1,169 @@
+"""Streams to arrays: tiny backbones trained, pictures and texts embedded once, by evaluation's passes."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from raycomp.config import ModelConfig
+from raycomp.continual.cells import Cell
+from raycomp.continual.config import METHODS, TUNE, ContinualConfig
+from raycomp.continual.streams.assemble import (
+    Maker,
+    check_texts,
+    find_all_samples,
+    list_needed,
+    make_arrays,
+)
+from raycomp.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
+from raycomp.continual.streams.place import Place, find_place, place_backbone
+from raycomp.continual.streams.sources import open_reference, open_stream
+from raycomp.data.files import remove_temporary_files
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model
+from raycomp.data.paths import ShardPath
+from raycomp.data.runs import digest
+from raycomp.evaluate.embed_all import Job, embed_pictures, embed_texts
+from raycomp.evaluate.exam import Picture, Pictures
+from raycomp.models.describe import describe_scorer
+from raycomp.run.bad_data import check_bad_rows, describe_dropped
+from raycomp.run.lease import queue_lease
+from raycomp.run.run import Run, Say
+from raycomp.run.session import Session
+from raycomp.run.tasks import map_some
+from raycomp.words import WORLD_STREAMS
+
+_SHARDS = "shards"
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What is to be embedded of a stream."""
+
+    pictures: Sequence[Picture] = ()
+    shards: Sequence[ShardPath] = ()
+    texts: tuple[str, ...] = ()
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        return list(self.texts)
+
+
+class Making(NamedTuple):
+    """What streams are made with."""
+
+    config: ContinualConfig
+    folder: Folder
+    """Below which all of them lie."""
+    tuned: Collection[str]
+    """Streams with methods that train the model, which need pixels."""
+    session: Session
+    check: Callable[[], None]
+    """Raises LeaseLost where nothing more may be written."""
+    say: Say
+
+
+def prepare_streams(
+    config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
+) -> list[Place]:
+    """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
+    tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
+    known = run.record["fingerprint"]
+    gpu = session.gpu
+    found = (find_place(cell, config, folder, known, cell.stream in tuned, gpu) for cell in cells)
+    places = list(dict.fromkeys(found))
+    if not all(place.is_made for place in places):
+        with queue_lease(folder, say, run.lease.check) as lease:
+
+            def check() -> None:
+                run.lease.check()
+                lease.check()
+
+            for name in folder.list_folders():  # not at the top: other runs ask for the lease there
+                remove_temporary_files(folder.at(name))
+            making = Making(config, folder, tuned, session, check, say)
+            _make_backbones(places, making)
+            _make_places(places, making)
+    for place in places:  # one that was there already may have been made with another limit
+        for said, counts in place.facts["samples"].items():
+            check_bad_rows(said, counts, config.max_bad_fraction, "samples")
+    shared = (line for place in places for line in place.facts["warnings"])
+    for line in dict.fromkeys([*list_dropped(describe_places(places)), *shared]):
+        say(line)
+    return places
+
+
+def list_dropped(streams: Mapping[str, Any]) -> list[str]:
+    """Return a line for every status whose samples are left out, half by half of every task."""
+    halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
+    return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
+
+
+def _make_backbones(places: Sequence[Place], making: Making) -> None:
+    """Train the tiny CLIPs that are missing of places that are."""
+    tiny = {place.backbone for place in places if place.stream in WORLD_STREAMS and not place.is_made}
+    unmade = {number: place_backbone(making.config, making.folder, number) for number in sorted(tiny)}
+    jobs = [(making.config, own, number) for number, own in unmade.items() if not is_made(own)]
+    cores = making.session.count_cores()
+    for _, _, number in map_some(make_backbone, jobs, cores, making.check, "backbones", "backbone"):
+        making.say(f"backbone {number}: trained")
+
+
+def _make_places(places: Sequence[Place], making: Making) -> None:
+    """Embed what is missing of places, those of one tiny CLIP together, and write their arrays."""
+    together: dict[int | str, list[Place]] = {}
+    for place in places:
+        together.setdefault(place.backbone if place.stream in WORLD_STREAMS else place.name, []).append(place)
+    for group in together.values():
+        if not all(place.is_made for place in group):
+            _make_together(group, making)
+
+
+def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:
+    """Return the backbone of a place below ``folder``."""
+    is_tiny = place.stream in WORLD_STREAMS
+    return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
+
+
+def _make_together(places: Sequence[Place], making: Making) -> None:
+    """Open the streams of one model, embed them in one pass, write the arrays of those that are missing.
+
+    Those that are there are embedded, too: after a kill the same items have the same numbers.
+    """
+    config = _describe(places[0], making)
+    spec = describe_scorer(fetch_model(config.model))
+    embedded = Folder(making.folder.at(f"embedded-{digest([place.name for place in places])[:12]}"))
+    job = Job(config, spec, embedded, making.session, making.check)
+    sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
+    kept = open_reference(config.reference) if config.reference else None
+    beside = [kept if place.stream in making.tuned else None for place in places]
+    halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
+    pictures, _ = embed_pictures(job, [Needed(half.pictures, half.shards) for half in halves])
+    found = [
+        find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
+    ]
+    texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures)
+    check_texts(texts, config.model)
+    made = {
+        place: make_arrays(Maker(one, texts, config, spec, place.files, place.stream in making.tuned))
+        for place, one in zip(places, found, strict=True)
+        if not place.is_made
+    }
+    for place in places:
+        place.files.remove(_SHARDS)
+    embedded.remove()
+    making.check()
+    for place, facts in made.items():
+        place.finish(facts)
+        making.say(f"{place.name}: embedded")
+
+
+def _describe(place: Place, making: Making) -> ContinualConfig:
+    """Return the config with the model and the reference of a place."""
+    config, reference = making.config, making.config.reference
+    if reference is None and place.stream in WORLD_STREAMS:
+        reference = find_reference(place_backbone(config, making.folder, place.backbone))
+    return replace(config, model=find_backbone_of(place, config, making.folder), reference=reference)
+
+
+def describe_places(places: Sequence[Place]) -> Mapping[str, Any]:
+    """Return what was found in the making of streams, by their folders' names."""
+    return {place.name: place.facts for place in places}

@@ -1,0 +1,190 @@
+"""What the cells came to: matrices of one run, metrics of it, and means over runs.
+
+T tasks, S runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raycomp.continual.cells import Cell, name_stream
+from raycomp.continual.judge import (
+    ANSWERS,
+    BEFORE,
+    BOTH,
+    FUSED,
+    MERGED,
+    METHOD,
+    OWN,
+    SCORES,
+    TASK,
+    TEXT,
+    ZERO_SHOT,
+)
+from raycomp.core.continual import summarise, zero_shot_drift
+from raycomp.core.contrasts import Contrast, contrast, mean_by
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns
+
+CELLS = "cells"
+_BOUND = ("crr", "a_pair", "a_attribute", "a_object")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell's figures and facts."""
+
+    cell: Cell
+    facts: dict[str, Any]
+    """backbone, order, tasks, zero_shot, steps, seconds, config of the method."""
+    values: Mapping[tuple[str, str], Mapping[tuple[int, int], float]]
+    """By what they are of and their name, by after and number."""
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.facts["order"])
+
+    def matrix(self, figure: str) -> np.ndarray:
+        """Return R[t, i] of a figure, in percent, float64 (T, T); NaN where it was not asked for."""
+        found, num = self.values[TASK, figure], self.num_tasks
+        nan = float("nan")
+        return np.array([[100 * found.get((after, i), nan) for i in range(num)] for after in range(num)])
+
+    def before(self, figure: str) -> np.ndarray:
+        """Return the figure of every task before any was learned, in percent, float64 (T,)."""
+        found = self.values[TASK, figure]
+        return np.array([100 * found.get((BEFORE, i), float("nan")) for i in range(self.num_tasks)])
+
+    def of_method(self, figure: str) -> np.ndarray:
+        """Return a figure of the method after each task, float64 (T,); NaN where there is none."""
+        found = self.values.get((METHOD, figure), {})
+        return np.array([found.get((after, 0), np.nan) for after in range(self.num_tasks)])
+
+    @property
+    def main(self) -> str:
+        """The figure that is reported first: fused, of the merged gallery, both ways; or of answers."""
+        answers = f"{FUSED} {ANSWERS}"
+        return answers if (TASK, answers) in self.values else f"{FUSED} {MERGED} {BOTH}"
+
+
+def read_cell(folder: Folder, cell: Cell) -> Result:
+    """Return what a finished cell left. Raises ValueError where that is another cell's, or cannot be read."""
+    facts = _read_facts(folder, cell)
+    if facts is None:
+        where = folder.at(CELLS, f"{cell.name}.json")
+        raise ValueError(
+            f"{where}: is not of {name_stream(cell.stream)}, {cell.method}, seed {cell.seed}; remove it"
+        )
+    table = read_columns(folder.at(CELLS, f"{cell.name}.parquet"))
+    values: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+    for row in table.to_pylist():
+        values.setdefault((row["of"], row["figure"]), {})[row["after"], row["number"]] = row["value"]
+    return Result(cell, facts, values)
+
+
+def is_done(folder: Folder, cell: Cell) -> bool:
+    """Whether a cell has ended: a file of its name that is damaged, or another cell's, does not count."""
+    return folder.exists(CELLS, f"{cell.name}.json") and _read_facts(folder, cell) is not None
+
+
+def _read_facts(folder: Folder, cell: Cell) -> dict[str, Any] | None:
+    """Return what the file of a cell's name says of it; none where it says nothing of this cell."""
+    try:
+        facts = folder.read_json(CELLS, f"{cell.name}.json")
+    except (ValueError, RecursionError):
+        return None
+    return facts if isinstance(facts, dict) and facts.get("cell") == vars(cell) else None
+
+
+def measure(result: Result) -> dict[str, float]:
+    """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then what it
+    is, as ``core.continual.Stream`` names them. The main figure's stand without the former.
+    """
+    found: dict[str, float] = dict(_measure_matrix(result, result.main))
+    for of, figure in result.values:
+        if of == TASK and not figure.endswith(_BOUND):
+            found |= {f"{figure} {name}": value for name, value in _measure_matrix(result, figure)}
+    for score in SCORES:
+        if (TASK, f"{score} crr") in result.values:
+            last = {name: result.matrix(f"{score} {name}")[-1] / 100 for name in _BOUND}
+            found |= {f"{score} {name}": float(value.mean()) for name, value in last.items()}
+    for score in SCORES:
+        drift = _find_drift(result, score)
+        if drift is not None:
+            found[f"{score} zstd"] = drift
+    found |= {
+        name: float(result.of_method(name)[-1])
+        for of, name in result.values
+        if of == METHOD and not name.endswith("_last")
+    }
+    found |= {"sigma_max": float(np.nanmax([*result.of_method("sigma_max"), -np.inf]))}
+    found["seconds"] = result.facts["seconds"]
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
+    """Yield the figures of a matrix; before is what captions alone come to then, for all methods the frozen
+    model, and not what an untrained composer does."""
+    score, _, rest = figure.partition(" ")
+    begins = f"{TEXT} {rest}" if score in SCORES else figure
+    return iter(summarise(result.matrix(figure), result.before(begins))._asdict().items())
+
+
+def _find_drift(result: Result, score: str) -> float | None:
+    """Return ZSTD in points, of zero-shot sets' own galleries: by the score after the last task, less the
+    frozen model's; none without a set."""
+    rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
+    before, found = (result.values.get((ZERO_SHOT, f"{one} {rest}")) for one in (TEXT, score))
+    if not before or not found:
+        return None
+    numbers = sorted({number for _, number in found})
+    last = result.num_tasks - 1
+    begun = [100 * before[BEFORE, number] for number in numbers]
+    return zero_shot_drift(begun, [100 * found[last, number] for number in numbers])
+
+
+Results = Mapping[Cell, Result]
+Measured = Mapping[Cell, Mapping[str, float]]
+
+
+def list_groups(results: Results) -> list[tuple[str, str]]:
+    """Return streams and methods that have a run, in their order."""
+    return list(dict.fromkeys((cell.stream, cell.method) for cell in results))
+
+
+def estimate(results: Results, measured: Measured, stream: str, method: str, metric: str) -> Contrast | None:
+    """Return the mean of a metric over runs, its interval over backbones where there are several, else over
+    seeds; none where no run has it.
+    """
+    own = [cell for cell in results if (cell.stream, cell.method) == (stream, method)]
+    return _spread(results, {cell: measured[cell][metric] for cell in own if metric in measured[cell]})
+
+
+def compare(
+    results: Results, measured: Measured, stream: str, pair: tuple[str, str], metric: str
+) -> Contrast | None:
+    """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
+    return _spread(results, list_gaps(measured, stream, pair, metric))
+
+
+def list_gaps(measured: Measured, stream: str, pair: tuple[str, str], metric: str) -> dict[Cell, float]:
+    """Return the first method's metric less the second's in runs of the same seed, by the first's cells."""
+    first, second = pair
+    gaps = {}
+    for cell in measured:
+        other = Cell(stream, second, cell.seed)
+        both = (cell.stream, cell.method) == (stream, first) and other in measured
+        if both and metric in measured[cell] and metric in measured[other]:
+            gaps[cell] = measured[cell][metric] - measured[other][metric]
+    return gaps
+
+
+def _spread(results: Results, value: Mapping[Cell, float]) -> Contrast | None:
+    if not value:
+        return None
+    backbone_S = np.array([results[cell].facts["backbone"] for cell in value])
+    value_S = np.array(list(value.values()))
+    is_many = len(set(backbone_S.tolist())) > 1
+    return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))

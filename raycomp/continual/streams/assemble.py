@@ -1,0 +1,301 @@
+"""What a stream's sources say, and the model's embeddings of it, to the arrays that methods learn of."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raycomp.config import ModelConfig, UserError
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.data import Edits, Split, Task
+from raycomp.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, tell_repeat
+from raycomp.continual.streams.pixels import load_pixels, make_tokens
+from raycomp.continual.streams.samples import Samples, find_samples, parse_all, tell_conflicts
+from raycomp.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
+from raycomp.continual.streams.splits import (
+    list_texts,
+    make_split,
+    make_stream,
+    number_kinds,
+    tell_lone_text,
+    tell_repeats,
+)
+from raycomp.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
+from raycomp.data.folder import Folder
+from raycomp.evaluate.exam import Pictures, Texts
+from raycomp.models.faults import say_bad
+from raycomp.models.parser import load_parser
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.bad_data import check_bad_rows
+from raycomp.run.leaks import Leak, check_left, tell_leak
+from raycomp.words import DROP
+from raycomp.worlds.captions import phrases
+from raycomp.worlds.training import draw_lessons, take_apart
+
+# Texts of names drawn at random, each of two or three.
+_NUM_DRAWN, _DRAWN_SEED = 1024, 31
+_EDIT_SEED = 32
+Halves = Mapping[str, Samples]
+"""The samples of a task, by train and test."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stream's samples."""
+
+    source: StreamSource
+    tasks: tuple[Halves, ...]
+    zero_shot: tuple[Halves, ...]
+    reference_source: Source | None
+    reference: Samples | None
+    leaks: tuple[Leak, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    """Lines: see ``tell_conflicts``."""
+
+    @property
+    def halves(self) -> list[Samples]:
+        """Return those that are learned of or asked about."""
+        return [samples for halves in (*self.tasks, *self.zero_shot) for samples in halves.values()]
+
+    def list_names(self) -> list[str]:
+        """Return the names of primitives in what is learned, sorted."""
+        good = (one for halves in self.tasks for one in halves[TRAIN].good)
+        return sorted({name for one in good for name in one.primitives or ()})
+
+
+def find_all_samples(
+    source: StreamSource, pictures: Pictures, config: ContinualConfig, reference: Source | None = None
+) -> Found:
+    """Return the samples of every half of every task, with the primitives of their texts.
+
+    With ``overlap=drop`` those of a test whose images a task trains on are contaminated. Raises ValueError,
+    or TooMuchBadData, where too few of a half can be used.
+    """
+    halves = [find_samples(half, pictures) for half in source.halves]
+    said = [
+        f"{source.name}, {task.name}, {part}"
+        for task in (*source.tasks, *source.zero_shot)
+        for part in _name_parts(task)
+    ]
+    conflicts = tell_conflicts(dict(zip(said, halves, strict=True)), config.primitives)
+    named = iter(parse_all(halves, config.primitives, lambda: load_parser(config.parser.name)))
+    found = {
+        kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
+        for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
+    }
+    beside = None if reference is None else find_samples(reference, pictures)
+    everything = Found(
+        source, found["tasks"], found["zero_shot"], reference, beside, conflicts=tuple(conflicts)
+    )
+    everything = _compare(everything, config.overlap)
+    has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
+    if len(has_candidates) > 1:
+        raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
+    for samples in [*everything.halves, *([beside] if beside else [])]:
+        counts = Counter(samples.status_N)
+        check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
+    _check_gallery(everything)
+    return everything
+
+
+def _check_gallery(found: Found) -> None:
+    """Raise UserError where the tests of all tasks have one text together: every method would find it. Of a
+    single task's test it is a warning (``tell_lone_text``), as the others' texts are candidates, too."""
+    asked = [one for halves in found.tasks for one in halves[TEST].good]
+    texts = {str(one.caption) for one in asked}
+    if len(texts) == 1 and not any(one.candidates for one in asked):
+        raise UserError(
+            f"stream={found.source.name!r}: the tests of all tasks have one text together, {texts.pop()!r}, "
+            f"which every method finds; add samples with other texts"
+        )
+
+
+def _compare(found: Found, overlap: str) -> Found:
+    """Return the samples with what their halves share. Raises UserError where no test image would be left."""
+    name, tasks = found.source.name, dict(zip(_list_tasks(found.source.tasks), found.tasks, strict=True))
+    asked = tasks | dict(zip(_list_tasks(found.source.zero_shot), found.zero_shot, strict=True))
+    trains = {task: halves[TRAIN] for task, halves in tasks.items()}
+    tests = {task: halves[TEST] for task, halves in asked.items()}
+    leaks = find_leaks(name, trains, tests)
+    repeats = (*find_repeats(TRAIN, trains), *find_repeats(TEST, tests))
+    for leak in leaks:
+        check_left(leak, overlap)
+    found = replace(found, leaks=tuple(leaks), repeats=repeats)
+    if overlap != DROP:
+        return found
+    learned = list(trains.values())
+    kept = [
+        tuple({**halves, TEST: drop_shared(learned, halves[TEST])} for halves in some)
+        for some in (found.tasks, found.zero_shot)
+    ]
+    return replace(found, tasks=kept[0], zero_shot=kept[1])
+
+
+def _list_tasks(tasks: Sequence[TaskSource]) -> list[str]:
+    return [task.name for task in tasks]
+
+
+def _name_parts(task: TaskSource) -> tuple[str, ...]:
+    return (TRAIN, TEST) if task.train is not None else (TEST,)
+
+
+def list_needed(found: Found, config: ContinualConfig) -> list[str]:
+    """Return all texts that are to be embedded, each once."""
+    edited = [one for halves in found.tasks for one in draw_edits(found, halves[TEST])]
+    texts = [text for one in edited for text in (one.text, *one.primitives)]
+    drawn = draw_texts(found.list_names(), config.seed)
+    return list(dict.fromkeys([*list_texts(found.halves), *drawn, *texts]))
+
+
+def check_texts(texts: Texts, model: ModelConfig) -> None:
+    """Raise UserError where a text has no embedding: primitives and candidates are many samples' own."""
+    if texts.bad:
+        first = next(text for text in texts.place if text in texts.bad)
+        raise UserError(
+            say_bad(
+                model.said_weights,
+                len(texts.bad),
+                len(texts.place),
+                f"texts, the first {first!r}",
+                "name other weights, or leave these texts out of the stream",
+            )
+        )
+
+
+class Edited(NamedTuple):
+    """What is said of a sample after an edit."""
+
+    row: int
+    """The sample, among the good ones."""
+    text: str
+    primitives: tuple[str, ...]
+    category: str
+
+
+def draw_edits(found: Found, samples: Samples) -> list[Edited]:
+    """Return one edit of each category of every caption of the little world; none of questions, or yours."""
+    if not found.source.is_little or any(one.candidates for one in samples.good):
+        return []
+    edited = []
+    for row, one in enumerate(samples.good):
+        rng = np.random.default_rng([_EDIT_SEED, row])
+        for lesson in draw_lessons(str(one.caption), 1, 0, rng)[0]:
+            names = phrases(take_apart(lesson.text).claim)
+            edited.append(Edited(row, lesson.text, names, " ".join(lesson.edits[0])))
+    return edited
+
+
+class Maker(NamedTuple):
+    """What splits are made with."""
+
+    found: Found
+    texts: Texts
+    config: ContinualConfig
+    spec: ScorerSpec
+    folder: Folder
+    with_pixels: bool
+
+
+def _make_edits(edited: Sequence[Edited], maker: Maker) -> Edits:
+    place = {text: i for i, text in enumerate(dict.fromkeys(one.text for one in edited))}
+    primitives = {one.text: one.primitives for one in edited}
+    text_TD, no_N = maker.texts.take(list(place)), np.zeros(0, np.int64)
+    split = Split(text_TD[:0], no_N, tuple(place), text_TD, tuple(primitives.values()))
+    if maker.with_pixels:
+        split = replace(split, token_TL=make_tokens(split.texts, maker.config.model))
+    row_M, text_M = np.array([(one.row, place[one.text]) for one in edited], np.int64).T
+    return Edits(split, row_M, text_M, np.array([one.category for one in edited]))
+
+
+def draw_texts(names: Sequence[str], seed: int) -> dict[str, tuple[str, ...]]:
+    """Return texts of two or three names each, drawn at random, with these names."""
+    rng = np.random.default_rng([seed, _DRAWN_SEED])
+    texts: dict[str, tuple[str, ...]] = {}
+    for _ in range(_NUM_DRAWN):
+        num = min(len(names), int(rng.integers(2, 4)))
+        chosen = tuple(names[place] for place in rng.choice(len(names), num, replace=False))
+        said = [f"{'an' if name[:1] in 'aeiou' else 'a'} {name}" for name in chosen]
+        texts.setdefault(" and ".join(said), tuple(sorted(chosen)))
+    return texts
+
+
+def make_arrays(maker: Maker) -> dict[str, Any]:
+    """Write a stream's arrays, with pixels and tokens where methods need them; return what was found: samples
+    by status, what halves share, and warnings.
+    """
+    found, texts = maker.found, maker.texts
+    kinds = number_kinds(found.halves)
+    named = (
+        ("tasks", found.source.tasks, found.tasks),
+        ("zero_shot", found.source.zero_shot, found.zero_shot),
+    )
+    made: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
+    counts = {}
+    warnings = [line for leak in found.leaks for line in tell_leak(leak, maker.config.overlap)]
+    warnings += [tell_repeat(found.source.name, one) for one in found.repeats]
+    warnings += found.conflicts
+    for kind, sources, tasks in named:
+        for number, (source, halves) in enumerate(zip(sources, tasks, strict=True)):
+            splits = {}
+            for part, samples in halves.items():
+                said = f"{found.source.name}, {source.name}, {part}"
+                split = make_split(samples, texts, kinds)
+                counts[said] = dict(sorted(Counter(samples.status_N).items()))
+                if part == TEST:
+                    warnings += [*tell_lone_text(split, said), *tell_repeats(split, said)]
+                half = source.test if part == TEST else source.train
+                splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
+            test = splits[TEST]
+            edited = draw_edits(found, halves[TEST]) if kind == "tasks" else []
+            edits = _make_edits(edited, maker) if edited else None
+            made[kind].append(Task(source.name, splits.get(TRAIN, _empty(test)), test, edits))
+    drawn = _make_drawn(draw_texts(found.list_names(), maker.config.seed), texts)
+    if found.reference is not None:
+        counts["reference"] = dict(sorted(Counter(found.reference.status_N).items()))
+    stream = make_stream(found.source.name, made["tasks"], made["zero_shot"], drawn, texts)
+    write_stream(replace(stream, reference=_make_reference(maker)), maker.folder)
+    return {
+        "samples": counts,
+        "overlap": [leak.describe() for leak in found.leaks],
+        "repeats": [one.describe() for one in found.repeats],
+        "warnings": warnings,
+    }
+
+
+def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | None, name: str) -> Split:
+    """Write the pixels of a split where methods need them, and return it with them and its tokens."""
+    if not maker.with_pixels:
+        return split
+    assert source is not None, "it has samples"
+    path = maker.folder.at(pixels_of(name))
+    pixels = load_pixels(samples, source, maker.spec, maker.config.max_pixels, path)
+    return replace(split, pixels=pixels, token_TL=make_tokens(split.texts, maker.config.model))
+
+
+def _make_reference(maker: Maker) -> Split | None:
+    """Return what zscl keeps: pictures and texts, which need not belong together."""
+    samples, source = maker.found.reference, maker.found.reference_source
+    if samples is None or not maker.with_pixels:
+        return None
+    texts = tuple(dict.fromkeys(str(one.caption) for one in samples.good))
+    none_TD = np.zeros((len(texts), maker.spec.embedding_dim), np.float32)
+    own_N = np.zeros(len(samples.good), np.int64)
+    image_ND = samples.image_ND[samples.is_good_N]
+    split = Split(image_ND, own_N, texts, none_TD, ((),) * len(texts))
+    return _add_pixels(maker, split, samples, source, REFERENCE)
+
+
+def _make_drawn(drawn: Mapping[str, tuple[str, ...]], texts: Texts) -> Split:
+    text_TD = texts.take(list(drawn))
+    own_N = np.zeros(0, np.int64)
+    return Split(text_TD[:0], own_N, tuple(drawn), text_TD, tuple(drawn.values()))
+
+
+def _empty(split: Split) -> Split:
+    """Return the training half of what is only asked about: nothing."""
+    none = Split(split.image_ND[:0], split.own_N[:0], (), split.text_TD[:0], ())
+    is_asked = split.candidate_NK is not None
+    return replace(none, candidate_NK=split.own_N[:0, None], kind_N=split.own_N[:0]) if is_asked else none

@@ -1,0 +1,95 @@
+"""Files of published data sets as rows, and where the images of each row lie."""
+
+import posixpath
+import re
+from zlib import crc32
+
+from raycomp.continual.layouts.read import OF_FILES, OF_FOLDERS
+from raycomp.continual.layouts.row import Row
+from raycomp.data.folder import Folder
+from raycomp.data.image_folder import list_classes
+from raycomp.data.paths import join_uri
+from raycomp.evaluate.images import find_images
+
+PAIRS, CLASSES = "pairs", "classes"
+TEMPLATE = "a photo of a {}."
+OPTIONS = ("layout", "images", "part", "template")
+"""Fields that a task of a json file may have beside its name and inputs."""
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    CLASSES: ("template", "part"),
+    **dict.fromkeys(OF_FILES, ("images", "part")),
+    **dict.fromkeys(OF_FOLDERS, ("part",)),
+}
+"""By the name of a layout, the fields that it has of its own. ``images``: the folder of the images, without
+it that of the file. ``template``: what is said of a class, {} stands for its name. ``part``: I/N, the I-th of
+N tasks that one data set is cut into by the things it names."""
+_PART = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})", re.ASCII)
+Placed = tuple[Row, str | None]
+"""A row and its image file; None where that is not there."""
+
+
+def read_layout(
+    layout: str,
+    spec: str,
+    half: str,
+    images: str | None = None,
+    part: str | None = None,
+    template: str = TEMPLATE,
+) -> list[Placed]:
+    """Return the rows of a layout. ``half``: train or test, where one place has both.
+
+    Raises ValueError where a file, a field or all images are missing, or no row is left.
+    """
+    if layout == CLASSES:
+        placed = _read_classes(spec, template)
+    elif layout in OF_FOLDERS:
+        folder = Folder(spec)
+        if not folder.is_folder():
+            raise ValueError("is not a folder")
+        placed = _place(list(OF_FOLDERS[layout](folder, "", half)), folder)
+    else:
+        folder = Folder(posixpath.dirname(spec))
+        rows = list(OF_FILES[layout](folder, posixpath.basename(spec), half))
+        placed = _place(rows, Folder(images or folder.uri))
+    chosen = placed if part is None else _choose(placed, part)
+    if not chosen:
+        raise ValueError(f"holds no row of {half}" + (f" in part={part}" if part else ""))
+    return chosen
+
+
+def _place(rows: list[Row], folder: Folder) -> list[Placed]:
+    uris = find_images(folder, [row.image for row in rows]).uris
+    return [(row, uris.get(row.image)) for row in rows]
+
+
+def _read_classes(spec: str, template: str) -> list[Placed]:
+    """Return the images of a folder for every class, whose name is the one primitive."""
+    if template.count("{}") != 1:
+        raise ValueError(f"template={template!r}: must have {{}} once, where the name of a class belongs")
+    try:
+        classes = list_classes(spec)
+    except OSError as error:
+        raise ValueError(f"cannot be listed: {' '.join(str(error).split())}") from error
+    if not classes:
+        raise ValueError("must be a folder with a folder of images for every class")
+    return [
+        (Row(path, template.replace("{}", name), (name,)), join_uri(spec, path))
+        for own, paths in classes.items()
+        for name in (own.replace("_", " "),)
+        for path in paths
+    ]
+
+
+def _choose(placed: list[Placed], part: str) -> list[Placed]:
+    """Return the rows whose last primitive, the thing they are about, is of a part; in both halves alike."""
+    match = _PART.fullmatch(part)
+    number, num = map(int, match.groups()) if match else (1, 0)
+    if not 1 <= number <= num:
+        raise ValueError(f"part={part!r}: must be I/N with I from 1 to N, as in 2/4")
+    if any(row.primitives is None for row, _ in placed):
+        raise ValueError(f"part={part!r}: is of layouts that name their primitives")
+    return [
+        (row, uri)
+        for row, uri in placed
+        if row.primitives and crc32(row.primitives[-1].encode()) % num == number - 1
+    ]

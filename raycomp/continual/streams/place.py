@@ -1,0 +1,101 @@
+"""Where a stream's arrays lie, and whose embeddings they are: by a name that says what they depend on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raycomp.config import to_dict
+from raycomp.continual.cells import Cell, name_stream
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.streams.samples import GOLD
+from raycomp.data.folder import Folder
+from raycomp.data.runs import TIMES, digest
+from raycomp.train.little_world import TINY_CLIP
+from raycomp.words import WORLD_STREAMS
+
+_OF_BACKBONES = ("backbone_pairs", "backbone_steps")
+_OF_STREAMS = ("overlap", "seed", "primitives", "parser", "max_pixels", "reference", "little")
+_FACTS = "facts.json"
+# Of the files: one more where they change, so that those of before are not taken for these.
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stream as one backbone sees it."""
+
+    stream: str
+    backbone: int
+    """0 where the stream is the user's: then it is ``config.model``."""
+    folder: str
+
+    def has(self, cell: Cell, config: ContinualConfig) -> bool:
+        """Whether a cell is run here."""
+        return (cell.stream, find_backbone(cell, config)) == (self.stream, self.backbone)
+
+    @property
+    def files(self) -> Folder:
+        return Folder(self.folder)
+
+    @property
+    def name(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all of it is there."""
+        return self.files.exists(_FACTS)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was found in the making: samples by status, what halves share, warnings."""
+        return self.files.read_json(_FACTS)
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Write down what was found, by which it is made."""
+        self.files.write_json(facts, _FACTS)
+
+
+def find_backbone(cell: Cell, config: ContinualConfig) -> int:
+    """Return the number of the backbone that a cell has."""
+    return cell.seed % config.little.backbones if cell.stream in WORLD_STREAMS else 0
+
+
+def find_place(
+    cell: Cell,
+    config: ContinualConfig,
+    folder: Folder,
+    fingerprint: Mapping[str, Any],
+    with_pixels: bool,
+    gpu: Mapping[str, Any] | None = None,
+) -> Place:
+    """Return the place of a cell's stream below ``folder``.
+
+    ``fingerprint``: what tells inputs, models and parsers apart; ``with_pixels``: whether methods need them;
+    ``gpu``: what embeds, as ``describe_gpu`` has it, none = a CPU. Embeddings of other GPUs, or of another
+    precision, end in other bits: they have a place of their own.
+    """
+    backbone = find_backbone(cell, config)
+    values = to_dict(config)
+    own = {name: values[name] for name in _OF_STREAMS}
+    own |= {"little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
+    depends = ["reference"] if config.primitives == GOLD else ["reference", "parser"]
+    if cell.stream not in WORLD_STREAMS:
+        depends = [cell.stream, "model", "reference", "parser"]
+    content = {name: fingerprint.get(name) for name in depends}
+    if cell.stream not in WORLD_STREAMS:  # a tiny CLIP is always fp32
+        content["precision"] = config.model.precision
+    if gpu is not None:
+        content["gpu"] = dict(gpu)
+    # Another run may have made it of files that were exchanged for others of the same size since.
+    if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
+        content[TIMES] = times
+    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
+    return Place(cell.stream, backbone, folder.at(name))
+
+
+def place_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Folder:
+    """Return the folder of a tiny CLIP below ``folder``."""
+    little = to_dict(config.little)
+    own = [config.seed, TINY_CLIP, {name: little[name] for name in _OF_BACKBONES}]
+    return Folder(folder.at(f"backbone-{backbone:02d}-{digest(own)[:12]}"))

@@ -1,0 +1,224 @@
+"""Where the tasks of a stream are from: the little world, or a json file that lists them."""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from raycomp.config import UserError
+from raycomp.config.check import check_choice
+from raycomp.config.json_text import parse_json
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.streams.layouts import LAYOUTS, OPTIONS, PAIRS, read_layout
+from raycomp.continual.streams.little_world import TaskInputs, make_tasks
+from raycomp.data.inputs import place_input
+from raycomp.data.paths import ShardPath, absolute_uri
+from raycomp.evaluate.benchmarks.choice import take
+from raycomp.evaluate.exam import Picture
+from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.retrieval import open_retrieval
+from raycomp.evaluate.samples import read_text
+from raycomp.words import TEST, TRAIN, WORLD_STREAMS
+
+_FIELDS = ("tasks", "zero_shot")
+_TASK_FIELDS = ("name", TRAIN, TEST, *OPTIONS)
+
+
+class Member(NamedTuple):
+    """A sample of a shard."""
+
+    uri: str
+    position: int
+
+
+class Sample(NamedTuple):
+    """A picture and what is said of it, or asked."""
+
+    picture: Picture | Member | None
+    """None where the file is not there."""
+    caption: str | None
+    """Of a question the right answer, one of ``candidates``."""
+    primitives: tuple[str, ...] | None = None
+    """None where nobody names them: then they are parsed."""
+    candidates: tuple[str, ...] = ()
+    candidate_primitives: tuple[tuple[str, ...], ...] | None = None
+    kind: str = ""
+    """Questions: the same for those that are asked alike."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the samples of one half of a task are from: shards, or files that are known one by one."""
+
+    said: str
+    """The dial and its value, as errors say it."""
+    shards: tuple[ShardPath, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    is_test: bool = False
+    """Whether each picture has one caption, its first, as the one that is right; else each of its captions
+    makes a sample."""
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the image files that it needs; may repeat."""
+        return [one.picture for one in self.samples if isinstance(one.picture, Picture)]
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """One task."""
+
+    name: str
+    train: Source | None
+    """None of what is only asked about."""
+    test: Source
+
+    @property
+    def halves(self) -> list[Source]:
+        return [self.train, self.test] if self.train else [self.test]
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """Tasks in the order in which they are met, and what is only asked about."""
+
+    name: str
+    tasks: tuple[TaskSource, ...]
+    zero_shot: tuple[TaskSource, ...] = ()
+    is_little: bool = False
+    """Whether it is the little world's, whose captions can be taken apart."""
+
+    @property
+    def halves(self) -> list[Source]:
+        """Return the train and test halves of all tasks, in their order."""
+        return [half for task in (*self.tasks, *self.zero_shot) for half in task.halves]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the image files that it needs; may repeat."""
+        return [picture for half in self.halves for picture in half.pictures]
+
+    @property
+    def shards(self) -> list[ShardPath]:
+        """Return the shards that it needs, all of them; may repeat."""
+        return [shard for half in self.halves for shard in half.shards]
+
+
+def open_stream(stream: str, config: ContinualConfig, folder: str, backbone: int = 0) -> StreamSource:
+    """Return a stream of ``config.stream``: of the little world, made below ``folder``, or a json file's.
+
+    The little world's scenes and pairs are those of a backbone, by its number. Raises ValueError, one line,
+    where a file or a field is missing or is not what it should be.
+    """
+    if stream not in WORLD_STREAMS:
+        return read_stream(stream)
+    tasks, zero_shot = make_tasks(stream, config, folder, backbone)
+    return StreamSource(
+        stream,
+        tuple(_open_made(stream, one) for one in tasks),
+        tuple(_open_made(stream, one) for one in zero_shot),
+        is_little=True,
+    )
+
+
+def _open_made(stream: str, made: TaskInputs) -> TaskSource:
+    where = f"stream={stream}: {made.name}"
+    train = _open_pairs(made.train, f"{where}: {TRAIN}", False) if made.train else None
+    return TaskSource(made.name, train, _open_pairs(made.test, f"{where}: {TEST}", True))
+
+
+def read_stream(file: str) -> StreamSource:
+    """Return the stream that a json file lists.
+
+    {"tasks": [{"name", "train", "test"}], "zero_shot": [{"name", "test"}]}, where train and test are images
+    with captions as ``retrieval.input`` has them, or what a ``layout`` reads, with further fields of its own:
+    see ``layouts``. Relative paths begin at the file's own folder. Raises ValueError, one line, saying where.
+    """
+    said = f"stream={file!r}"
+    content = _parse(read_text(absolute_uri(file), said), said)
+    _check_fields(content, _FIELDS, said)
+    folder = posixpath.dirname(absolute_uri(file))
+    tasks, zero_shot = (_read_tasks(content, name, folder, said) for name in _FIELDS)
+    if not tasks:
+        raise UserError(f"{said}: tasks must hold at least one")
+    names = [task.name for task in (*tasks, *zero_shot)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{said}: two tasks have the name {twice!r}; each needs one of its own")
+    return StreamSource(posixpath.basename(file).removesuffix(".json"), tasks, zero_shot)
+
+
+def open_reference(spec: str) -> Source:
+    """Return pairs whose likenesses shall stay. Raises ValueError as ``open_stream``."""
+    return _open_pairs(spec, "reference", False)
+
+
+def _parse(text: str, said: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{said}: cannot be read as JSON: {error}") from error
+
+
+def _check_fields(record: Any, known: Sequence[str], where: str) -> None:
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: must be a JSON object, is a {type(record).__name__}")
+    for name in record:
+        check_choice(f"{where}: field", name, known)
+
+
+def _read_tasks(content: Mapping[str, Any], field: str, folder: str, said: str) -> tuple[TaskSource, ...]:
+    if field not in content:
+        return ()
+    records = take(content, field, list, said)
+    return tuple(_read_task(one, field, folder, f"{said}: {field}[{i}]") for i, one in enumerate(records))
+
+
+def _read_task(record: Any, field: str, folder: str, where: str) -> TaskSource:
+    _check_fields(record, [name for name in _TASK_FIELDS if field == "tasks" or name != TRAIN], where)
+    name = take(record, "name", str, where)
+    halves = {}
+    for half in (TRAIN, TEST) if field == "tasks" else (TEST,):
+        halves[half] = _open(record, half, folder, where)
+    return TaskSource(name, halves.get(TRAIN), halves[TEST])
+
+
+def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Source:
+    spec = place_input(take(record, half, str, where), folder)
+    options = {name: take(record, name, str, where) for name in OPTIONS if name in record}
+    layout = options.pop("layout", PAIRS)
+    check_choice(f"{where}: layout", layout, (PAIRS, *LAYOUTS))
+    for name in options:
+        if name not in LAYOUTS.get(layout, ()):
+            raise UserError(f"{where}: {name}: is nothing that layout={layout} has")
+    if layout == PAIRS:
+        return _open_pairs(spec, f"{where}: {half}", half == TEST)
+    if "images" in options:
+        options["images"] = place_input(options["images"], folder)
+    said = f"{where}: {half}={spec!r}"
+    try:
+        rows = read_layout(layout, spec, half, **options)
+    except ValueError as error:
+        raise UserError(f"{said}: {error}") from error
+    samples = tuple(
+        Sample(
+            Picture(uri, row.box) if uri else None, row.caption, row.primitives, row.candidates, kind=row.kind
+        )
+        for row, uri in rows
+    )
+    return Source(said, samples=samples, is_test=half == TEST)
+
+
+def _open_pairs(spec: str, dial: str, is_test: bool) -> Source:
+    """Open image files with their captions, or shards."""
+    found = open_retrieval(RetrievalConfig(spec), dial)
+    said = f"{dial}={spec!r}"
+    if found.shards:
+        return Source(said, tuple(found.shards), is_test=is_test)
+    places = {item.image: found.uris.get(item.image) for item in found.items}
+    samples = [
+        Sample(Picture(uri) if (uri := places[item.image]) else None, text)
+        for item in found.items
+        for text in (item.captions[:1] if is_test else item.captions)
+    ]
+    return Source(said, samples=tuple(samples), is_test=is_test)

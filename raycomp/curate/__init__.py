@@ -1,0 +1,25 @@
+"""Curation, stage by stage: shards are scored, a subset is chosen; what it will cost."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "curate": Command(
+        "score shards and choose a subset",
+        "curate.command:curate",
+        "job --set --out",
+        "curate.config:CurateConfig",
+    ),
+    "plan": Command(
+        "time each stage on a few rows; writes nothing",
+        "curate.plan:plan",
+        "job --set",
+        "curate.config:CurateConfig",
+    ),
+    "select": Command(
+        "choose again from the scores of a curation; loads no model",
+        "curate.command:select",
+        "source --set --out --verify",
+        "curate.config:CurateConfig",
+        mark="select",
+    ),
+}

@@ -1,0 +1,198 @@
+"""Choose a subset from scores alone: cut the gates over all files, then write what passes them.
+
+Tasks read the files, several each. Counts come to the driver, and in the end the kept rows, of a few files at
+a time, so its memory does not grow with the corpus and it asks the storage for no file of a shard.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.core.attribution import Moments, normalise_scores
+from raycomp.core.selection import parse_uids
+from raycomp.curate.arm import Arm
+from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
+from raycomp.curate.rules import PAS
+from raycomp.curate.select import Gates, cut_gates, enters_second, judge
+from raycomp.data.arrow import add_columns
+from raycomp.data.datacomp import write_subset
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import new_groups, read_columns, read_groups, write_table
+from raycomp.run.tasks import add_counts, map_files
+from raycomp.schema import KEPT_SCHEMA
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    KEPT,
+    KEY,
+    MEAN_PAS,
+    POSITION,
+    SCORE,
+    SHARD,
+    SHARD_ORDINAL,
+    STATUS,
+    UID,
+)
+
+SUBSET = ("subset", "subset.npy")
+# The kept rows of one shard, with what finds their samples again.
+_PART_SCHEMA = KEPT_SCHEMA.append(pa.field(POSITION, pa.int32()))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was chosen: where the gates cut, how many rows of each shard stay, why the others do not."""
+
+    gates: Gates
+    kept_per_shard: list[int]
+    reasons: Counter
+
+    @property
+    def num_kept(self) -> int:
+        """Rows in the subset."""
+        return sum(self.kept_per_shard)
+
+
+def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callable[[], None]) -> Chosen:
+    """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
+
+    ``check`` is asked before the gates are committed; it raises where this run may not.
+    """
+    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, arm).to_dict()}, check)
+    gates = Gates.from_dict(committed["gates"])
+    moments = None
+    if arm.rule.gate_2 == PAS:
+        moments = reduce(Moments.merge, map_files(_pool_moments, scores, arm, gates))
+    jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
+    reasons: Counter = Counter()
+    kept_per_shard: list[int] = []
+
+    def write_kept() -> Iterator[np.ndarray]:
+        """Write what a task found to the table of all that is kept, yield its uids."""
+        with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
+            for counted, kept in map_files(_write_kept, jobs, arm, gates, moments):
+                reasons.update(counted)
+                kept_per_shard.append(counted[KEPT])
+                write(kept)
+                yield parse_uids(kept[UID])
+
+    write_subset(write_kept(), out.at(*SUBSET))
+    return Chosen(gates, kept_per_shard, reasons)
+
+
+def set_images(out: Folder, sha256: Mapping[str, str]) -> None:
+    """Write ``subset/kept.parquet`` anew with other SHA-256 of the images of some uids."""
+    uri = out.at("subset", "kept.parquet")
+    with new_groups(uri, KEPT_SCHEMA) as write:
+        for table in read_groups(uri):
+            uids, images = (table[name].to_pylist() for name in (UID, IMAGE_SHA256))
+            images = [sha256.get(uid, image) for uid, image in zip(uids, images, strict=True)]
+            place = table.schema.get_field_index(IMAGE_SHA256)
+            write(table.set_column(place, IMAGE_SHA256, pa.array(images, pa.string())))
+
+
+def commit_once(
+    work: Folder, name: str, cut: Callable[[], dict[str, Any]], check: Callable[[], None]
+) -> dict[str, Any]:
+    """Return what a try before this one committed as ``work/gates/NAME.json``, else cut and commit it."""
+    names = ("gates", f"{name}.json")
+    if not work.exists(*names):
+        found = cut()
+        check()
+        work.write_json(found, *names)
+    return work.read_json(*names)
+
+
+def cut_pool(scores: list[str], pool: Arm) -> dict[str, Any]:
+    """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
+    gates = _cut(scores, pool)
+    return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
+
+
+def load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of one aligned file that are in the pool."""
+    ordinal, uri = item
+    columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
+    table = read_columns(uri, columns)
+    reason_N, _ = judge(table.select(corpus_columns(arm, with_second=False)), arm, gates)
+    table = table.filter(pa.array(reason_N == KEPT))
+    table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
+    for start in range(0, len(table), block_rows):
+        yield table.slice(start, block_rows)
+
+
+def _cut(scores: list[str], arm: Arm) -> Gates:
+    """Cut the gates of an arm over all files, each of which every pass reads."""
+    return cut_gates(arm, lambda *measure: map_files(_measure, scores, arm, *measure, fold=add_counts))
+
+
+def _measure(uri: str, arm: Arm, measure: Callable, with_second: bool, *args: Any) -> Any:
+    return measure(_load(uri, arm, with_second), arm, *args)
+
+
+def _load(uri: str, arm: Arm, with_second: bool) -> Corpus:
+    table = read_columns(uri, corpus_columns(arm, with_second))
+    check_scores(table, uri)
+    return read_corpus(table, arm)
+
+
+def _count_passing(uri: str, arm: Arm, gates: Gates) -> int:
+    reason_N, _ = judge(read_columns(uri, corpus_columns(arm, False)), arm, gates)
+    return int((reason_N == KEPT).sum())
+
+
+def _pool_moments(uri: str, arm: Arm, gates: Gates) -> Moments:
+    corpus = _load(uri, arm, True)
+    return Moments.of(corpus.measures[PAS][enters_second(corpus, arm, gates)])
+
+
+def _write_kept(
+    job: tuple[str, str], arm: Arm, gates: Gates, moments: Moments | None
+) -> tuple[Counter, pa.Table]:
+    """Write one file's kept rows; return how many rows there are by reason, and what the subset has of them.
+
+    ``moments``: under cpi those of the PAS that gate 2 ranks, which make ``score`` that of Eq. 5; else none.
+    """
+    uri, part = job
+    wanted = corpus_columns(arm, True)
+    kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
+    table = read_columns(uri, list(dict.fromkeys([*wanted, *kept])))
+    reason_N, score_N = judge(table.select(wanted), arm, gates)
+    if moments is not None:
+        score_N = normalise_scores(score_N, moments.mean, moments.std)
+    table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
+    write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
+    return Counter(reason_N.tolist()), table.select(KEPT_SCHEMA.names).combine_chunks()
+
+
+def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
+    """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
+    outputs: list[list[tuple[int, int, int]]] = []
+    room = 0
+    for ordinal, count in enumerate(kept_per_shard):
+        start = 0
+        while start < count:
+            if not room:
+                outputs.append([])
+                room = per_output
+            end = min(count, start + room)
+            outputs[-1].append((ordinal, start, end))
+            room -= end - start
+            start = end
+    return outputs
+
+
+def _kept_part(work: Folder, ordinal: int) -> str:
+    return work.at("kept", f"{ordinal:05d}.parquet")
+
+
+def read_kept(work: Folder, ordinal: int, start: int, end: int) -> pa.Table:
+    """Return rows ``start`` to ``end`` of a shard's kept rows, with their positions."""
+    return read_columns(_kept_part(work, ordinal)).slice(start, end - start)

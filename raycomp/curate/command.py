@@ -1,0 +1,247 @@
+"""The two runs that end in a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from raycomp.config import exact_share, from_dict
+from raycomp.curate.arm import choose_config, find_arm, find_pool_arm
+from raycomp.curate.choose import choose, cut_pool
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.materialize import materialize
+from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
+from raycomp.curate.rules import DRAW, find_rule, name_draw
+from raycomp.curate.score import Job, check_aligned, score
+from raycomp.curate.select import describe_shortage
+from raycomp.data.arrow import check_extra_columns
+from raycomp.data.embeddings import check_embeddings
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.paths import ShardPath, absolute_uri, count_bytes, fingerprint_shards, list_times
+from raycomp.data.runs import (
+    TIMES,
+    check_classed,
+    check_shards_of_runs,
+    digest,
+    identify,
+    list_scores,
+    read_finished,
+)
+from raycomp.data.whole import with_absolute_paths
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.nonces import NonceMaker, load_nonce_pools
+from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
+from raycomp.models.spec import ScorerSpec
+from raycomp.models.tokens import load_tokens
+from raycomp.run.bad_data import describe_dropped
+from raycomp.run.opening import refuse_early
+from raycomp.run.record import describe_phases, describe_stages
+from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.session import connect
+from raycomp.table import Table
+from raycomp.words import KEPT, OK
+
+MakeTables = Callable[[list[str]], list[Table]]
+
+
+def curate(
+    config: CurateConfig, out: str, say: Say = print, extra_tables: MakeTables | None = None
+) -> dict[str, Any]:
+    """Curate ``config.input`` into the folder or ``s3://`` uri ``out``; return what run.json holds.
+
+    ``extra_tables`` makes more sections of the report out of the scores files' uris. A finished run of the
+    same config is left as it is; an unfinished one goes on. Raises ValueError for what the user can mend (bad
+    dials, no input, no model, another run in ``out``) and TooMuchBadData.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    shards, spec = _open_input(config, out)
+    if not spec.shares_prefixes:
+        say(
+            f"{config.scorer.model}: its text tower is not causal with the result at end-of-text; "
+            f"every counterfactual is encoded whole"
+        )
+    again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
+    fingerprint = partial(_fingerprint, config, shards)
+    with begin("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
+        if run.is_finished:
+            return run.record
+        with connect(
+            config.cluster, run.folder, run.lease.check, say=say, num_bytes=lambda: count_bytes(shards)
+        ) as session:
+            if run.folder.is_local and session.num_nodes > 1:
+                say(f"{out} is a local folder: all {session.num_nodes} nodes must share it")
+            if run.is_stale and config.prepare.stored_embeddings is None:
+                check_aligned(shards, run.work)
+                run.is_stale = False
+            run.bind(session.device, session.gpu)
+            job = Job(config, spec, shards, run.folder, run.work, session, run.lease.check)
+            stats = score(job)
+            run.check_unchanged()  # here too: nothing is chosen from scores of neither
+            scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
+            sections = {
+                "phases": describe_phases(stats),
+                "stages": describe_stages(stats),
+                "coverage": describe_coverage(stats["attribute"]),
+                "scorer_check": check_scorer(stats["align"]),
+                "scores": run.folder.at("scores"),
+            }
+            tables = extra_tables(scores) if extra_tables else []
+            _choose(run, config, shards, scores, stats["align"].statuses, sections, tables, say)
+    return run.record
+
+
+def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], ScorerSpec]:
+    """Return the shards, and what the scorer is that they fit."""
+    check_output(config.input, out)
+    shards = expand_input(config.input, config.prepare.stored_embeddings)
+    check_shards_of_runs(shards)
+    check_extra_columns(config.extra_columns)
+    check_writable(out)  # before a model is looked for
+    refuse_early("curate", config, out)
+    spec = describe_scorer(config.scorer)
+    check_embeddings(shards, config.scorer.model, spec.embedding_dim)
+    return shards, spec
+
+
+def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print) -> dict[str, Any]:
+    """Choose again from the scores of the curation in ``source`` into ``out``; no model is loaded.
+
+    ``settings`` are dials by path ("align.keep": 0.6). Raises ValueError where one of them would change a
+    score, or asks for a larger pool than was attributed (it names the largest), and where the scores know
+    no unseen targets.
+    """
+    origin, out = Folder(absolute_uri(str(source))), absolute_uri(str(out))
+    curated = read_finished(origin.uri)
+    if curated["kind"] != "curate":
+        raise ValueError(f"{origin.uri}: holds {curated['kind']}; name the curation that scored")
+    check_classed(curated, origin.uri)
+    scores = list_scores(curated, origin.uri)
+    config = choose_config(curated["config"], settings)
+    check_output(config.input, out)
+    shards = _same_shards(config, curated)
+    if not shards and wants_shards(config, Folder(out)):
+        raise ValueError(
+            f"input={config.input!r}: is gone or was changed after scoring; set materialize=false"
+        )
+    # What the run begins with is the record that its dials were taken from; what it ends with is read again.
+    records = chain([curated], iter(partial(read_finished, origin.uri), None))
+    rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
+    with begin("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
+        if run.is_finished:
+            return run.record
+        with connect(
+            config.cluster,
+            run.folder,
+            run.lease.check,
+            scores=False,
+            say=say,
+            num_bytes=lambda: _count_read(config, shards),
+        ):
+            _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
+            known = [name for name in ("scorer_check", "coverage") if name in curated]
+            sections: dict[str, Any] = {name: curated[name] for name in known}
+            sections["scores"] = origin.at("scores")
+            _choose(run, config, shards, scores, {OK: curated["funnel"]["read"]}, sections, [], say)
+    return run.record
+
+
+def _choose(
+    run: Run,
+    config: CurateConfig,
+    shards: list[ShardPath],
+    scores: list[str],
+    read: Mapping[str, int],
+    sections: dict[str, Any],
+    tables: list[Table],
+    say: Say,
+) -> None:
+    """Do what curate and select share: cut the gates over ``scores``, write what passes, tell of it all."""
+    arm = find_arm(config)
+    choice = choose(scores, arm, run.folder, run.work, run.lease.check)
+    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(arm, choice.gates)]
+    for warning in warnings:
+        say(warning)
+    run.close(
+        read,
+        choice.reasons,
+        KEPT,
+        choice.gates.num_corpus,
+        gates=choice.gates.to_dict(),
+        warnings=warnings,
+        **sections,
+    )
+    if wants_shards(config, run.folder):
+        materialize(choice, shards, scores, run.folder, run.work)
+    page = draw_report(run.record, arm, choice, scores, shards, tables)
+    run.tell(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
+
+
+def _fewer(config: CurateConfig) -> dict[str, Any]:
+    """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
+    keep = round(0.8 * config.attribute.keep, 4)
+    if find_rule(config.select.rule).gate_2 != DRAW:
+        return {"attribute.keep": keep}
+    return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
+
+
+def _count_read(config: CurateConfig, shards: Sequence[ShardPath]) -> int:
+    """Return the bytes of the shards that are read again."""
+    return count_bytes(shards) if config.materialize else 0
+
+
+def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
+    """Return what a selection depends on beside its dials: the curation that scored."""
+    return {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
+
+
+def wants_shards(config: CurateConfig, folder: Folder) -> bool:
+    """Return whether the kept samples are written as shards: by default images that go to a local output."""
+    if config.materialize is None:
+        return folder.is_local and config.prepare.stored_embeddings is None
+    return config.materialize
+
+
+def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
+    """Raise ValueError where DataComp's rule keeps ties at the first gate that were not attributed."""
+    compat = config.select.datacomp_compat and find_rule(config.select.rule).gate_2
+    if not compat or scored.select.datacomp_compat or scored.pool == 1:
+        return
+    first = cut_pool(scores, find_pool_arm(config.align.keep, datacomp_compat=True))
+    attributed = exact_share(scored.pool, first["gates"]["num_corpus"])
+    if sum(first["sizes"]) > attributed:
+        raise ValueError(
+            f"select.datacomp_compat=true: gate 1 keeps {sum(first['sizes']):,} pairs with their ties, of "
+            f"which {attributed:,} were attributed; curate with it, or with a larger attribute.pool"
+        )
+
+
+def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
+    """Return what results depend on beside the dials.
+
+    Raises ValueError where the parser is missing, or the model's tokenizer has no nonces.
+    """
+    if config.pool:
+        NonceMaker(load_tokens(config.scorer), config.nonce.seed, config.scorer.model)
+    return {
+        "input": digest(fingerprint_shards(shards)),
+        TIMES: digest(list_times(shards)),
+        "shards": len(shards),
+        "scorer": fingerprint_scorer(config.scorer),
+        "parser": fingerprint_parser(config.parser.name),
+        "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
+        "nonces": digest([[*key, *words] for key, words in load_nonce_pools().items()]),
+    }
+
+
+def _same_shards(config: CurateConfig, curated: dict[str, Any]) -> list[ShardPath]:
+    """Return the input's shards if they still are those that were scored, else none."""
+    try:
+        shards = expand_input(config.input, config.prepare.stored_embeddings)
+        found = digest(fingerprint_shards(shards))
+    except ValueError:
+        return []
+    # Until format 1 the identity held times, which copies change; what is written is compared all the same.
+    return shards if "format" not in curated or found == curated["fingerprint"]["input"] else []

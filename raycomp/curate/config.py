@@ -1,0 +1,166 @@
+"""The dials of a curation."""
+
+from dataclasses import dataclass, field
+
+from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.dials import FREE, INPUT, SELECT
+from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
+from raycomp.curate.rules import DRAW, Rule, find_rule, name_draw, read_draw
+from raycomp.words import AGGREGATES
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """What the scorer sees of an image, made on CPU tasks or stored."""
+
+    max_pixels: int = 100_000_000
+    """Images of more pixels (width x height as declared) are refused before decoding. At most 178,956,970:
+    what is larger Pillow refuses to whoever trains on it."""
+    fast_decode: bool = False
+    """Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, never below the model's; scores change a little.
+    On 200 web photos 2.7 times as fast; their embeddings (ViT-B/32, random weights) keep a cosine of 0.9997
+    to the exact ones (0.996 at least), their alignments a correlation of 0.9996."""
+    stored_embeddings: str | None = None
+    """Take image embeddings that ``scorer`` made and that lie beside Parquet input; no image is read. Either
+    ``clip_retrieval`` (``metadata/metadata_I.parquet``, ``img_emb/img_emb_I.npy``), or which array of
+    ``STEM.npz`` beside ``STEM.parquet`` (DataComp has ``b32_img`` and ``l14_img``)."""
+
+    def __post_init__(self) -> None:
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "prepare.max_pixels", self.max_pixels, "between 1 and 178,956,970")
+        stored = self.stored_embeddings
+        check(stored != "", "prepare.stored_embeddings", stored, "clip_retrieval or an array's name")
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """Gate 1, rho_1 of the paper's Eq. 6."""
+
+    keep: float = field(default=0.70, metadata=SELECT)
+    """Share of the corpus that stays: exactly floor(keep * N), read as a decimal, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        check_share("align.keep", self.keep)
+
+
+@dataclass(frozen=True)
+class AttributeConfig:
+    """Phrase attribution (Eqs. 2, 3 and 5) and gate 2, rho_2."""
+
+    keep: float = field(default=0.50, metadata=SELECT)
+    """Share of the corpus (not of the pool) that stays, 0 to 1."""
+    pool: float | None = None
+    """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
+    aggregate: str = field(default="mean", metadata=SELECT)
+    """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
+    nonces: int = 2
+    """Counterfactuals per phrase, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
+    unseen: bool = field(default=False, metadata=SELECT)
+    """Whether phrases count whose target no picture can show ("background", "day", "view"). They have drops
+    either way, so ``select`` may change it; the column mean_pas is always without them."""
+
+    def __post_init__(self) -> None:
+        check_share("attribute.keep", self.keep)
+        if self.pool is not None:
+            check_share("attribute.pool", self.pool)
+        check_choice("attribute.aggregate", self.aggregate, AGGREGATES)
+        check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
+
+
+@dataclass(frozen=True)
+class NonceConfig:
+    """How nonces are drawn (section 4.3): the first are the same however many attribute.nonces asks for."""
+
+    seed: int = 0
+    """Changes every nonce."""
+    key: str = "target"
+    """target: a target has the same nonces in every caption; sample: drawn anew in every sample."""
+
+    def __post_init__(self) -> None:
+        check(self.seed >= 0, "nonce.seed", self.seed, "at least 0")
+        check_choice("nonce.key", self.key, ("target", "sample"))
+
+
+@dataclass(frozen=True)
+class SelectConfig:
+    """Which rule chooses the subset."""
+
+    rule: str = "cpi"
+    """cpi; or a control. Of the whole corpus: align_only and random keep attribute.keep, full all of it. Out
+    of the rows that cpi ranks, and as many as it keeps: align70_random50 draws (its name says 100 align.keep
+    and 100 attribute.keep), cpi_reverse takes the lowest PAS, length the longest captions (words),
+    phrase_count the most phrases with a drop, displacement the largest mean text displacement, pas_residual
+    the largest residual of PAS regressed on caption length, phrase count, alignment and displacement."""
+    datacomp_compat: bool = False
+    """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
+
+    def __post_init__(self) -> None:
+        find_rule(self.rule)
+
+
+def _say_shares(rule: str) -> str:
+    """Return which dials the name of a draw within the pool asks for, where it can have them."""
+    first, second = read_draw(rule)
+    fits = second <= first <= 1 and name_draw(first, second) == rule
+    return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
+
+
+@dataclass(frozen=True)
+class CurateConfig:
+    """Raw shards in, a chosen and explained subset out (arXiv 2605.22651, section 5)."""
+
+    input: str = field(default="", metadata=INPUT)
+    """Paths, globs, brace lists, on a disk or on ``s3://``, ``gs://``, ``az://``, ``hf://``; several joined
+    with ``::``, each optionally ``name=``."""
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    prepare: PrepareConfig = field(default_factory=PrepareConfig)
+    align: AlignConfig = field(default_factory=AlignConfig)
+    attribute: AttributeConfig = field(default_factory=AttributeConfig)
+    nonce: NonceConfig = field(default_factory=NonceConfig)
+    select: SelectConfig = field(default_factory=SelectConfig, metadata=SELECT)
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT)
+    extra_columns: tuple[str, ...] = ()
+    """Fields of the samples' json to carry into scores/, as text (json for what is not text)."""
+    materialize: bool | None = field(default=None, metadata=SELECT)
+    """Write the kept samples as shards; none = yes for local output, no in a store and of stored
+    embeddings."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the rows read that may be bad, 0 to 1; the run stops with exit code 3 above it. Duplicates are
+    not bad."""
+    seed: int = field(default=0, metadata=SELECT)
+    """Draws the random rules and the samples shown in the report."""
+
+    def __post_init__(self) -> None:
+        check_share("max_bad_fraction", self.max_bad_fraction)
+        check(self.seed >= 0, "seed", self.seed, "at least 0")
+        if self.prepare.stored_embeddings is not None:
+            wanted = "false or none with prepare.stored_embeddings, which comes without images"
+            check(not self.materialize, "materialize", self.materialize, wanted)
+        rule = find_rule(self.select.rule)
+        if self.select.datacomp_compat:
+            keeps = {"align.keep": self.align.keep} if rule.gate_2 else {}
+            for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
+                check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
+            check(not rule.keeps_all, "select.rule", self.select.rule, "no full with datacomp_compat")
+        if rule.gate_2:
+            self._check_gates(rule)
+
+    def _check_gates(self, rule: Rule) -> None:
+        first, second = self.align.keep, self.attribute.keep
+        most = f"at most align.keep={first}; both are shares of the corpus"
+        check(second <= first, "attribute.keep", second, most)
+        check(self.pool >= first, "attribute.pool", self.pool, f"at least align.keep={first}")
+        if rule.gate_2 == DRAW:
+            name = name_draw(first, second)
+            wanted = f"{name}, which says align.keep={first} and attribute.keep={second}"
+            wanted += _say_shares(self.select.rule)
+            check(self.select.rule == name, "select.rule", self.select.rule, wanted)
+
+    @property
+    def pool(self) -> float:
+        """Share of the corpus that is attributed; a rule without a gate 2 needs none."""
+        if self.attribute.pool is not None:
+            return self.attribute.pool
+        return self.align.keep if find_rule(self.select.rule).gate_2 else 0.0

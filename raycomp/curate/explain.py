@@ -1,0 +1,113 @@
+"""One sample's way through a curation or selection, from the files alone: scores, gates, thresholds."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.config import from_dict
+from raycomp.core.selection import Threshold
+from raycomp.curate.arm import find_arm
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.measures import corpus_columns
+from raycomp.curate.rules import DRAW, find_rule, name_ranking
+from raycomp.curate.select import Gates, judge
+from raycomp.data.parquet import find_rows, read_columns, read_schema
+from raycomp.data.runs import list_scores
+from raycomp.table import tell_facts
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    ALIGNMENT,
+    CAPTION,
+    DROPPED_UNSCORED,
+    IMAGE_EMBEDDING,
+    KEPT,
+    PHRASES,
+    POSITION,
+    SHARD,
+    STATUS,
+    STATUSES,
+    UID,
+    UNSEEN,
+)
+
+
+def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
+    """Return every score, gate, value and threshold of one sample of the run in ``source``, if it is there.
+
+    A bad row or a duplicate may have the uid of one that was scored: that one is told whole, where the others
+    stand in a line.
+    """
+    config, gates = from_dict(CurateConfig(), run["config"]), Gates.from_dict(run["gates"])
+    found = [(uri, row) for uri in list_scores(run, source) for row in find_rows(uri, UID, uid)]
+    if not found:
+        return None
+    tables = [_read_whole(uri, config).slice(row, 1) for uri, row in found]
+    told = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
+    others = [table for table in tables if table is not told]
+    return "\n".join([*_tell(told, config, gates), *map(_tell_other, others)])
+
+
+def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
+    """Return all columns of a scores file; UserError where one that explains a sample is not there."""
+    columns = corpus_columns(find_arm(config), with_second=True)
+    wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
+    return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
+
+
+def _tell_other(table: pa.Table) -> str:
+    """Return where another row of the same uid stands; ``table`` has one row."""
+    shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
+    return f"the same uid again: {shard}, row {position}: {status}"
+
+
+def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
+    """Return the lines that explain a table of one row."""
+    row = table.drop_columns([IMAGE_EMBEDDING, PHRASES]).to_pylist()[0]
+    lines = [tell_facts(row)]
+    for phrase in table[PHRASES].to_pylist()[0] or []:
+        lines += _tell_phrase(row[CAPTION], phrase)
+    arm = find_arm(config)
+    reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
+    lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
+    reason = reason_N[0]
+    lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
+    why = row[STATUS] if reason == DROPPED_UNSCORED else reason
+    if why in STATUSES:
+        lines[-1] += f" ({STATUSES[why]})"
+    return lines
+
+
+def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
+    lines = [f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"]
+    if phrase["target_class"] == UNSEEN:
+        lines[0] += ", which no picture can show"
+    if not phrase["nonces"]:
+        return [lines[0] + ", no valid nonce"]
+    for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
+        text = caption[: phrase["target_start"]] + nonce + caption[phrase["target_end"] :]
+        lines.append(f"    drop {drop:+.6f}  {text!r}")
+    return lines
+
+
+def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
+    """``score`` is what the last gate ranked the row by, NaN where it did not."""
+    name = config.select.rule
+    rule = find_rule(name)
+    first = score if rule.gate_1 == DRAW else row[ALIGNMENT]
+    lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
+    lines.append(f"gate 1: {rule.gate_1} {_number(first)} against {_tell_threshold(gates.align)}")
+    if gates.attribute is not None:
+        ranking = name_ranking(name, config.attribute.aggregate, config.attribute.unseen)
+        lines.append(f"gate 2: {ranking} {_number(score)} against {_tell_threshold(gates.attribute)}")
+    return lines
+
+
+def _tell_threshold(cut: Threshold | None) -> str:
+    if cut is None or cut.value is None:
+        return "a gate that keeps nothing"
+    tie = f" (of that very score, uids up to {cut.to_dict()['uid']})" if cut.uid else ""
+    return f"{_number(cut.value)} or more{tie}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None or value != value else f"{value:.6f}"

@@ -1,0 +1,180 @@
+"""What PAS is not: its correlation with alignment, and that of drops with the displacement of the text.
+
+The paper takes both inside the pool that passed its alignment gate, so that is shown first; over all rows
+the gate's own range makes another figure of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from raycomp.core.metrics import PairMoments, Reservoir, correlation_interval, spearman
+from raycomp.curate.page.sections import BOTH_SIDES
+from raycomp.curate.page.summary import DISPLACEMENT, DROP, POOL, Summary
+from raycomp.curate.rules import find_rule
+from raycomp.report.charts import Layer, scatter
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import section
+from raycomp.report.table import table
+from raycomp.table import Column, Estimate, number, write_cell
+from raycomp.words import ALIGNMENT, KEPT, KINDS, MEAN_PAS
+
+PAPER = "Go et al., arXiv 2605.22651, section 7"
+PAPER_CORRELATIONS = {MEAN_PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
+"""(Pearson, Spearman): CC3M, ViT-B/16. Of mean PAS inside the pool D_align70; of drops over 50,000
+interventions, of which it does not say whether they lie in the pool."""
+MOST_DRIVEN = 0.3
+"""Cohen's medium correlation: displacement alone then tells a tenth of the variance of drops."""
+NAMES = {MEAN_PAS: ("alignment, mean PAS", "pairs"), DROP: ("displacement, drop", "phrases")}
+AXES = {MEAN_PAS: (ALIGNMENT, MEAN_PAS), DROP: (DISPLACEMENT, DROP)}
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """One row of the section: what goes with what, over which rows."""
+
+    what: str
+    """``mean_pas`` with alignment, or ``drop`` with displacement."""
+    over: str
+    inside: bool
+    """Whether over the pool, as the paper's."""
+    count: int
+    """Pairs, or phrases."""
+    num_apart: int
+    """The n of the interval. Of phrases it is the number of pairs that they stand in, or of different targets
+    if that is less: the phrases of one caption may all agree, and so may those of one target, which has the
+    same nonces everywhere."""
+    pearson: Estimate
+    spearman: Estimate
+    num_points: int
+    """Points drawn for Spearman's rho."""
+
+
+def has_pool(config: Mapping[str, Any]) -> bool:
+    """Return whether the rule ranks inside a pool that a gate by alignment left."""
+    return find_rule(config.get("select", {}).get("rule", "cpi")).gate_2 is not None
+
+
+def correlate(summary: Summary, config: Mapping[str, Any]) -> list[Correlation]:
+    """Return of each correlation the one inside the pool, then the one over all rows if these are more."""
+    found = []
+    for what, (_, unit) in NAMES.items():
+        points = summary.points.get(what)
+        if points is None or points.num_seen < 2:
+            continue
+        inside, whole = summary.pool[what], _all(summary, what)
+        most = whole.count if what == MEAN_PAS else _count_targets(summary)
+        pooled = has_pool(config)
+        if pooled:
+            pairs = inside.count if what == MEAN_PAS else summary.with_drop[POOL]
+            over, at_M = f"{unit} inside the pool", points.columns[POOL]
+            found.append(_correlate(what, over, True, inside, min(pairs, most), points, at_M))
+        if not pooled or inside.count < whole.count:
+            pairs = whole.count if what == MEAN_PAS else summary.with_drop[DROP]
+            over = f"all {unit}" if pooled else f"all {unit}, no pool"
+            at_M = np.ones(len(points.uid_M2), bool)
+            found.append(_correlate(what, over, False, whole, min(pairs, most), points, at_M))
+    return found
+
+
+def _count_targets(summary: Summary) -> int:
+    """Return how many different targets there are; of very many, at least as many as are remembered."""
+    return len({word for words in summary.heads.values() for word in words.counts})
+
+
+def _all(summary: Summary, what: str) -> PairMoments:
+    kinds = [MEAN_PAS] if what == MEAN_PAS else KINDS
+    return reduce(PairMoments.merge, (summary.moments[kind] for kind in kinds))
+
+
+def _correlate(
+    what: str,
+    over: str,
+    inside: bool,
+    moments: PairMoments,
+    num_apart: int,
+    points: Reservoir,
+    at_M: np.ndarray,
+) -> Correlation:
+    x_M, y_M = (points.columns[name][at_M] for name in AXES[what])
+    # A phrase's uid starts with its sample's.
+    drawn = len(np.unique(points.uid_M2[at_M][:, 0])) if what == DROP else len(x_M)
+    r, rho = moments.pearson, spearman(x_M, y_M)
+    return Correlation(
+        what=what,
+        over=over,
+        inside=inside,
+        count=moments.count,
+        num_apart=num_apart,
+        pearson=Estimate(r, *correlation_interval(r, num_apart)),
+        spearman=Estimate(rho, *correlation_interval(rho, min(drawn, num_apart), ranks=True)),
+        num_points=len(x_M),
+    )
+
+
+def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> str | None:
+    """Return a line where all of the interval of r, of displacement and drop, is above ``MOST_DRIVEN``."""
+    found = [one for one in correlate(summary, config) if one.what == DROP]
+    if not found or not found[0].pearson.low > MOST_DRIVEN:
+        return None
+    one = found[0]
+    over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
+    return (
+        "Displacement drives drops: Pearson's r of text displacement and drop is "
+        f"{write_cell(one.pearson, 3)} over {over}, all of it above {MOST_DRIVEN}; the paper has "
+        f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
+        "the text. Compare with the controls select.rule=displacement and select.rule=pas_residual; raycomp "
+        "probe pas tells what a wrong picture makes of the drops."
+    )
+
+
+def draw_correlations(summary: Summary, config: Mapping[str, Any]) -> Html | None:
+    """Return both correlations with their scatters, beside the paper's."""
+    found = correlate(summary, config)
+    if not found:
+        return None
+    ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
+    theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
+    columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
+    note = (
+        f"{_tell_pool(config)} In the paper ({PAPER}): CC3M, ViT-B/16; mean PAS inside that pool, drops over "
+        "50,000 interventions. Pearson over the rows named, Spearman and the dots over the points drawn by "
+        "seed. 95 % intervals by Fisher's z; of phrases n is the number of their pairs, or of different "
+        "targets if that is less: those of one caption, or of one target, may all agree."
+    )
+    charts = tag("div", *_draw_points(summary), class_="pair")
+    rows = [_tell(one) for one in found]
+    return section("What PAS is not", tag("p", note, class_="lead"), table(columns, rows), charts)
+
+
+def _tell_pool(config: Mapping[str, Any]) -> str:
+    if has_pool(config):
+        return "The pool is what passed the gate by alignment."
+    return (
+        f"Rule {config['select']['rule']} has no pool, as no gate by alignment stands before its choice: the "
+        "paper's figures have no counterpart here."
+    )
+
+
+def _tell(one: Correlation) -> tuple[object, ...]:
+    theirs = PAPER_CORRELATIONS[one.what] if one.inside else (None, None)
+    return (NAMES[one.what][0], one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
+
+
+def _draw_points(summary: Summary) -> list[Html]:
+    charts = []
+    pairs, phrases = summary.points.get(MEAN_PAS), summary.points.get(DROP)
+    if pairs and pairs.num_seen > 1:
+        x_M, y_M, kept_M = (pairs.columns[name] for name in (ALIGNMENT, MEAN_PAS, KEPT))
+        sides = zip(BOTH_SIDES, (kept_M, ~kept_M), strict=True)
+        points = [(layer, x_M[at_M], y_M[at_M]) for layer, at_M in sides]
+        charts.append(scatter("Mean PAS by alignment, of pairs", "alignment", "mean PAS", points))
+    if phrases and phrases.num_seen > 1:
+        x_M, y_M = (phrases.columns[name] for name in (DISPLACEMENT, DROP))
+        points = [(Layer("phrase", "kind-object"), x_M, y_M)]
+        title = "Drop by displacement of the text, of phrases"
+        charts.append(scatter(title, "text displacement, 1 - cosine", "drop", points))
+    return charts

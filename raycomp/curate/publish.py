@@ -1,0 +1,149 @@
+"""What a curation or selection says of itself: sections of run.json, and the report.
+
+The report: summaries mapped over scores files, a few photos fetched, one page drawn.
+"""
+
+import hashlib
+from collections import defaultdict
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from raycomp.core.metrics import auc
+from raycomp.curate.arm import Arm
+from raycomp.curate.choose import Chosen
+from raycomp.curate.measures import corpus_columns
+from raycomp.curate.page.funnel import close_funnel
+from raycomp.curate.page.page import render
+from raycomp.curate.page.summary import Summary, choose_shown, merge, summarise
+from raycomp.curate.select import Gates, judge
+from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import ShardPath
+from raycomp.data.reader import extract
+from raycomp.data.tar import find_image
+from raycomp.language.nonce import REASONS
+from raycomp.run.bad_data import describe_dropped
+from raycomp.run.parts import Stats
+from raycomp.run.tasks import map_files, map_tasks
+from raycomp.table import Table
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    IMAGE_SHA256,
+    KEY,
+    MEAN_PAS,
+    NO_PHRASE,
+    NO_SEEN_PHRASE,
+    OK,
+    PHRASES,
+    POSITION,
+    SHARD,
+    STATUS,
+    UID,
+    URL,
+)
+
+_COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS, PHRASES)
+
+
+def draw_report(
+    run: dict[str, Any],
+    arm: Arm,
+    choice: Chosen,
+    scores: list[str],
+    shards: list[ShardPath],
+    extra_tables: list[Table],
+) -> str:
+    """Return the page of the run whose record is ``run``. Without ``shards`` the photos stay grey."""
+    parts = map_files(summarise_scores, scores, arm, choice.gates, label="report", fold=_merge_all)
+    summary = reduce(merge, parts, Summary())
+    photos = _fetch_photos(summary, shards, scores)
+    fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
+    # What a gate fell short of the page finds out of the summary.
+    shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
+    tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
+    return render(summary, photos, shown, close_funnel(summary.reasons), tables)
+
+
+def _tell_coverage(coverage: dict[str, Any]) -> Table:
+    """Return how many captions got a valid counterfactual by both denominators, and why phrases did not."""
+    captions, found = coverage["captions"], coverage["with_nonce"]
+    rows = [
+        ("captions attributed", captions, None),
+        ("of these, with a phrase", coverage["with_phrase"], None),
+        ("of these, with a valid nonce", found, None),
+        ("share of all captions", None, coverage["of_captions"]),
+        ("share of captions with a phrase", None, coverage["of_captions_with_phrase"]),
+        *(
+            (f"phrases without: {REASONS[why]}", n, None)
+            for why, n in coverage["phrases_without_nonce"].items()
+        ),
+    ]
+    note = "The paper reports 0.9979 of the captions processed (Go et al., arXiv 2605.22651)."
+    return Table("Counterfactual coverage", ("What", "number", "share"), rows, note)
+
+
+def describe_coverage(stats: Stats) -> dict[str, Any]:
+    """Return how many captions of the pool got a valid counterfactual, and why phrases did not.
+
+    ``of_captions`` compares with the paper's 99.79 %.
+    """
+    captions, covered = stats.statuses.total(), stats.statuses[OK] + stats.statuses[NO_SEEN_PHRASE]
+    with_phrase = captions - stats.statuses[NO_PHRASE]
+    return {
+        "captions": captions,
+        "with_phrase": with_phrase,
+        "with_nonce": covered,
+        "of_captions": covered / captions if captions else None,
+        "of_captions_with_phrase": covered / with_phrase if with_phrase else None,
+        "phrases_without_nonce": dict(stats.counts.get(FAULTS, {})),
+    }
+
+
+def check_scorer(stats: Stats) -> dict[str, Any] | None:
+    """Return how well alignments tell a sample of pairs from the same images with other captions."""
+    matched, shuffled = (np.array(stats.samples.get(name, ())) for name in (ALIGNMENT, SHUFFLED_ALIGNMENT))
+    if not len(matched):
+        return None
+    return {
+        "n": len(matched),
+        "matched_mean": float(matched.mean()),
+        "shuffled_mean": float(shuffled.mean()),
+        "auc": float(auc(matched, shuffled)),
+    }
+
+
+def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
+    """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
+    table = read_columns(uri, _COLUMNS)
+    reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
+    return summarise(table, reason_N, score_N, ~arm.seed)
+
+
+def _merge_all(summaries: list[Summary]) -> list[Summary]:
+    return [reduce(merge, summaries, Summary())]
+
+
+def _fetch_photos(summary: Summary, shards: list[ShardPath], scores: list[str]) -> dict[str, bytes]:
+    """Return the image bytes of the samples that the page shows, by uid; none that was not scored."""
+    by_name = {shard.name: shard for shard in shards}
+    wanted: dict[str, dict[int, str]] = defaultdict(dict)
+    for sample in choose_shown(summary).samples:
+        if sample.shard in by_name and sample.position is not None:
+            wanted[sample.shard][sample.position] = sample.uid
+    jobs = [(by_name[name], scores[by_name[name].ordinal], uids) for name, uids in sorted(wanted.items())]
+    return {uid: image for found in map_tasks(_read_photos, jobs, label="photos") for uid, image in found}
+
+
+def _read_photos(job: tuple[ShardPath, str, dict[int, str]]) -> list[tuple[str, bytes]]:
+    shard, uri, uids = job
+    hashes = read_columns(uri, [IMAGE_SHA256])[IMAGE_SHA256]
+    found = []
+    for position, members in extract(shard, uids):
+        name = find_image(members)
+        image = members[name] if name else None
+        if image is not None and hashlib.sha256(image).hexdigest() == hashes[position].as_py():
+            found.append((uids[position], image))
+    return found

@@ -1,0 +1,183 @@
+"""Score shards on Ray: align them all, mark duplicates, then attribute the best aligned.
+
+A gate is global, so each phase runs over all shards before the next begins. What does the work is a plain
+function or callable of ``curate/``; here it is laid over shards and committed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.config import UserError
+from raycomp.curate.arm import Arm, find_pool_arm
+from raycomp.curate.choose import commit_once, cut_pool, load_pool
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.dedupe import mark_duplicates
+from raycomp.curate.merge import merge_aligned, merge_scores
+from raycomp.curate.select import Gates
+from raycomp.curate.stages import align_stages, attribute_stages
+from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, hash_images
+from raycomp.data.embeddings import check_stored
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import ShardPath
+from raycomp.data.reader import read_shard
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.bad_data import check_bad_rows
+from raycomp.run.parts import Part, Stats
+from raycomp.run.passes import Pass
+from raycomp.run.session import Session
+from raycomp.run.tasks import map_files, map_tasks
+from raycomp.run.waves import Phase
+from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, OK, UID, UID_CONFLICT
+
+# Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
+# to keep a small run moving.
+_PAIRS_PER_CALL = {"cpu": 32, "gpu": 512}
+_CAPTIONS_PER_CALL = {"cpu": 128, "gpu": 1024}
+# By which a sample is known again.
+_COMPARED = (UID, IMAGE_SHA256, CAPTION)
+_BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Job:
+    """One curation: what to do, on what, where to."""
+
+    config: CurateConfig
+    spec: ScorerSpec
+    shards: list[ShardPath]
+    out: Folder
+    work: Folder
+    session: Session
+    check_lease: Callable[[], None] = lambda: None
+    """Raises where another run took the folder over; asked before every commit."""
+
+    @property
+    def ordinals(self) -> list[int]:
+        """Every shard's number."""
+        return [shard.ordinal for shard in self.shards]
+
+    @property
+    def pool(self) -> Arm:
+        """What keeps the rows to be attributed."""
+        return find_pool_arm(self.config.pool, self.config.select.datacomp_compat)
+
+    @property
+    def aligned_schema(self) -> pa.Schema:
+        """Columns of a shard's rows after alignment."""
+        scorer = self.config.scorer
+        return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns)
+
+    def aligned_uri(self, ordinal: int) -> str:
+        """Where a shard's rows lie after alignment."""
+        return self.work.at("aligned", f"{ordinal:05d}.parquet")
+
+    def scores_uri(self, ordinal: int) -> str:
+        """Where a shard's final scores lie."""
+        return self.out.at("scores", f"{ordinal:05d}.parquet")
+
+
+def score(job: Job) -> dict[str, Stats]:
+    """Write ``scores/``: one file per shard. Returns each phase's stats.
+
+    Raises TooMuchBadData, and ValueError where no row is usable.
+    """
+    stats = {"align": align_all(job)}
+    aligned = [job.aligned_uri(ordinal) for ordinal in job.ordinals]
+    statuses = stats["align"].statuses
+    check_bad_rows("input", statuses, job.config.max_bad_fraction)
+
+    def cut() -> dict[str, Any]:
+        conflicts = mark_duplicates(aligned, sum(statuses.values()), job.work)[UID_CONFLICT]
+        unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
+        check_bad_rows("input", {**statuses, **unlike}, job.config.max_bad_fraction)
+        return cut_pool(aligned, job.pool)
+
+    pool = commit_once(job.work, "pool", cut, job.check_lease)
+    stats["attribute"] = attribute_pool(job, Gates.from_dict(pool["gates"]), pool["sizes"])
+    return stats
+
+
+def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
+    """Raise UserError where a shard that an earlier start aligned holds other samples than it did.
+
+    For files that were modified since: as a rule copied or touched, which costs reading them once more.
+    """
+    there = set(work.list_names("aligned"))
+    names = {shard: f"{shard.ordinal:05d}.parquet" for shard in shards}
+    jobs = [(shard, work.at("aligned", name)) for shard, name in names.items() if name in there]
+    for _ in map_tasks(_compare_shard, jobs, label="compare input"):
+        pass
+
+
+def _compare_shard(job: tuple[ShardPath, str]) -> None:
+    shard, uri = job
+    aligned, start = read_columns(uri, _COMPARED), 0
+    for table in read_shard(shard, _BLOCK_ROWS):
+        was, now = aligned.slice(start, len(table)), hash_images(table)
+        start += len(table)
+        if not all(now[name].equals(was[name]) for name in _COMPARED):
+            start = -1
+            break
+    if start != len(aligned):
+        raise UserError(
+            f"input={shard.uri!r}: changed since it was scored; put it back, or curate into a new folder"
+        )
+
+
+def align_all(job: Job) -> Stats:
+    """Phase 1: every sample of every shard gets a row with a status and, if it can, an alignment."""
+    config, session = job.config, job.session
+    stored = [shard for shard in job.shards if shard.embeddings is not None]
+    for _ in map_files(check_stored, stored, config.scorer.model, job.spec.embedding_dim, label="check"):
+        pass
+    steps = Pass(
+        session,
+        items={shard.ordinal: shard for shard in job.shards},
+        read=partial(read_shard, block_rows=session.block_rows),
+        stages=align_stages(config, job.spec),
+        part=Part(job.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
+        rows=session.block_rows,
+        scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
+    )
+    phase = Phase(
+        "align",
+        job.work,
+        config.waves.shards_per_wave,
+        merge_aligned,
+        (job.work.at("aligned"), job.aligned_schema),
+        steps.crew,
+        job.check_lease,
+        steps.most,
+    )
+    return phase.run(job.ordinals, steps.run, None)
+
+
+def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
+    """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
+    config, session = job.config, job.session
+    steps = Pass(
+        session,
+        items={ordinal: (ordinal, job.aligned_uri(ordinal)) for ordinal in job.ordinals},
+        read=partial(load_pool, arm=job.pool, gates=pool, block_rows=session.block_rows),
+        stages=attribute_stages(config),
+        part=Part(ATTRIBUTED_SCHEMA, counted=(FAULTS,)),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
+    )
+    phase = Phase(
+        "attribute",
+        job.work,
+        config.waves.shards_per_wave,
+        merge_scores,
+        (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
+        steps.crew,
+        job.check_lease,
+        steps.most,
+    )
+    return phase.run(job.ordinals, steps.run, dict(zip(job.ordinals, pool_sizes, strict=True)))

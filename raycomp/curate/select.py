@@ -1,0 +1,224 @@
+"""Which samples stay: what each rule ranks by, on one scores table at a time.
+
+The corpus is the rows that have an alignment. cpi passes two gates (Go et al., arXiv 2605.22651, section
+5.3): the floor(align.keep * N) best by alignment, of these the floor(attribute.keep * N) best by aggregated
+PAS. align_only and random keep floor(attribute.keep * N) of all N, full keeps N.
+
+The other controls (length and phrase count are section 7's, the rest our own) pass the same first gate and at
+the second rank by something else the very rows that cpi ranks there: those past gate 1 with a PAS. A caption
+without a phrase is in none of them (0.21 % of the paper's captions have no valid counterfactual), so the arms
+differ in nothing but what they rank by, and each keeps as many as cpi.
+
+The paper's own counts (1,557,650 and 1,111,131 of 2,222,261) are not floors: 0.7 N is 1,555,582.7 and
+0.5 N 1,111,130.5, so its second count is rounded up and its first lies 0.09 % above. Here it is always floor.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config import exact_share
+from raycomp.config.check import check
+from raycomp.core.regression import CrossMoments, LinearFit
+from raycomp.core.selection import (
+    KthSearch,
+    Threshold,
+    count_digit,
+    keep_mask,
+    kth_datacomp,
+    random_scores,
+)
+from raycomp.curate.arm import Arm
+from raycomp.curate.measures import Corpus, read_corpus
+from raycomp.curate.rules import DISPLACEMENT, DRAW, MINUS_PAS, NUM_PHRASES, NUM_WORDS, PAS, RESIDUAL
+from raycomp.words import (
+    ALIGNMENT,
+    DROPPED_ALIGNMENT,
+    DROPPED_ATTRIBUTION,
+    DROPPED_CONTROL,
+    DROPPED_RANDOM,
+    DROPPED_UNSCORED,
+    KEPT,
+    STATUS,
+)
+
+EXPLAINING = (NUM_WORDS, NUM_PHRASES, ALIGNMENT, DISPLACEMENT)
+"""What pas_residual regresses the aggregated PAS on."""
+_LOST = {DRAW: DROPPED_RANDOM, ALIGNMENT: DROPPED_ALIGNMENT, PAS: DROPPED_ATTRIBUTION}
+
+
+@dataclass(frozen=True)
+class Gates:
+    """A committed choice: the corpus' size and where each gate cuts; none = there is no such gate."""
+
+    num_corpus: int
+    align: Threshold | None = None
+    attribute: Threshold | None = None
+    num_scored: int | None = None
+    """Rows past the first gate that have a PAS, which the second ranks."""
+    fit: LinearFit | None = None
+    """What pas_residual takes off the PAS, fitted over these rows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what json can hold."""
+        cuts = {
+            name: cut and cut.to_dict()
+            for name, cut in (("align", self.align), ("attribute", self.attribute))
+        }
+        fit = self.fit and self.fit.to_dict()
+        return {"num_corpus": self.num_corpus, **cuts, "num_scored": self.num_scored, "fit": fit}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Gates":
+        """Return the gates that ``to_dict`` wrote."""
+        cuts = {name: values[name] and Threshold.from_dict(values[name]) for name in ("align", "attribute")}
+        fit = values.get("fit") and LinearFit.from_dict(values["fit"])
+        return cls(values["num_corpus"], cuts["align"], cuts["attribute"], values["num_scored"], fit)
+
+
+def make_search(arm: Arm, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
+    """Return the search for a gate that keeps ``share`` of the corpus out of ``num_ranked`` rows.
+
+    Fewer rows than that: all of them stay. Raises ValueError where DataComp's rule has no rows to cut.
+    """
+    if arm.datacomp_compat:
+        check(num_corpus > 0, "select.datacomp_compat", True, "false: no row has an alignment")
+        wanted = kth_datacomp(num_corpus, share).k
+        return KthSearch(min(wanted, num_ranked), keep_ties=True)
+    return KthSearch(min(exact_share(share, num_corpus), num_ranked))
+
+
+def first_scores(corpus: Corpus, arm: Arm) -> np.ndarray:
+    """Return what the rule's first gate ranks all of the corpus by, float32 [M]."""
+    if arm.rule.gate_1 == DRAW:
+        return random_scores(corpus.uid_M2, arm.seed)
+    return corpus.measures[ALIGNMENT]
+
+
+def second_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+    """Return what the rule's second gate ranks by, float32 [M], a number wherever ``enters_second``."""
+    what = arm.rule.gate_2
+    if what == DRAW:
+        return random_scores(corpus.uid_M2, arm.seed)
+    if what == MINUS_PAS:
+        return -corpus.measures[PAS]
+    if what == RESIDUAL:
+        assert gates.fit is not None, "PAS is not fitted yet"
+        return gates.fit.residuals(corpus.measures, corpus.measures[PAS])
+    return corpus.measures[str(what)]
+
+
+def passes_first(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+    """Return which corpus rows pass the first gate, bool [M]."""
+    assert gates.align is not None, "the first gate is not cut yet"
+    return keep_mask(gates.align, first_scores(corpus, arm), corpus.uid_M2)
+
+
+def enters_second(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+    """Return which corpus rows the second gate ranks, whatever it ranks by: past the first, with a PAS."""
+    return passes_first(corpus, arm, gates) & ~np.isnan(corpus.measures[PAS])
+
+
+def cut_gates(arm: Arm, over: Callable[..., Iterable[Any]]) -> Gates:
+    """Cut the gates of an arm over files that are never in one memory.
+
+    ``over(measure, with_second, *args)`` yields ``measure(corpus, arm, *args)`` of every file, in order,
+    its corpus read from ``corpus_columns(arm, with_second)``. ``measure`` is a plain function.
+    """
+    rule = arm.rule
+    num_corpus = sum(over(_count_rows, False))
+    gates = Gates(num_corpus)
+    search = make_search(arm, num_corpus, num_corpus, arm.shares[0])
+    while not search.done:
+        search.advance(sum(over(_count_first, False, search)))
+    gates = replace(gates, align=search.threshold)
+    if rule.gate_2 is None:
+        return gates
+    num_scored = sum(over(_count_scored, True, gates))
+    gates = replace(gates, num_scored=num_scored)
+    if rule.gate_2 == RESIDUAL:
+        moments = reduce(CrossMoments.merge, over(_explaining_moments, True, gates))
+        gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
+    search = make_search(arm, num_corpus, num_scored, arm.shares[1])
+    while not search.done:
+        search.advance(sum(over(_count_second, True, gates, search)))
+    return replace(gates, attribute=search.threshold)
+
+
+def _count_rows(corpus: Corpus, arm: Arm) -> int:
+    return len(corpus.row_M)
+
+
+def _count_first(corpus: Corpus, arm: Arm, search: KthSearch) -> np.ndarray:
+    return count_digit(search, first_scores(corpus, arm), corpus.uid_M2)
+
+
+def _count_scored(corpus: Corpus, arm: Arm, gates: Gates) -> int:
+    return int(enters_second(corpus, arm, gates).sum())
+
+
+def _explaining_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
+    enters_M = enters_second(corpus, arm, gates)
+    return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
+
+
+def _count_second(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) -> np.ndarray:
+    enters_M = enters_second(corpus, arm, gates)
+    return count_digit(search, second_scores(corpus, arm, gates)[enters_M], corpus.uid_M2[enters_M])
+
+
+Judged = tuple[np.ndarray, np.ndarray]
+
+
+def judge(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
+    """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
+
+    Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
+    """
+    rule = arm.rule
+    reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
+    score_N = np.full(len(table), np.nan, np.float32)
+    corpus = read_corpus(table, arm)
+    first_M = passes_first(corpus, arm, gates)
+    reason_M = np.where(first_M, KEPT, _LOST[rule.gate_1]).astype(object)
+    score_M = first_scores(corpus, arm)
+    if gates.attribute is not None:
+        enters_M = enters_second(corpus, arm, gates)
+        score_M = np.where(enters_M, second_scores(corpus, arm, gates), np.float32(np.nan))
+        kept_M = np.zeros(len(enters_M), bool)
+        kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
+        reason_M[first_M & ~enters_M] = DROPPED_UNSCORED
+        reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.gate_2), DROPPED_CONTROL)
+    reason_N[corpus.row_M] = reason_M
+    score_N[corpus.row_M] = score_M
+    return reason_N, score_N
+
+
+def choose_tables(tables: Sequence[pa.Table], arm: Arm) -> tuple[Gates, list[Judged]]:
+    """Choose over scores tables in memory as the cluster does over files: the gates, and each table judged.
+
+    The tables need the columns of ``corpus_columns(arm, True)``.
+    """
+    corpora = [read_corpus(table, arm) for table in tables]
+
+    def over(measure: Callable, with_second: bool, *args: Any) -> Iterable[Any]:
+        return (measure(corpus, arm, *args) for corpus in corpora)
+
+    gates = cut_gates(arm, over)
+    return gates, [judge(table, arm, gates) for table in tables]
+
+
+def describe_shortage(arm: Arm, gates: Gates) -> list[str]:
+    """Return a line for every gate that had fewer rows to rank than it was asked to keep."""
+    keep = arm.shares[-1]
+    wanted = exact_share(keep, gates.num_corpus)
+    if gates.num_scored is not None and gates.num_scored < wanted:
+        return [
+            f"attribute.keep={keep} asks for {wanted:,} pairs, but only "
+            f"{gates.num_scored:,} past the first gate have a PAS: all of them were kept"
+        ]
+    return []

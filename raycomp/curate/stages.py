@@ -1,0 +1,61 @@
+"""The stages of a curation's two phases, named once for the run, its plan and its report."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raycomp.config import ScorerConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.curate.parse import parse
+from raycomp.curate.prepare import prepare
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.stage import CPUS, SCORERS, Stage
+
+if TYPE_CHECKING:
+    from raycomp.curate.align import Align
+    from raycomp.curate.attribute import Attribute
+
+
+def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
+    """Return what every sample goes through."""
+    decode = partial(
+        prepare,
+        scorer=config.scorer,
+        spec=spec,
+        max_pixels=config.prepare.max_pixels,
+        extra_columns=config.extra_columns,
+        fast_decode=config.prepare.fast_decode,
+    )
+    align = partial(_load_align, config.scorer, spec)
+    return (
+        Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True),
+        Stage("align", "embeds images and captions, on the scorers", SCORERS, align),
+    )
+
+
+def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
+    """Return what the pool's rows go through."""
+    find = partial(
+        parse,
+        parser=config.parser,
+        nonce=config.nonce,
+        attribute=config.attribute,
+        scorer=config.scorer,
+    )
+    attribute = partial(_load_attribute, config.scorer)
+    return (
+        Stage("parse", "finds phrases and edits captions", CPUS, find),
+        Stage("attribute", "embeds edited captions, on the scorers", SCORERS, attribute),
+    )
+
+
+# Only a process that scores imports torch.
+def _load_align(config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None) -> "Align":
+    from raycomp.curate.align import Align
+
+    return Align(config, spec, num_threads)
+
+
+def _load_attribute(config: ScorerConfig, num_threads: int | None = None) -> "Attribute":
+    from raycomp.curate.attribute import Attribute
+
+    return Attribute(config, num_threads)

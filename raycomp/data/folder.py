@@ -1,0 +1,106 @@
+"""A results folder, on a local disk or in a store."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+
+from raycomp.data.files import create_file, list_below, list_folder, new_file
+from raycomp.data.paths import join_uri, resolve, resolve_file, strip_slash
+from raycomp.data.written import forget_written
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files by name relative to a path or a store's uri. Written files appear whole or not at all."""
+
+    uri: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", strip_slash(self.uri) if self.uri else self.uri)
+
+    def at(self, *names: str) -> str:
+        """Return the uri of something in the folder."""
+        return join_uri(self.uri, *names)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder lies on a local disk."""
+        return isinstance(resolve(self.uri)[0], fs.LocalFileSystem)
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        return self._info(*names).type != fs.FileType.NotFound
+
+    def is_folder(self, *names: str) -> bool:
+        """Whether there is a folder of that name."""
+        return self._info(*names).type == fs.FileType.Directory
+
+    def _info(self, *names: str) -> fs.FileInfo:
+        filesystem, path = resolve(self.at(*names))
+        return filesystem.get_file_info(path)
+
+    def list_names(self, *names: str) -> list[str]:
+        """Return the sorted base names in a sub-folder; none where it is missing."""
+        return sorted(list_folder(self.at(*names)))
+
+    def list_folders(self) -> list[str]:
+        """Return the sorted names of the sub-folders; none where it is missing or a file."""
+        if self._info().type != fs.FileType.Directory:
+            return []
+        return sorted(name for name, is_folder in list_folder(self.uri).items() if is_folder)
+
+    def count_files(self, *names: str) -> int:
+        """Return how many files a name stands for: one, or those in the sub-folder, but for hidden ones."""
+        if self._info(*names).is_file:
+            return 1
+        return sum(not name.startswith(".") for name in self.list_names(*names))
+
+    def find_names(self) -> list[str]:
+        """Return the names of all files below, relative to the folder, sorted; none where it is missing."""
+        names = [name for name, info in list_below(self.uri) if info.is_file]
+        return sorted(names, key=lambda name: name.split("/"))
+
+    def read_bytes(self, *names: str) -> bytes:
+        """Return a whole file, which a store sends in one reply. Raises ValueError where it is no file."""
+        filesystem, path = resolve_file(self.at(*names))
+        with filesystem.open_input_file(path) as file:
+            return file.read()
+
+    def read_range(self, start: int, end: int, *names: str) -> bytes:
+        """Return the bytes of a file from ``start`` to before ``end``."""
+        filesystem, path = resolve(self.at(*names))
+        with filesystem.open_input_file(path) as file:
+            return file.read_at(int(end - start), int(start))
+
+    def write_bytes(self, data: bytes, *names: str) -> None:
+        """Write a whole file."""
+        with new_file(self.at(*names)) as file:
+            file.write(data)
+
+    def read_json(self, *names: str) -> Any:
+        """Return a json file's content."""
+        return json.loads(self.read_bytes(*names))
+
+    def write_json(self, content: Any, *names: str) -> None:
+        """Write a json file, indented for people."""
+        self.write_bytes((json.dumps(content, indent=2) + "\n").encode(), *names)
+
+    def create_json(self, content: Any, *names: str) -> bool:
+        """Write a json file unless there is one of that name; return whether it was written."""
+        return create_file(self.at(*names), json.dumps(content).encode())
+
+    def remove(self, *names: str) -> None:
+        """Remove a file, or a sub-folder with all that is in it; nothing where it is missing."""
+        filesystem, path = resolve(self.at(*names))
+        forget_written(self.at(*names))
+        kind = filesystem.get_file_info(path).type
+        if kind == fs.FileType.Directory:
+            with suppress(
+                FileNotFoundError
+            ):  # in Google's store nothing stands for a folder that nobody made
+                filesystem.delete_dir(path)
+        elif kind == fs.FileType.File:
+            filesystem.delete_file(path)

@@ -1,0 +1,318 @@
+"""Which files are the input: files, folders, globs and brace lists, on disk or in a store."""
+
+import dataclasses
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from fsspec.utils import glob_translate
+from pyarrow import fs
+
+from raycomp.data.paths import RUN, ShardPath, absolute_uri, find_infos, join_uri, resolve
+from raycomp.data.stores import split_uri
+
+FORMATS = {".tar": "tar", ".parquet": "parquet"}
+CLIP_RETRIEVAL = "clip_retrieval"
+
+_NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
+_PATTERN = re.compile(r"[*?\[{]")
+_METADATA = re.compile(r"(.*/)metadata/metadata_([^/]*)\.parquet", re.DOTALL)
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
+_COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|t[gbx]z2?|tzst)$", re.IGNORECASE)
+# Where a run writes what ends in .tar or .parquet, and which of these folders hold no samples.
+_OUTPUTS = ("scores/0.parquet", "subset/kept.parquet", "shards/0.tar", "negatives/0.parquet")
+_RESULTS = ("scores", "subset", "negatives")
+
+
+def absolute_input(spec: str) -> str:
+    """Return an input spec with every relative path made absolute, so that it means the same everywhere."""
+    parts = map(_part, spec.split("::"))
+    return "::".join(name + (pattern and absolute_uri(pattern)) for name, pattern in parts)
+
+
+def place_input(spec: str, folder: str) -> str:
+    """Return an input spec with every relative path taken from ``folder``, as in a file that lies there."""
+
+    def place(pattern: str) -> str:
+        return absolute_uri(pattern if not pattern or "://" in pattern else join_uri(folder, pattern))
+
+    parts = map(_part, spec.split("::"))
+    return "::".join(name + (pattern and place(pattern)) for name, pattern in parts)
+
+
+def _part(part: str) -> tuple[str, str]:
+    """Return ("NAME=" or nothing, pattern) of one input of a spec."""
+    match = _NAMED.fullmatch(part)
+    return (f"{match[1]}=", match[2]) if match else ("", part)
+
+
+def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardPath]:
+    """Return the shards that ``spec`` names, sorted by shard name.
+
+    ``spec`` is one input or several joined with ``::``, each optionally ``NAME=``; an input is a file, a
+    folder (every shard below it), a glob (``*``, ``?``, ``[ab]``, ``**``) or a brace list
+    (``{00000..00009}``, ``{a,b}``); what exists under a name is not read as a pattern. Its root is the
+    deepest folder before the first pattern character, for one file its folder, for a folder itself. Folders
+    and globs take what ends in .tar or .parquet; a .parquet beside a .tar of the same stem is that shard's
+    metadata (img2dataset's layout) and no shard of its own. A file that several links lead to is one shard,
+    by its own name where that lies below the root. A relative path with a ``=`` in its first folder is
+    written ``./a=b/c.tar``. The dial ``stored_embeddings`` says where those of each shard lie; that they are
+    there is not looked up.
+
+    Raises ValueError, one line, where an input is empty, missing, unreadable or of no known format, holds a
+    run's own results or compressed tars, or where two inputs name one file.
+    """
+    parts = list(map(_part, spec.split("::")))
+    names = [name or f"{i}=" for i, (name, _) in enumerate(parts)]
+    if len(set(names)) < len(names):
+        named = ", ".join(name[:-1] for name in names)
+        raise ValueError(f"input={spec!r}: two inputs have the same name; names are {named}")
+    found: list[tuple[str, str]] = []
+    for (own, pattern), name in zip(parts, names, strict=True):
+        prefix = own if len(parts) == 1 else name
+        try:
+            found += [(prefix + relative, uri) for relative, uri in _find(pattern)]
+        except OSError as error:
+            raise ValueError(f"input={pattern!r}: cannot be read: {' '.join(str(error).split())}") from error
+    _refuse_twice(found)
+    shards = [ShardPath(i, uri, name, str(_format(uri))) for i, (name, uri) in enumerate(sorted(found))]
+    return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
+
+
+def _refuse_twice(found: list[tuple[str, str]]) -> None:
+    """Raise ValueError where two names lead to one file."""
+    seen: dict[str, str] = {}
+    for name, uri in found:
+        other = seen.setdefault(_real(uri), name)
+        if other != name:
+            raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
+
+
+def _real(uri: str) -> str:
+    return uri if "://" in uri else os.path.realpath(uri)
+
+
+def check_output(spec: str, out: str, dial: str = "input") -> None:
+    """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves.
+
+    ``dial``: what it is called that says ``spec``.
+    """
+    for _, pattern in map(_part, spec.split("::")):
+        scheme = split_uri(pattern)[0]
+        if not pattern or scheme != split_uri(out)[0]:
+            continue  # no storage is asked for what cannot be
+        filesystem, path = resolve(pattern)
+        for name in _OUTPUTS:
+            target = resolve(join_uri(out, name))[1]
+            names = {target} if scheme else {target, os.path.realpath(target)}
+            if any(_takes(filesystem, item, name) for item in _items(filesystem, path) for name in names):
+                raise ValueError(
+                    f"out={out!r}: lies inside {dial}={pattern!r}, which would take what is written there "
+                    f"for samples; name a folder outside"
+                )
+
+
+def _takes(filesystem: fs.FileSystem, item: str, file: str) -> bool:
+    """Whether an input without braces would take a file of that name."""
+    start = _pattern_start(filesystem, item)
+    if start is not None:
+        return _glob(item, start).match(file) is not None
+    folders = {item, os.path.realpath(item)} if isinstance(filesystem, fs.LocalFileSystem) else {item}
+    return any(
+        file.startswith(folder.rstrip("/") + "/") and not _is_hidden(file[len(folder) :])
+        for folder in folders
+    )
+
+
+def _pair(shard: ShardPath, stored: str) -> ShardPath:
+    """Return the shard with where its embeddings lie in clip-retrieval's layout, or in DataComp's."""
+    if shard.format != "parquet":
+        raise ValueError(f"input={shard.uri!r}: must be .parquet with prepare.stored_embeddings={stored!r}")
+    if stored != CLIP_RETRIEVAL:
+        npz = posixpath.splitext(shard.uri)[0] + ".npz"
+        return dataclasses.replace(shard, embeddings=npz, array=stored)
+    match = _METADATA.fullmatch(shard.uri)
+    if match is None:
+        raise ValueError(
+            f"input={shard.uri!r}: must be .../metadata/metadata_*.parquet with "
+            f"prepare.stored_embeddings={stored!r}"
+        )
+    return dataclasses.replace(shard, embeddings=f"{match[1]}img_emb/img_emb_{match[2]}.npy")
+
+
+def _format(uri: str) -> str | None:
+    return FORMATS.get(posixpath.splitext(uri)[1].lower())
+
+
+def _find(pattern: str) -> list[tuple[str, str]]:
+    """Return (path relative to the root, uri) of every shard that one input names."""
+    if not pattern:
+        raise ValueError("input: an input is empty; name files, folders or patterns, joined with '::'")
+    filesystem, path = resolve(pattern)
+    start = _pattern_start(filesystem, path)
+    if start is not None:
+        root = posixpath.dirname(path[:start])
+    else:
+        is_folder = filesystem.get_file_info(path).type == fs.FileType.Directory
+        root = path if is_folder else posixpath.dirname(path)
+    scheme = f"{name}://" if (name := split_uri(pattern)[0]) else ""
+    items = _items(filesystem, path)
+    infos = find_infos([scheme + item for item in items if _PATTERN.search(item) is None])
+    files = [file for item in items for file in _list(filesystem, item, infos.get(scheme + item), pattern)]
+    if not scheme:
+        files = _drop_links(files, root)
+    return [(posixpath.relpath(file, root), scheme + file) for file in dict.fromkeys(files)]
+
+
+def _pattern_start(filesystem: fs.FileSystem, path: str) -> int | None:
+    """Return where ``path`` begins to be a pattern: in its first part that is none of what exists."""
+    match = _PATTERN.search(path)
+    while match:
+        end = path.find("/", match.end())
+        there = path if end < 0 else path[:end]
+        if filesystem.get_file_info(there).type == fs.FileType.NotFound:
+            return match.start()
+        match = _PATTERN.search(path, len(there))
+    return None
+
+
+def _items(filesystem: fs.FileSystem, path: str) -> list[str]:
+    """Return what the braces of a path stand for, but for those that are part of an existing name."""
+    start = _pattern_start(filesystem, path)
+    if start is None:
+        return [path]
+    root = path[: path.rfind("/", 0, start) + 1]
+    return [root + item for item in expand_braces(path[len(root) :])]
+
+
+def _glob(item: str, start: int) -> re.Pattern:
+    """Return what a pattern matches; before the folder that holds ``start`` it stands for itself."""
+    root = item[: item.rfind("/", 0, start) + 1]
+    return re.compile(re.escape(root) + glob_translate(item[len(root) :]))
+
+
+def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, pattern: str) -> list[str]:
+    """Return the files that ``item``, free of braces, names: itself, those below it or those it matches.
+
+    ``info`` is what the storage says of it, where that is known.
+    """
+    start = _pattern_start(filesystem, item)
+    info = info or filesystem.get_file_info(item)
+    if start is not None:
+        base = posixpath.dirname(item[:start])
+        fits = _glob(item, start).match
+        walked = _walk(filesystem, base, "/" in item[start:])
+        files = [file for file in walked if fits(file)]
+    elif info.type == fs.FileType.Directory:
+        walked = files = [file for file in _walk(filesystem, item, True) if not _is_hidden(file[len(item) :])]
+    elif info.type == fs.FileType.File:
+        if _format(item) is None:
+            raise ValueError(f"input={item!r}: must end in one of {', '.join(FORMATS)}")
+        walked = files = [item]
+    else:
+        raise ValueError(f"input={pattern!r}: no such file or folder: {item}")
+    shards = [file for file in files if _format(file)]
+    tars = {posixpath.splitext(file)[0] for file in shards if _format(file) == "tar"}
+    shards = [file for file in shards if _format(file) == "tar" or posixpath.splitext(file)[0] not in tars]
+    _refuse_files(pattern, walked, files, shards)
+    if not shards:
+        raise ValueError(f"input={pattern!r}: {item} names no file that ends in one of {', '.join(FORMATS)}")
+    if isinstance(filesystem, fs.LocalFileSystem):
+        for file in shards:
+            _check_file(file, pattern)
+    return shards
+
+
+def _refuse_files(pattern: str, walked: Iterable[str], files: Iterable[str], shards: list[str]) -> None:
+    """Raise ValueError where a folder or glob holds samples in a form that is not read, or results."""
+    packed = next((file for file in files if _COMPRESSED.search(posixpath.basename(file))), None)
+    if packed:
+        raise ValueError(
+            f"input={pattern!r}: {packed} is compressed and cannot be read; unpack it to .tar, or name the "
+            f"other shards by a pattern"
+        )
+    runs = {posixpath.dirname(file) for file in walked if posixpath.basename(file) == RUN}
+    for file in shards:
+        folder, room = posixpath.split(posixpath.dirname(file))
+        if folder in runs and room in _RESULTS:
+            raise ValueError(
+                f"input={pattern!r}: holds the results of a run in {folder}; name shards, as in "
+                f"{posixpath.join(folder, 'shards')}"
+            )
+
+
+def _drop_links(files: list[str], root: str) -> list[str]:
+    """Return every file once, by its own name where that lies below the root, else by the first name."""
+    real_root = os.path.realpath(root)
+    by_file: dict[str, str] = {}
+    for file in sorted(files):
+        real = os.path.realpath(file)
+        is_own = real == os.path.join(real_root, os.path.relpath(file, root))
+        by_file[real] = file if is_own else by_file.get(real, file)
+    return list(by_file.values())
+
+
+def _walk(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[str]:
+    """Return the files in a folder, hidden ones too; through links, each folder once."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return list(_walk_disk(folder, recursive))
+    selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
+    return [info.path for info in filesystem.get_file_info(selector) if info.type == fs.FileType.File]
+
+
+def _walk_disk(folder: str, recursive: bool) -> Iterator[str]:
+    """Raises OSError where a folder cannot be read."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    seen: set[str] = set()
+    # Links last, so that what lies below the root goes by its own name.
+    todo = [folder]
+    while todo:
+        for here, folders, names in os.walk(todo.pop(0), onerror=fail):
+            if not recursive or os.path.realpath(here) in seen:
+                folders.clear()
+            if os.path.realpath(here) not in seen:
+                seen.add(os.path.realpath(here))
+                below = [os.path.join(here, name) for name in sorted(folders)]
+                todo += [path for path in below if os.path.islink(path)]
+                yield from (os.path.join(here, name) for name in sorted(names))
+
+
+def _check_file(file: str, pattern: str) -> None:
+    """Raise ValueError unless a shard on a disk can be named, found and read."""
+    if not _is_utf8(file):
+        raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
+    if not os.path.isfile(file):
+        what = f"a link to {os.readlink(file)}, where there is no file" if os.path.islink(file) else "no file"
+        raise ValueError(f"input={pattern!r}: {file} is {what}")
+    if not os.access(file, os.R_OK):
+        raise ValueError(f"input={pattern!r}: no permission to read {file}")
+
+
+def _is_utf8(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.strip("/").split("/"))
+
+
+def expand_braces(text: str) -> list[str]:
+    """Return every text that the brace lists of ``text`` stand for: ``a{08..10}`` is a08, a09, a10."""
+    match = _BRACES.search(text)
+    if match is None:
+        return [text]
+    body = match.group(1)
+    if "," in body:
+        options = body.split(",")
+    else:
+        first, last = body.split("..")
+        padded = any(len(bound.lstrip("-")) > 1 and bound.lstrip("-")[0] == "0" for bound in (first, last))
+        width = max(len(first), len(last)) if padded else 0
+        step = 1 if int(last) >= int(first) else -1
+        options = [f"{i:0{width}d}" for i in range(int(first), int(last) + step, step)]
+    before, after = text[: match.start()], text[match.end() :]
+    return list(dict.fromkeys(done for option in options for done in expand_braces(before + option + after)))

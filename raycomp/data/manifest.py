@@ -1,0 +1,193 @@
+"""The manifest of a finished run: size and SHA-256 of every result file, and the check that they are there.
+
+``manifest.json`` lies beside run.json, which holds its digest. A reader asks the storage for the manifest and
+for a list of the folders it will read, one request for a thousand files; a Parquet file's footer is checked
+where the file is opened, a sample where it is read. ``verify_whole`` makes the check read every byte.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Any
+
+from raycomp.data.files import list_below
+from raycomp.data.folder import Folder
+from raycomp.data.paths import find_infos, resolve_file
+from raycomp.data.written import Result, Written, hash_file, make_result
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+"""What run.json holds as ``format``. Runs of before have no manifest."""
+_AT_ONCE = 16
+# What readers take that list a folder, by its name; others open only what they know by name.
+_TAKEN = {
+    "scores": re.compile(r"/\d+\.parquet$"),
+    "negatives": re.compile(r"/\d+\.parquet$"),
+    "shards": re.compile(r"\.(tar|parquet)$", re.IGNORECASE),
+    "trials": re.compile(r"\.json$"),
+}
+_is_whole = False
+
+
+def read_result(file: Result) -> bytes:
+    """Return the whole of a run's file. Raises ValueError where it is not as the run wrote it."""
+    data = Folder(file).read_bytes()
+    if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
+        raise ValueError(f"{file}: was changed; its SHA-256 is not the one that the run wrote")
+    return data
+
+
+@contextmanager
+def verify_whole(is_whole: bool) -> Iterator[None]:
+    """Let every check in the block read files to their end and compare their SHA-256."""
+    global _is_whole
+    before, _is_whole = _is_whole, is_whole
+    try:
+        yield
+    finally:
+        _is_whole = before
+
+
+def write_manifest(folder: Folder, rooms: Sequence[str], written: Mapping[str, Written]) -> dict[str, Any]:
+    """Write the manifest of what lies in ``rooms``; return what run.json says of it.
+
+    ``rooms`` are sub-folders, or files at the top; ``written`` are known files by uri. Others, which an
+    earlier start wrote, are read. Raises OSError where a file is not as it was written.
+    """
+    sizes = dict(_list_rooms(folder, rooms))
+    known = {file.uri[len(folder.uri) + 1 :]: file for file in written.values()}
+    known = {name: file for name, file in known.items() if not _is_hidden(name)}
+    for name, file in known.items():
+        if sizes.get(name) != file.size:
+            what = f"holds {sizes[name]:,} bytes" if name in sizes else "is not there"
+            raise OSError(f"{file.uri}: {what}, {file.size:,} bytes were written")
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        names = [name for name in sizes if name not in known]
+        known |= dict(zip(names, pool.map(lambda name: _hash(folder.at(name)), names), strict=True))
+    lines = [f"{json.dumps(name)}: {json.dumps(known[name][1:])}" for name in sorted(known)]
+    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+    folder.write_bytes(data, MANIFEST)
+    total = sum(file.size for file in known.values())
+    return {"sha256": hashlib.sha256(data).hexdigest(), "files": len(known), "bytes": total}
+
+
+def check_results(
+    folder: Folder, run: Mapping[str, Any], *rooms: str, is_whole: bool = False
+) -> dict[str, Result]:
+    """Return the files of ``rooms`` (none = all) of a finished run by name, once they are as written.
+
+    ``run`` is its run.json. A run of before manifests is checked by the number of its files, which are
+    returned as they are found, and a line on stderr says so, once. Raises ValueError naming the first file
+    that is missing, shorter, longer, one too many or, with ``is_whole`` or in ``verify_whole``, changed.
+    """
+    if "manifest" not in run:
+        return _check_counts(folder, run.get("results", {}), rooms)
+    known = {name: file for name, file in _read(folder, run).items() if not rooms or _room(name) in rooms}
+    there = sorted({_room(name) for name in known})
+    found = dict(_list_rooms(folder, there))
+    for name, file in known.items():
+        if name not in found:
+            raise ValueError(f"{file.uri}: is missing; the run wrote it with {file.size:,} bytes")
+        if found[name] != file.size:
+            how = "shorter" if found[name] < file.size else "longer"
+            raise ValueError(
+                f"{file.uri}: is {how} than the run wrote it, {found[name]:,} bytes for {file.size:,}"
+            )
+    extra = next((name for name in found if name not in known and _is_taken(name)), None)
+    if extra:
+        raise ValueError(f"{folder.at(extra)}: is no file of the run; take it out of the folder")
+    if is_whole or _is_whole:
+        _compare(known.values())
+    return {name: make_result(file) for name, file in known.items()}
+
+
+def _room(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a reader that lists the folder would take a file."""
+    return any(_room(name) == room and taken.search(name) for room, taken in _TAKEN.items())
+
+
+def _list_rooms(folder: Folder, rooms: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield name and size of the files in sub-folders, and of files at the top, but for hidden ones."""
+    top = [room for room in rooms if "." in room]
+    infos = find_infos(folder.at(name) for name in top)
+    yield from ((name, infos[folder.at(name)].size) for name in top if infos[folder.at(name)].is_file)
+    for room in (room for room in rooms if "." not in room):
+        try:
+            below = [(name, info) for name, info in list_below(folder.at(room)) if info.is_file]
+        except NotADirectoryError as error:
+            raise ValueError(f"{folder.at(room)}: is a file, must be a folder of the run") from error
+        for name, info in sorted(below, key=lambda one: one[0].split("/")):
+            if not _is_hidden(name):
+                yield f"{room}/{name}", info.size
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file is a desktop's or a store's own: .DS_Store, _SUCCESS, NAME_$folder$; __len__ is ours."""
+    parts = name.split("/")
+    own = any(part.startswith((".", "_")) and not part.startswith("__") for part in parts)
+    return own or name.endswith("_$folder$")
+
+
+def _hash(uri: str) -> Written:
+    filesystem, path = resolve_file(uri)
+    with filesystem.open_input_file(path) as file:
+        return hash_file(uri, file)
+
+
+def _compare(files: Iterable[Written]) -> None:
+    """Raise ValueError naming the first file whose bytes are not those that were written."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        files = list(files)
+        for file, found in zip(files, pool.map(lambda file: _hash(file.uri), files), strict=True):
+            if found != file:
+                raise ValueError(f"{file.uri}: was changed; its SHA-256 is not the one that the run wrote")
+
+
+def _read(folder: Folder, run: Mapping[str, Any]) -> dict[str, Written]:
+    """Return the files of a manifest by name. Raises ValueError where it is not the run's own."""
+    try:
+        return _load(folder.uri, run["manifest"]["sha256"])
+    except FileNotFoundError:
+        raise ValueError(f"{folder.at(MANIFEST)}: is missing; the run wrote it") from None
+
+
+@lru_cache(maxsize=4)
+def _load(uri: str, sha256: str) -> dict[str, Written]:
+    data = Folder(uri).read_bytes(MANIFEST)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ValueError(f"{uri}/{MANIFEST}: was changed; its SHA-256 is not the one in run.json")
+    return {name: Written(f"{uri}/{name}", *facts) for name, facts in json.loads(data).items()}
+
+
+def _check_counts(folder: Folder, counts: Mapping[str, int], rooms: Sequence[str]) -> dict[str, Result]:
+    """Check that no fewer files are there than a run of before manifests wrote, room by room."""
+    _warn_once(folder.uri)
+    found: dict[str, Result] = {}
+    for room in rooms or counts:
+        names = [name for name, _ in _list_rooms(folder, [room])]
+        if len(names) < counts.get(room, 0):
+            place = room if "." in room else f"{room}/"
+            raise ValueError(
+                f"{folder.uri}: {place} holds {len(names):,} of the {counts[room]:,} files that the run wrote"
+            )
+        found |= {name: Result(folder.at(name)) for name in names}
+    return found
+
+
+@cache
+def _warn_once(uri: str) -> None:
+    print(
+        f"raycomp: warning: {uri}: was written before runs had a {MANIFEST}; its files are only counted "
+        "and its input is not compared",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,106 @@
+"""Which model is meant, and where its files can be read from a disk."""
+
+import posixpath
+from dataclasses import replace
+
+from raycomp.config import ModelConfig
+from raycomp.data.fetch import fetch
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import check_results
+from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
+from raycomp.data.runs import read_finished
+from raycomp.data.stores import split_uri
+
+
+def find_model(config: ModelConfig) -> ModelConfig:
+    """Return the config with the files of a model's folder for name and weights, where it names one.
+
+    A model's folder is one that ``raycomp train`` wrote, or the ``checkpoint/`` in it, wherever it lies.
+    Raises ValueError where the training has not finished, a file is not as it was written, or ``model.name``
+    names another model than the folder's own and the default, which stands for any.
+    """
+    folder = Folder(config.weights)
+    is_uri = "/" in config.weights
+    if config.weights.startswith("random:"):
+        return config
+    training = _find_training(folder)
+    own = None if training is None else _check_training(training, config.said_weights)
+    if not folder.is_folder():
+        return config
+    if folder == training:
+        folder = Folder(folder.at(CHECKPOINT))
+    elif folder.exists(ARCHITECTURE):
+        pass
+    elif is_uri:
+        raise ValueError(f"{config.said_weights}: holds neither {RUN} of a training nor {ARCHITECTURE}")
+    else:
+        return config  # a tag, which a folder here has for a name
+    lacks = next((name for name in (ARCHITECTURE, WEIGHTS) if not folder.exists(name)), None)
+    if lacks:
+        raise ValueError(f"{config.said_weights}: holds no whole model, {folder.at(lacks)} is not there")
+    name = folder.at(ARCHITECTURE)
+    if _plain(config.name) not in map(_plain, (ModelConfig().name, name, own or name)):
+        raise ValueError(
+            f"{config.said_model}: {config.said_weights} holds a model of its own"
+            f"{f', trained from {own!r}' if own else ''}; leave model.name out"
+        )
+    return replace(config, name=name, weights=folder.at(WEIGHTS))
+
+
+def _find_training(named: Folder) -> Folder | None:
+    """Return the folder of the run that a model's folder or file of weights is of; none of a foreign one."""
+    names = named.uri.split("/")
+    up = {CHECKPOINT: 1, WEIGHTS: 2}.get(names[-1], 0)
+    if up == 2 and names[-2:-1] != [CHECKPOINT]:
+        return None
+    folder = Folder("/".join(names[: len(names) - up]) or "/")
+    return folder if (up or folder.is_folder()) and folder.exists(RUN) else None
+
+
+def _check_training(folder: Folder, said: str) -> str:
+    """Return the model that the training in a folder began with.
+
+    Raises ValueError where there is none, or its model is not as it was written.
+    """
+    try:
+        run = read_finished(folder.uri)
+        if run["kind"] != "train":
+            raise ValueError(f"holds {run['kind']}, must hold a training")
+        check_results(folder, run, CHECKPOINT, is_whole=True)  # weights of one model are all of one size
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
+    return run["config"].get("model", {}).get("name", "")
+
+
+def _plain(name: str) -> str:
+    return name.replace("/", "-")
+
+
+def fetch_model(config: ModelConfig) -> ModelConfig:
+    """Return the config with paths of this machine for files that lie in a store, copied at first.
+
+    Raises ValueError where there is no such file, OSError where the storage fails.
+    """
+    if not any(map(_is_stored, (config.name, config.weights))):
+        return config
+    # open_clip takes seconds to import, and who only makes tokens needs none of it.
+    from raycomp.models.architecture import HUB_CONFIG
+    from raycomp.models.beside import list_beside
+
+    config_beside = [posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)]
+    name = _fetch(config.name, config_beside, config.said_model)
+    weights = _fetch(config.weights, list_beside(config.weights), config.said_weights)
+    return replace(config, name=name, weights=weights)
+
+
+def _is_stored(uri: str) -> bool:
+    return bool(split_uri(uri)[0])
+
+
+def _fetch(uri: str, beside: list[str], said: str) -> str:
+    if not _is_stored(uri):
+        return uri
+    try:
+        return fetch(uri, beside)
+    except FileNotFoundError:
+        raise ValueError(f"{said}: no such file") from None

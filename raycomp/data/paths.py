@@ -1,0 +1,183 @@
+"""Paths and uris: the file system behind each, and what an input shard is called."""
+
+import dataclasses
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from pyarrow import fs
+
+from raycomp.data.stores import open_store, split_uri
+
+# A run's record, in its folder.
+RUN = "run.json"
+REPORT = "report.html"
+LEASE = "lease.json"
+# The subset that a curation or selection chose.
+KEPT_FILE = "subset/kept.parquet"
+# What only an unfinished run needs.
+WORK = "work"
+# The model that a training leaves: its folder, its weights, and open_clip's config of it.
+CHECKPOINT, WEIGHTS, ARCHITECTURE = "checkpoint", "model.safetensors", "model.json"
+
+# Files that a storage is asked about at a time; of a folder with more of them the list is asked for.
+_ASKED_AT_ONCE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardPath:
+    """One input shard.
+
+    ``name`` is its path relative to the root of its input, prefixed ``NAME=`` where there are several inputs
+    or the input was given a name; it holds nothing of where the root lies, so that a corpus keeps its uids
+    when it moves. ``ordinal`` is its place among all shards sorted by ``name``. ``format`` is tar or parquet.
+    ``embeddings`` is the npy or npz file that holds the image embeddings of its rows, none where they are to
+    be made; ``array`` names those in an npz.
+    """
+
+    ordinal: int
+    uri: str
+    name: str
+    format: str
+    embeddings: str | None = None
+    array: str | None = None
+
+
+def resolve(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path, a ``file://`` uri or one of a store, and the path inside it.
+
+    Raises ValueError as ``open_store`` does, and where it is not UTF-8.
+    """
+    try:
+        uri.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{os.fsencode(uri)!r}: names must be UTF-8; rename it") from error
+    scheme, path = split_uri(uri)
+    if not scheme:
+        return fs.LocalFileSystem(), _absolute(path)
+    return open_store(scheme, path), path.rstrip("/")
+
+
+def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return what ``resolve`` does, for a file that is about to be read.
+
+    Raises ValueError where something else lies there on a disk: opening a pipe would wait for ever.
+    """
+    filesystem, path = resolve(uri)
+    if isinstance(filesystem, fs.LocalFileSystem) and os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"{uri}: is a {'folder' if os.path.isdir(path) else 'pipe or device'}, must be a file"
+        )
+    return filesystem, path
+
+
+def absolute_uri(uri: str) -> str:
+    """Return a path made absolute, one with ``file://`` too; any other uri as it is.
+
+    Workers have other working folders than the driver. Raises ValueError for an empty text, which would be
+    the working folder.
+    """
+    if not uri:
+        raise ValueError("a folder's name is empty; name one, as in --out out/mine")
+    path = strip_slash(uri.removeprefix("file://"))
+    return path if "://" in path else _absolute(path)
+
+
+def strip_slash(uri: str) -> str:
+    """Return the uri of a folder without the slash at its end, so that it has one name."""
+    return uri if uri.endswith("://") else uri.rstrip("/") or "/"
+
+
+def _absolute(path: str) -> str:
+    """Return a whole path. ``link/..`` is the folder above what the link leads to, as everywhere else."""
+    parts = path.split("/")
+    if ".." not in parts:
+        return os.path.abspath(path)
+    end = len(parts) - parts[::-1].index("..")
+    return os.path.abspath(os.path.join(os.path.realpath("/".join(parts[:end])), *parts[end:]))
+
+
+def join_uri(folder: str, *names: str) -> str:
+    """Return the path or uri of something inside ``folder``."""
+    return posixpath.join(folder, *names)
+
+
+def fingerprint_shards(shards: list[ShardPath]) -> list[dict[str, str | int]]:
+    """Return name and size in bytes of every shard, in their order, and the size of its stored embeddings.
+
+    A copy has the same, whatever its times and wherever it lies; content of the same size is told apart where
+    samples are read. Raises ValueError where a file has vanished.
+    """
+    found = find_infos(_list_files(shards))
+    return [
+        {
+            "name": shard.name,
+            "size": _size(shard.uri, found),
+            **({} if shard.embeddings is None else {"embeddings_size": _size(shard.embeddings, found)}),
+        }
+        for shard in shards
+    ]
+
+
+def list_times(shards: Iterable[ShardPath], uris: Iterable[str] = ()) -> list[int | None]:
+    """Return when the files of shards, and others, were last modified, in ns; none where one is gone.
+
+    Of an object it is the second: a list may report more than a HEAD.
+    """
+    return [_read_time(uri, info) for uri, info in find_infos([*_list_files(shards), *uris]).items()]
+
+
+def _list_files(shards: Iterable[ShardPath]) -> list[str]:
+    return [uri for shard in shards for uri in (shard.uri, shard.embeddings) if uri is not None]
+
+
+def size_files(uris: Iterable[str]) -> list[tuple[str, int | None]]:
+    """Return every file with its size in bytes, none where it is gone."""
+    return [(uri, info.size) for uri, info in find_infos(uris).items()]
+
+
+def count_bytes(shards: Iterable[ShardPath]) -> int:
+    """Return the size of shards together; one that is gone has none."""
+    return sum(size or 0 for _, size in size_files(shard.uri for shard in shards))
+
+
+def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
+    """Return what the storage says of files, in their order.
+
+    A folder of a store with many of them is listed, which is a request for a thousand files there.
+    """
+    wanted = list(dict.fromkeys(uris))
+    by_folder: dict[str, list[str]] = {}
+    for uri in wanted:
+        by_folder.setdefault(posixpath.dirname(uri), []).append(uri)
+    found: dict[str, fs.FileInfo] = {}
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        for folder, files in by_folder.items():
+            is_listed = "://" in folder and len(files) > _ASKED_AT_ONCE
+            there = _list_folder(folder) if is_listed else {}
+            left = [file for file in files if file not in there]
+            found |= there | dict(zip(left, pool.map(_ask, left), strict=True))
+    return {uri: found[uri] for uri in wanted}
+
+
+def _list_folder(uri: str) -> dict[str, fs.FileInfo]:
+    filesystem, path = resolve(uri)
+    infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return {join_uri(uri, info.base_name): info for info in infos}
+
+
+def _ask(uri: str) -> fs.FileInfo:
+    filesystem, path = resolve(uri)
+    return filesystem.get_file_info(path)
+
+
+def _size(uri: str, found: Mapping[str, fs.FileInfo]) -> int:
+    if found[uri].type != fs.FileType.File:
+        raise ValueError(f"input={uri!r}: no such file")
+    return found[uri].size
+
+
+def _read_time(uri: str, info: fs.FileInfo) -> int | None:
+    is_exact = "://" not in uri or info.mtime_ns is None
+    return info.mtime_ns if is_exact else info.mtime_ns // 10**9 * 10**9

@@ -1,0 +1,171 @@
+"""Samples as rows of SAMPLE_SCHEMA: what is wrong with each, its uid, and blocks cut in one way only."""
+
+import hashlib
+import json
+import math
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from raycomp import schema, words
+from raycomp.data.paths import ShardPath
+
+# A block ends once it holds this much, however few rows that is.
+BLOCK_BYTES = 64 << 20
+
+# Lists and objects within one another. Python's own json takes as many as its stack then has room for, here
+# and in whatever reads what is written; a sample's json has three or four.
+MAX_DEPTH = 100
+
+_UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_UID_BYTES = 16
+
+
+class Row(NamedTuple):
+    """One sample, good or bad, or (with key "") what befell its shard."""
+
+    key: str
+    status: str
+    uid: str
+    url: str | None = None
+    caption: str | None = None
+    image: bytes | None = None
+    json: str | None = None
+
+
+def sample_uid(shard_name: str, key: str, own: Any = None) -> str:
+    """Return the uid of a sample: 32 hex digits.
+
+    ``own`` where it is one (see parse_uid), else the first 16 bytes of SHA-256 over ``shard_name``, one zero
+    byte and ``key``, both in UTF-8.
+    """
+    return parse_uid(own) or hashlib.sha256(f"{shard_name}\0{key}".encode()).hexdigest()[:32]
+
+
+def parse_uid(own: Any) -> str | None:
+    """Return a uid as 32 lower-case hex digits; None where ``own`` is none.
+
+    It is 16 bytes, a UUID, or a text (bytes or str) of 32 hex digits, with a UUID's dashes or without.
+    """
+    if isinstance(own, uuid.UUID):
+        return own.hex
+    if isinstance(own, bytes) and len(own) == _UID_BYTES:
+        return own.hex()
+    text = decode_text(own) if own else None
+    return text.replace("-", "").lower() if text and _UID.fullmatch(text) else None
+
+
+def shard_row(shard: ShardPath, status: str) -> Row:
+    """Return the row that says ``status`` of a whole shard."""
+    return Row("", status, sample_uid(shard.name, ""))
+
+
+def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
+    """Return a json object as text and as dict; (None, None) where ``text`` is anything else.
+
+    Numbers that json does not know (NaN, Infinity, 1e400) are taken as Python takes them, of a repeated key
+    the last value; see to_json. Deeper than MAX_DEPTH, or with a whole number of more than 4,300 digits,
+    it is none.
+    """
+    if text is None:
+        return None, None
+    try:
+        text = text.decode() if isinstance(text, bytes) else text
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return None, None
+    return (text, fields) if isinstance(fields, dict) and _is_shallow(text, fields) else (None, None)
+
+
+def _is_shallow(text: str, value: Any) -> bool:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return True
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        nested = [inner for inner in level if isinstance(inner, dict | list)]
+        level = [v for inner in nested for v in (inner.values() if isinstance(inner, dict) else inner)]
+    return not any(isinstance(inner, dict | list) for inner in level)
+
+
+def to_json(value: Any) -> str:
+    """Return ``value`` as json that every reader takes and UTF-8 can hold.
+
+    As plain makes it; halves of surrogate pairs become ``?``.
+    """
+    return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` with null for bytes and numbers that are not finite, and text for types json lacks.
+
+    Raises RecursionError where it is nested some hundred times.
+    """
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def decode_text(text: Any) -> str | None:
+    """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can hold; None where it is not such a text."""
+    try:
+        if isinstance(text, bytes):
+            return text.decode()
+        text.encode()
+    except (UnicodeError, AttributeError):
+        return None
+    return text
+
+
+def first_text(value: Any) -> str | bytes | None:
+    """Return a text; of a list, as where an image has several captions, its first; None without."""
+    values = value if isinstance(value, list) else [value]
+    return next((item for item in values if isinstance(item, str | bytes)), None)
+
+
+def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
+    """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
+    if not has_image:
+        return words.NO_IMAGE
+    if not has_caption:
+        return words.NO_CAPTION
+    if caption is None:
+        return words.BAD_ENCODING
+    if not caption.strip():
+        return words.EMPTY_CAPTION
+    return words.BAD_JSON if bad_json else words.OK
+
+
+def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of one shard as tables of SAMPLE_SCHEMA, numbered from 0, the last one marked.
+
+    A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a reader that starts anew yields equal
+    blocks. Without any row the shard gets one row that says empty_shard.
+    """
+    block: list[Row] = []
+    position, size = 0, 0
+    for row in rows:
+        if len(block) >= block_rows or size >= BLOCK_BYTES:
+            yield _to_table(block, shard, position, False)
+            position, size, block = position + len(block), 0, []
+        block.append(row)
+        size += len(row.image or b"") + len(row.json or "") + len(row.caption or "")
+    yield _to_table(block or [shard_row(shard, words.EMPTY_SHARD)], shard, position, True)
+
+
+def _to_table(rows: list[Row], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
+    columns: dict[str, Any] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    columns[words.SHARD] = [shard.name] * len(rows)
+    columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
+    columns[words.POSITION] = range(position, position + len(rows))
+    columns[words.IS_LAST] = [False] * (len(rows) - 1) + [ends_shard]
+    return pa.table(
+        [pa.array(columns[field.name], field.type) for field in schema.SAMPLE_SCHEMA],
+        schema=schema.SAMPLE_SCHEMA,
+    )

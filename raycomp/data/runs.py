@@ -1,0 +1,254 @@
+"""What a run left in its folder: run.json, checked before it is believed, and the scores it stands on."""
+
+import errno
+import hashlib
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from types import NoneType
+from typing import Any
+
+from raycomp.config import find_config, flatten, is_marked
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import FORMAT, check_results
+from raycomp.data.paths import RUN, ShardPath
+from raycomp.data.written import Result
+
+_CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
+_BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
+_FINISHED = {
+    "funnel": {"read": int, "corpus": int, "kept": int, "dropped": {str: int}},
+    "warnings": list,
+}
+_PHASE = {"phase": str, "rows": int, "wall_s": (int, float), "bottleneck": (str, NoneType)}
+_CHOSEN = {
+    "scores": str,
+    "gates": {"num_corpus": int, "align": _CUT, "attribute": [_CUT], "num_scored": (int, NoneType)},
+    "fingerprint": {"shards": int},
+}
+_NUMBER = (int, float)
+_MANIFEST = {"format": int, "manifest": {"sha256": str, "files": int, "bytes": int}}
+_TRAINED = {"steps": int, "epochs": _NUMBER, "pairs": int, "first_loss": _NUMBER, "last_loss": _NUMBER}
+# What readers take of a finished run, by its kind.
+_READ: dict[str, Any] = {
+    "curate": _CHOSEN,
+    "select": _CHOSEN,
+    "negatives": {"config": {"input": str}},
+    "train": _TRAINED,
+    "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
+}
+_ROOMS = ("scores", "subset", "shards", "negatives")
+_TABLE = re.compile(r"(\d+)\.parquet")
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+"""What the status of a run may be. One that failed would fail again: its ``failed`` says of what."""
+TIMES = "input_times"
+"""In a fingerprint: when the input's files were modified. No run is told from another by it, but what an
+unfinished run has read is read again where it differs."""
+
+
+def read_run(folder: Folder) -> dict[str, Any] | None:
+    """Return the folder's run.json, None where there is none.
+
+    Raises ValueError where it is not what a run writes, OSError where the storage fails.
+    """
+    if folder.uri.endswith("://"):
+        raise ValueError(f"{folder.uri}: names no bucket; name one and a folder, as in s3://bucket/mine")
+    try:
+        if not folder.exists(RUN):
+            return None
+        run = folder.read_json(RUN)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder.at(RUN)}: is no json ({' '.join(str(error).split())})") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ValueError(f"{folder.uri[:60]}...: is too long for the name of a folder") from error
+        raise
+    lacks = _find_lack(run, _BEGUN)
+    if not lacks and run["status"] == FAILED:
+        lacks = _find_lack(run, {"failed": str})
+    if not lacks and run["status"] == FINISHED:
+        lacks = _find_lack(run, _FINISHED)
+        if not lacks and ("format" in run or "manifest" in run):
+            lacks = _find_lack(run, _MANIFEST)
+        elif not lacks and "results" in run:
+            lacks = _find_lack(run, {"results": {str: int}})
+        lacks = lacks or _find_lack(run, _READ.get(run["kind"], {}))
+        phases = run.get("phases") or []
+        lacks = lacks or (_find_lack(phases, list) and "phases")
+        lacks = lacks or next(filter(None, (_find_lack(one, _PHASE, "phases") for one in phases)), None)
+    if lacks or run["status"] not in (RUNNING, FINISHED, FAILED):
+        raise ValueError(
+            f"{folder.at(RUN)}: was not written by a run of raycomp: {lacks or 'status'} is amiss"
+        )
+    if run["status"] == FINISHED and run.get("format", FORMAT) > FORMAT:
+        raise ValueError(
+            f"{folder.at(RUN)}: has format {run['format']}, this version reads {FORMAT}; update raycomp"
+        )
+    return run
+
+
+def _find_lack(value: Any, shape: Any, path: str = "it") -> str | None:
+    """Return where ``value`` is not of a shape: a type, several, shapes by name, or [a shape or none].
+
+    The name ``str`` stands for all names.
+    """
+    if isinstance(shape, list):
+        return None if value is None else _find_lack(value, shape[0], path)
+    if not isinstance(shape, dict):
+        return None if isinstance(value, shape) else path
+    if not isinstance(value, dict):
+        return path
+    if str in shape:
+        shape = dict.fromkeys(value, shape[str])
+    prefix = "" if path == "it" else f"{path}."
+    found = (
+        _find_lack(value[name], inner, prefix + name) if name in value else prefix + name
+        for name, inner in shape.items()
+    )
+    return next((lack for lack in found if lack), None)
+
+
+def read_finished(source: str) -> dict[str, Any]:
+    """Return run.json of the run in ``source``; ValueError where there is no finished one."""
+    if not source:
+        raise ValueError("input: must name the folder of a finished run")
+    run = read_run(Folder(source))
+    if run is None:
+        raise ValueError(f"{source}: holds no finished run, there is no {_say_lack(Folder(source))}")
+    if run["status"] == FAILED:
+        raise ValueError(f"{source}: the run has failed: {run['failed']}")
+    if run["status"] != FINISHED:
+        raise ValueError(f"{source}: the run has not finished; the same command resumes it")
+    return run
+
+
+def read_curation(spec: str) -> tuple[Folder, dict[str, Any] | None]:
+    """Return the folder that an input is, and the finished curation or selection in it; none without a run.
+
+    Raises ValueError where the run has not finished, or is of another kind.
+    """
+    folder = Folder(spec)
+    if spec.endswith("://"):
+        raise ValueError(f"input={spec!r}: names no bucket; name one and a folder, as in s3://bucket/mine")
+    if (not os.path.isdir(spec) and "://" not in spec) or not folder.exists(RUN):
+        return folder, None
+    run = read_finished(folder.uri)
+    if run["kind"] not in ("curate", "select"):
+        raise ValueError(f"input={spec!r}: holds {run['kind']}, must hold a curation or a selection")
+    return folder, run
+
+
+def check_shards_of_runs(shards: Iterable[ShardPath]) -> None:
+    """Raise ValueError where shards of an input are results of a run, and not as the run wrote them."""
+    for folder in dict.fromkeys(posixpath.dirname(shard.uri) for shard in shards):
+        check_files_of_run(folder)
+
+
+def check_files_of_run(folder: str) -> None:
+    """Raise ValueError where a folder is one of a run's results, and its files are not as the run wrote them.
+
+    While the run has not finished they may still change: that is refused, too.
+    """
+    above, room = posixpath.split(folder.rstrip("/"))
+    if room in _ROOMS and Folder(above).exists(RUN):
+        run = read_finished(above)
+        check_results(Folder(above), run, room)
+
+
+def _say_lack(folder: Folder) -> str:
+    """Return what there is not where a run was looked for, and the runs that lie below."""
+    if not folder.exists():
+        return "such folder"
+    below = [name for name in folder.list_folders() if folder.exists(name, RUN)]
+    return f"{RUN}; runs below it: {', '.join(below)}" if below else RUN
+
+
+def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return run.json of the curation that scored: the run in ``source``, or what that selection chose from.
+
+    Raises ValueError where the curation no longer lies where the selection points.
+    """
+    if run["kind"] != "select":
+        return run
+    origin = read_run(Folder(posixpath.dirname(run["scores"])))
+    is_there = origin is not None and origin["status"] == FINISHED
+    if origin is None or not is_there or identify(origin) != run["fingerprint"].get("scores"):
+        raise ValueError(
+            f"{source}: was chosen from the scores in {run['scores']}, which are gone or another run's; "
+            f"select again from where they are"
+        )
+    return origin
+
+
+def check_classed(run: dict[str, Any], source: str) -> None:
+    """Raise ValueError where the curation behind the run in ``source`` knows no unseen targets.
+
+    In its scores every target counts as one that a picture can show, whatever ``attribute.unseen`` says.
+    """
+    curated = find_curation(run, source)
+    if "lexicon" not in curated["fingerprint"] or "unseen" not in curated["config"].get("attribute", {}):
+        raise ValueError(
+            f"{source}: scored before targets were classed by what a picture can show; curate again"
+        )
+
+
+def list_scores(run: dict[str, Any], source: str) -> list[str]:
+    """Return the scores files behind the run in ``source``, a curation or selection, in order of shards.
+
+    A curation's are its own, wherever it was moved. A selection points at the curation that it chose from,
+    by a path; that is followed only where the same curation still lies there. Raises ValueError where it does
+    not, or where files are missing.
+    """
+    curated = find_curation(run, source)
+    folder = Folder(posixpath.dirname(run["scores"]) if run["kind"] == "select" else source)
+    tables = list_tables(check_results(folder, curated, "scores"))
+    count = run["fingerprint"]["shards"]
+    if sorted(tables) != list(range(count)):
+        raise ValueError(f"{folder.at('scores')}: holds {len(tables)} scores files, the run wrote {count}")
+    return [tables[ordinal] for ordinal in range(count)]
+
+
+def list_negatives(run: dict[str, Any], source: str) -> list[Result]:
+    """Return the files of hard negatives of the run in ``source``, in order.
+
+    Raises ValueError where there are none, or one is not as it was written.
+    """
+    tables = list_tables(check_results(Folder(source), run, "negatives"))
+    if not tables or sorted(tables) != list(range(len(tables))):
+        raise ValueError(f"{source}: files are missing in its folder negatives")
+    return [tables[number] for number in range(len(tables))]
+
+
+def list_tables(files: Mapping[str, Result]) -> dict[int, Result]:
+    """Return the tables among a run's files, by number of their shard."""
+    found = ((_TABLE.fullmatch(posixpath.basename(name)), uri) for name, uri in files.items())
+    return {int(match[1]): uri for match, uri in found if match}
+
+
+def identify(run: dict[str, Any]) -> str:
+    """Return a digest of what a run's results follow from, and of these: the same run repeated has it too.
+
+    That is its inputs, its options, its kind of device; and its manifest, for inputs are known by their size.
+    """
+    more = [run["gpu"]] if run.get("gpu") else []
+    more += [run["manifest"]["sha256"]] if "manifest" in run else []
+    return digest([run["kind"], bound_inputs(run), bound_dials(run), run.get("device"), *more])
+
+
+def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the fingerprint of what a run's results depend on beside its dials."""
+    return {name: value for name, value in run["fingerprint"].items() if name != TIMES}
+
+
+def bound_dials(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the dials of a run by path that its results depend on."""
+    kind = find_config(run["kind"])
+    dials = flatten(run["config"])
+    return {path: value for path, value in dials if not (kind and is_marked(kind, path, "free"))}
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of what json can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,260 @@
+"""Parquet as input: image bytes or image paths with captions, every row of the file one sample."""
+
+import errno
+import os
+import posixpath
+import stat
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs, types
+
+from raycomp import words
+from raycomp.data import headers
+from raycomp.data.paths import ShardPath, resolve
+from raycomp.data.rows import (
+    BLOCK_BYTES,
+    Row,
+    cut_blocks,
+    decode_text,
+    first_text,
+    judge,
+    sample_uid,
+    shard_row,
+    to_json,
+)
+
+# The first column of each list that a file has is taken. An image column holds bytes, text (a path) or
+# Hugging Face's struct of bytes and path.
+IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath")
+CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT")
+
+_UNDECODABLE = b"\xff"
+_TOO_LARGE = b"\xfe"
+# What Arrow raises on values that Python cannot hold: text that is not UTF-8, times out of range or of an
+# unknown zone, structs with two fields of one name.
+_UNSPEAKABLE = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError, pa.ArrowException)
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+_EXTRACT_ROWS = 64
+
+_MAGIC = {
+    b"\xff\xd8\xff": "jpg",
+    b"\x89PNG": "png",
+    b"GIF8": "gif",
+    b"BM": "bmp",
+    b"II*\0": "tif",
+    b"MM\0*": "tif",
+}
+
+
+class _BrokenTable(Exception):
+    def __init__(self, status: str):
+        super().__init__(status)
+        self.status = status
+
+
+class Watched:
+    """A file that remembers whether it failed: Arrow raises OSError for damaged data too."""
+
+    def __init__(self, file: Any):
+        self.file = file
+        self.failed = False
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self.file.read(size)
+        except OSError:
+            self.failed = True
+            raise
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def close(self) -> None:
+        """Leave the file to whoever opened it."""
+
+    @property
+    def closed(self) -> bool:
+        return self.file.closed
+
+
+def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file as tables of SAMPLE_SCHEMA, holding a block and a page at a time.
+
+    ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem`` that lead, links
+    followed, to a regular file below the folder of the Parquet file, image_too_large beyond
+    MAX_MEMBER_BYTES; any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
+    the first text is taken. A value that Python cannot hold makes its row bad_json.
+    Where the shard has stored embeddings no image is looked for, and none is missed.
+    The key is the column ``key``, else the row's number in nine digits, with ``row-`` before it where other
+    rows have keys of their own; ``uid`` and ``url`` or ``URL`` are taken where there are such columns;
+    ``json`` holds every column but the image, with times in UTC and null for what json cannot say. A file
+    that is no Parquet gives one unreadable_shard row, one that is damaged inside a truncated_shard row after
+    the rows before the damage. Errors of the file system pass through.
+    """
+    return cut_blocks(_rows(file, shard, block_rows, filesystem), shard, block_rows)
+
+
+def extract_table(
+    file: Any, shard: ShardPath, positions: Collection[int], filesystem: fs.FileSystem
+) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Yield (position, {extension: bytes}) of the rows at ``positions``: image, txt and json members.
+
+    Reads only the row groups that hold one. The image's extension is what its first bytes say, else jpg.
+    """
+    wanted = set(positions)
+    try:
+        for start, batch in _batches(file, _EXTRACT_ROWS, wanted):
+            for i in (i for i in range(len(batch)) if start + i in wanted):
+                row = next(_read_batch(batch.slice(i, 1), start + i, shard, filesystem))
+                members = {} if row.image is None else {_sniff(row.image): row.image}
+                if row.caption is not None:
+                    members["txt"] = row.caption.encode()
+                yield start + i, {**members, "json": (row.json or "{}").encode()}
+    except _BrokenTable:
+        return
+
+
+def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[Row]:
+    try:
+        for start, batch in _batches(file, block_rows, None):
+            yield from _read_batch(batch, start, shard, filesystem)
+    except _BrokenTable as broken:
+        yield shard_row(shard, broken.status)
+
+
+def _batches(file: Any, num_rows: int, wanted: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (position of the first row, batch), only of row groups with a wanted position (None = all)."""
+    watched = Watched(file)
+    status = words.UNREADABLE_SHARD
+    try:
+        parquet = pq.ParquetFile(pa.PythonFile(watched, "r"), pre_buffer=False, buffer_size=1 << 20)
+        _ = parquet.schema_arrow.names  # raises where a name is not UTF-8
+        status = words.TRUNCATED_SHARD
+        end = 0
+        for group in range(parquet.num_row_groups):
+            start, end = end, end + parquet.metadata.row_group(group).num_rows
+            if wanted is not None and not any(start <= position < end for position in wanted):
+                continue
+            most = min(num_rows, _rows_at_once(parquet.metadata.row_group(group)))
+            for batch in parquet.iter_batches(most, row_groups=[group], use_threads=False):
+                yield start, batch
+                start += len(batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if watched.failed or isinstance(error, MemoryError):
+            raise
+        raise _BrokenTable(status) from error
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a group may be in memory together.
+
+    A row takes its share of the group, an image out of a dictionary, where it is held once however often it
+    occurs, up to all of its column.
+    """
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    share = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, group.num_rows)
+    images = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in IMAGE_COLUMNS]
+    largest = sum(chunk.total_uncompressed_size for chunk in images if chunk.has_dictionary_page)
+    return max(1, BLOCK_BYTES // max(1, share, largest))
+
+
+def _read_batch(
+    batch: pa.RecordBatch, start: int, shard: ShardPath, filesystem: fs.FileSystem
+) -> Iterator[Row]:
+    names = batch.schema.names
+    is_stored = shard.embeddings is not None
+    images = None if is_stored else next((name for name in IMAGE_COLUMNS if name in names), None)
+    captions = next((name for name in CAPTION_COLUMNS if name in names), None)
+    folder = posixpath.dirname(resolve(shard.uri)[1])
+    columns = {name: _values(batch.column(i)) for i, name in enumerate(names) if name != images}
+    for i in range(len(batch)):
+        fields = {name: values[i] for name, values in columns.items()}
+        # One image at a time: in Python it takes as much room again as in Arrow.
+        value = None if images is None else _values(batch.column(names.index(images)).slice(i, 1))[0]
+        image = _load_image(value, filesystem, folder)
+        bad_json = any(value is _UNDECODABLE for value in fields.values())
+        found = first_text(fields.get(captions))
+        caption = decode_text(found)
+        key = _name(fields, start + i)
+        status = judge(is_stored or image is not None, found is not None, caption, bad_json)
+        yield Row(
+            key,
+            words.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
+            sample_uid(shard.name, key, fields.get("uid")),
+            decode_text(fields.get("url", fields.get("URL"))),
+            caption,
+            None if image is _TOO_LARGE else image,
+            to_json(fields),
+        )
+
+
+def _name(fields: dict[str, Any], position: int) -> str:
+    """Return a row's key; a whole float, which pandas makes of integers beside a null, is that integer."""
+    own = fields.get("key")
+    if isinstance(own, float) and own.is_integer():
+        own = int(own)
+    own = str(own) if isinstance(own, int) else decode_text(own)
+    return own or f"{'row-' if 'key' in fields else ''}{position:09d}"
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return Python values; what Python cannot hold becomes _UNDECODABLE, types json lacks become text."""
+    kind = column.type
+    try:
+        if types.is_timestamp(kind):
+            column = column.cast(pa.timestamp(kind.unit))  # UTC; a damaged time zone has no name to look up
+        if types.is_date(kind) or types.is_timestamp(kind) or types.is_decimal(kind):
+            column = column.cast(pa.string())
+        return column.to_pylist()
+    except _UNSPEAKABLE:
+        if len(column) == 1:
+            return [_UNDECODABLE]
+        return [value for i in range(len(column)) for value in _values(column.slice(i, 1))]
+
+
+def _load_image(value: Any, filesystem: fs.FileSystem, folder: str) -> bytes | None:
+    """Return the bytes of an image given as bytes, path or struct of both; None if there is none."""
+    if isinstance(value, dict):
+        value = value.get("bytes") if value.get("bytes") is not None else value.get("path")
+    if not isinstance(value, str):
+        return value if isinstance(value, bytes) and value is not _UNDECODABLE else None
+    path = posixpath.normpath(posixpath.join(folder, value))
+    if not _is_below(path, folder) or "\0" in path:
+        return None
+    try:
+        if isinstance(filesystem, fs.LocalFileSystem) and not _is_own_file(path, folder):
+            return None
+        with filesystem.open_input_file(path) as file:
+            return file.read() if file.size() <= headers.MAX_MEMBER_BYTES else _TOO_LARGE
+    except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError) or error.errno in _NO_FILE
+        if is_missing or filesystem.get_file_info(path).type == fs.FileType.Directory:
+            return None
+        raise
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_own_file(path: str, folder: str) -> bool:
+    """Return whether a local path leads to a regular file below ``folder``, wherever links point.
+
+    Opening a pipe would wait for ever, opening a device may do anything.
+    """
+    path = os.path.realpath(path)
+    return _is_below(path, os.path.realpath(folder)) and stat.S_ISREG(os.stat(path).st_mode)
+
+
+def _sniff(image: bytes) -> str:
+    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
+        return "webp"
+    if image[4:12] in (b"ftypavif", b"ftypavis"):
+        return "avif"
+    return next((extension for magic, extension in _MAGIC.items() if image.startswith(magic)), "jpg")

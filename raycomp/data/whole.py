@@ -1,0 +1,39 @@
+"""Names made whole before a run begins: they then mean the same to every worker, from every folder."""
+
+import os
+from typing import TypeVar
+
+from raycomp.config import from_dict, list_dials, override_all, to_dict
+from raycomp.config.change import flatten
+from raycomp.data.inputs import absolute_input
+from raycomp.data.paths import ARCHITECTURE, RUN, absolute_uri
+
+Config = TypeVar("Config")
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Return the config with every dial that names a file or folder naming it by its whole path."""
+    config = from_dict(config, to_dict(config))  # every dial read as --set would, whoever made it
+    values = dict(flatten(to_dict(config)))
+    named = [dial for dial in list_dials(type(config), "path") if values.get(dial.path)]
+    return override_all(config, {dial.path: _WHOLE[dial.marks["path"]](values[dial.path]) for dial in named})
+
+
+def _whole_file(name: str) -> str:
+    """Return the whole path of a file or a model's folder, also in ``local-dir:FOLDER``; another name as is.
+
+    A folder that only has the name of a model is none.
+    """
+    schema, _, place = name.partition(":")
+    if schema == "local-dir" and place:
+        return f"{schema}:{absolute_uri(place)}"
+    files = (name, *(os.path.join(name, one) for one in (RUN, ARCHITECTURE)))
+    return absolute_uri(name) if any(map(os.path.isfile, files)) else name
+
+
+def _whole_folder(name: str) -> str:
+    return absolute_uri(name) if os.sep in name else name
+
+
+# By the mark of a dial, config/dials.py.
+_WHOLE = {"input": absolute_input, "file": _whole_file, "folder": _whole_folder, "place": absolute_uri}

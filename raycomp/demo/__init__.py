@@ -1,0 +1,9 @@
+"""``raycomp demo``: a little world with planted faults, curated."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "demo": Command(
+        "make a little world, train on it, curate it, report", "demo.command:demo", "--out --seed"
+    ),
+}

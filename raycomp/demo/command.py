@@ -1,0 +1,175 @@
+"""The demo: a little world with planted faults, curated, and what hard negatives of the kept pairs teach.
+
+The very commands that real data go through, one after another in one Ray session; only the models, the photos
+and the exam are small.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, WavesConfig
+from raycomp.config.check import MOST_WHOLE, check
+from raycomp.curate.command import curate
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
+from raycomp.demo.figures import find_figures, tell_accuracies, tell_beside, tell_limits
+from raycomp.demo.page import INDEX, render_demo
+from raycomp.demo.planted import FAULT, make_tables
+from raycomp.evaluate import retrieval
+from raycomp.evaluate.benchmarks import world as own_exam
+from raycomp.evaluate.command import evaluate
+from raycomp.evaluate.compare_command import compare
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.world import write_exam
+from raycomp.negatives.command import negatives
+from raycomp.negatives.config import NegativesConfig
+from raycomp.run.progress import Progress
+from raycomp.run.session import connect
+from raycomp.train.command import train
+from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.train.little_world import EXAM_SEED, FIT, TrainedScorer, World, make_world
+
+# About a minute on two cores. The rate was chosen in another world, that of seed 1: docs/training.md.
+NEGCLIP = FitConfig(
+    loss="negclip",
+    steps=200,
+    batch_size=64,
+    num_negatives=2,
+    learning_rate=2e-4,
+    warmup=0.1,
+    checkpoint_steps=100,
+)
+NUM_SCENES = 1000
+"""Of the exam."""
+
+
+class _Clock:
+    """Says lines, each with the seconds since the one before."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._started = self._told = time.perf_counter()
+
+    def tell(self, line: str) -> None:
+        now = time.perf_counter()
+        self._say(f"{line} ({now - self._told:.0f} s)")
+        self._told = now
+
+    @property
+    def spent(self) -> str:
+        return f"{time.perf_counter() - self._started:.0f} s"
+
+
+def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Do it all below the local folder ``out``; return what the curation's run.json holds.
+
+    A world and a tiny CLIP that an earlier demo with this seed finished there are used again, as is each step
+    that is finished; one that was broken off goes on. The curation's report is there first; index.html, in
+    the end, links all of them.
+    """
+    if "://" in out:
+        raise ValueError(f"out={out!r}: the demo needs a local folder")
+    check(0 <= seed <= MOST_WHOLE, "--seed", seed, f"between 0 and {MOST_WHOLE:,}")
+    clock = _Clock(say)
+    world, trained = _make(out, seed, clock)
+    config = make_config(world, trained)
+    with connect(ClusterConfig(), scores=False, say=clock.tell):
+        curated = curate(config, f"{out}/curated", clock.tell, lambda scores: make_tables(scores, config))
+        start = ModelConfig(trained.scorer.model, trained.scorer.weights)
+        taught = _teach(start, out, clock)
+        models = {"clip": start, "negclip": ModelConfig(weights=f"{out}/negclip")}
+        compared = _examine(models, world, out, seed, clock)
+    _write_index(trained, {"curated": curated, **taught, "compared": compared}, out)
+    say(f"demo done ({clock.spent}); open {out}/{INDEX}")
+    return curated
+
+
+def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
+    """Return the world and the tiny CLIP, those that are there or new ones."""
+    made = Path(out) / "made.json"
+    if made.is_file() and json.loads(made.read_text())["seed"] == seed:
+        world, trained = _read_made(made)
+        clock.tell(f"little world and tiny CLIP: those in {out}")
+    else:
+        world = make_world(f"{out}/world", seed)
+        clock.tell(f"little world: shards of rendered scenes in {out}/world")
+        trained = _train(world, out, seed)
+        made.write_text(json.dumps({"seed": seed, "world": asdict(world), "trained": asdict(trained)}))
+    clock.tell(
+        f"tiny CLIP: {len(trained.losses)} steps on {trained.num_train:,} clean pairs; recall@1 among "
+        f"{trained.num_held_out:,} unseen pairs {trained.image_to_text:.3f} image to text, "
+        f"{trained.text_to_image:.3f} text to image"
+    )
+    return world, trained
+
+
+def _train(world: World, out: str, seed: int) -> TrainedScorer:
+    from raycomp.train.tiny_clip import train_scorer
+
+    assert FIT.steps
+    with Progress("train", FIT.steps, unit="step") as progress:
+        return train_scorer(world, f"{out}/scorer", seed, FIT, lambda step, loss: progress.finish_one())
+
+
+def _read_made(path: Path) -> tuple[World, TrainedScorer]:
+    made = json.loads(path.read_text())
+    trained = {**made["trained"], "scorer": ScorerConfig(**made["trained"]["scorer"])}
+    return World(**made["world"]), TrainedScorer(**trained)
+
+
+def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
+    """Return the demo's config: the paper's ratios, every pair attributed, so both scores see all rows."""
+    return CurateConfig(
+        input=world.curate,
+        scorer=trained.scorer,
+        align=AlignConfig(keep=0.7),
+        attribute=AttributeConfig(keep=0.5, pool=1.0),
+        waves=WavesConfig(shards_per_wave=4),
+        extra_columns=(FAULT,),
+        # A planted share of the images is corrupt.
+        max_bad_fraction=0.2,
+    )
+
+
+def _teach(model: ModelConfig, out: str, clock: _Clock) -> dict[str, Any]:
+    """Write hard negatives of what was kept, by rules; fine-tune with them. Return both runs."""
+    source = f"{out}/curated"
+    written = negatives(NegativesConfig(input=source), f"{out}/negatives", clock.tell)
+    config = TrainConfig(input=source, negatives=f"{out}/negatives", model=model, train=NEGCLIP)
+    return {"negatives": written, "negclip": train(config, f"{out}/negclip", clock.tell)}
+
+
+def _examine(
+    models: dict[str, ModelConfig], world: World, out: str, seed: int, clock: _Clock
+) -> dict[str, Any]:
+    """Ask models of scenes and pairs that nothing else has seen; return the run that compares two of them."""
+    exam = Path(out, "exam")
+    if not (exam / own_exam.FILE).is_file():  # written last
+        write_exam(str(exam), NUM_SCENES, seed + EXAM_SEED)
+    before, after = (f"{out}/evaluated/{name}" for name in models)
+    for folder, model in zip((before, after), models.values(), strict=True):
+        config = EvaluateConfig(
+            model,
+            (own_exam.NAME, retrieval.NAME),
+            world=BenchmarkConfig(str(exam)),
+            retrieval=RetrievalConfig(world.held_out),
+        )
+        evaluate(config, folder, _say_nothing)
+        clock.tell(f"evaluated: {folder}/report.html")
+    return compare(before, after, f"{out}/compared", clock.tell)
+
+
+def _say_nothing(line: str) -> None:
+    """Its lines are those of the page."""
+
+
+def _write_index(trained: TrainedScorer, runs: dict[str, dict[str, Any]], out: str) -> None:
+    figures = find_figures(f"{out}/evaluated/clip", f"{out}/evaluated/negclip")
+    tables = [tell_accuracies(figures), tell_beside(figures)]
+    means = (figures.mean.before, figures.mean.after)
+    page = render_demo(asdict(trained), runs, means, tell_limits(figures), tables)
+    Path(out, INDEX).write_text(page, "utf-8")

@@ -1,0 +1,161 @@
+"""The demo's figures: one exam and two models, what can be told from them and what cannot."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import join_uri
+from raycomp.evaluate import retrieval
+from raycomp.evaluate.benchmarks import world
+from raycomp.evaluate.compare import compare_tables
+from raycomp.evaluate.outcomes import find_outcomes
+from raycomp.evaluate.table import Line, make_lines
+from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
+from raycomp.words import (
+    ACCURACY,
+    AUGMENTED_ACCURACY,
+    BRITTLENESS,
+    IMAGE_TO_TEXT,
+    MACRO,
+    RECALLS,
+    SHORTER_CAPTION,
+    SHUFFLED_IMAGE,
+    TEST,
+    TEXT_TO_IMAGE,
+)
+from raycomp.worlds.exam import CATEGORIES
+
+# What a gain may cost: by benchmark, split and metric.
+_BESIDE = {
+    (world.NAME, MACRO, AUGMENTED_ACCURACY): "augmented accuracy",
+    (world.NAME, MACRO, BRITTLENESS): "brittleness",
+    (retrieval.NAME, TEST, f"{RECALLS[IMAGE_TO_TEXT]}@1"): "image-to-text recall@1",
+    (retrieval.NAME, TEST, f"{RECALLS[TEXT_TO_IMAGE]}@1"): "text-to-image recall@1",
+}
+_COLUMNS: tuple[str | Column, ...] = (
+    "n",
+    *(Column(name, digits=3) for name in ("before", "after", "after minus before")),
+)
+# Of a control: a gain there need not come from seeing.
+_WON = 0.9
+_CANNOT = (
+    "Intervals are over scenes, of these two models: training with another seed moves figures, too, and "
+    "nothing here says by how much. NegCLIP went on where the tiny CLIP stopped, on other pairs; what more "
+    "training without negatives would have brought was not tried. Of photos it says nothing."
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measure of both models."""
+
+    name: str
+    num: int
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+    shorter: float | None = None
+    """What the shorter caption gets right,"""
+    shuffled: tuple[float, ...] = ()
+    """and both models with another image."""
+
+    @property
+    def side(self) -> int:
+        """1 or -1 where the difference's interval lies above or below 0; else 0."""
+        return int(self.difference.low > 0) - int(self.difference.high < 0)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All of them."""
+
+    kinds: Sequence[Figure]
+    """Accuracy by kind of negative,"""
+    mean: Figure
+    """and the mean of the kinds."""
+    beside: Sequence[Figure]
+    """What a gain may cost."""
+
+
+def find_figures(before: str, after: str) -> Figures:
+    """Return what two evaluations of the demo's exams found, with 95 % intervals, differences paired."""
+    found: dict[tuple[str, str, str], Figure] = {}
+    for name in (world.NAME, retrieval.NAME):
+        tables = [read_columns(join_uri(folder, "scores", f"{name}.parquet")) for folder in (before, after)]
+        found |= {(name, split, metric): one for (split, metric), one in _pair(name, *tables)}
+    own = {split: one for (_, split, metric), one in found.items() if metric == ACCURACY}
+    splits = (f"{operation}_{kind}".lower() for operation, kind in CATEGORIES)
+    kinds = [own[split] for split in splits if split in own]
+    return Figures(kinds, own[MACRO], [replace(found[key], name=name) for key, name in _BESIDE.items()])
+
+
+def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[tuple[str, str], Figure]]:
+    """Yield the figures of a benchmark by split and metric."""
+    known = [
+        {(line.split, line.metric, line.control): line for line in make_lines(benchmark, find_outcomes(one))}
+        for one in (before, after)
+    ]
+    for line in compare_tables(benchmark, before, after):
+        first, second = (_read(own[line.split, line.metric, ""]) for own in known)
+        at = (line.split, line.metric)
+        shorter = known[0].get((*at, SHORTER_CAPTION))
+        shuffled = (own.get((*at, SHUFFLED_IMAGE)) for own in known)
+        yield (
+            (line.split, line.metric),
+            Figure(
+                "mean of these" if line.split == MACRO else line.split.replace("_", " "),
+                line.n,
+                first,
+                second,
+                Estimate(line.difference, line.low, line.high),
+                shorter and shorter.value,
+                tuple(one.value for one in shuffled if one),
+            ),
+        )
+
+
+def _read(line: Line) -> Estimate:
+    return Estimate(line.value, line.low, line.high, line.chance)
+
+
+def tell_accuracies(figures: Figures) -> Table:
+    """Return the table of the exam, the controls beside the models."""
+    rows: list[tuple[Cell, ...]] = [
+        (*_tell(one), one.shorter, Numeral(", ".join(number(value, 3) for value in one.shuffled)))
+        for one in (*figures.kinds, figures.mean)
+    ]
+    columns: Columns = ("Negative", *_COLUMNS, Column("shorter caption", digits=3), "another image")
+    note = (
+        "How often the picture of a scene is nearer to its caption than to a caption that is false of it, by "
+        "what makes it false; a tie is wrong. 95 % intervals, with the negatives of one scene counted "
+        "together; the mark is at chance. Controls: the shorter caption, and both models shown another scene."
+    )
+    return Table("The exam: before and after NegCLIP", columns, rows, note)
+
+
+def tell_beside(figures: Figures) -> Table:
+    """Return the table of what a gain may cost."""
+    note = (
+        "A paraphrase says the same in other words, and a model that turns away whatever is changed turns it "
+        "away, too. Augmented accuracy: caption and paraphrase are nearer than the negative. Brittleness, "
+        "less being better: it lies between them. Both are means over the kinds above. Recall@1: a picture "
+        "or caption finds its other half among all pairs; no training saw them."
+    )
+    return Table("Beside it", ("Measure", *_COLUMNS), [_tell(one) for one in figures.beside], note)
+
+
+def _tell(one: Figure) -> tuple[Cell, ...]:
+    return one.name, one.num, one.before, one.after, one.difference
+
+
+def tell_limits(figures: Figures) -> dict[str, str]:
+    """Say in a sentence or two what can be told from the figures, and what cannot."""
+    told = [f"The mean accuracy moved by {write_cell(figures.mean.difference, 3)}."]
+    for what, side in (("Up", 1), ("Down", -1), ("Not to be told from no change", 0)):
+        names = [one.name for one in (*figures.kinds, *figures.beside) if one.side == side]
+        told += [f"{what}: {', '.join(names)}."] if names else []
+    blind = [one.name for one in figures.kinds if one.shorter is not None and one.shorter > _WON]
+    cannot = f"Who sees no picture and takes the shorter caption wins {', '.join(blind)}. " if blind else ""
+    return {"What can be told": " ".join(told), "What cannot": cannot + _CANNOT}

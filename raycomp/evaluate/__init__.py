@@ -1,0 +1,18 @@
+"""``raycomp evaluate`` and ``compare``: what a model is asked, and what comes of its answers."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "evaluate": Command(
+        "ask a model of composition, beside what is reached without looking",
+        "evaluate.command:evaluate",
+        "job --set --out --verify",
+        "evaluate.config:EvaluateConfig",
+    ),
+    "compare": Command(
+        "compare two evaluations, example by example",
+        "evaluate.compare_command:compare",
+        "first second --out --verify",
+        "evaluate.config:CompareConfig",
+    ),
+}

@@ -1,0 +1,165 @@
+"""The one row of every benchmark: an image, captions that are true of it, captions that are false."""
+
+from collections.abc import Iterable, Iterator
+from types import UnionType
+from typing import Any, NamedTuple, Protocol
+
+from raycomp.config.json_text import parse_json
+
+EQUAL = "equal"
+DUPLICATE = "duplicate"
+UNCONFIRMED = "unconfirmed"
+DEFECTS = {
+    EQUAL: "a caption is among its own negatives: no strict comparison can be won",
+    DUPLICATE: "an earlier row of the split has the same image and captions",
+    UNCONFIRMED: "fewer than two of three annotators found the caption the better of the two",
+}
+
+_MOST_PIXELS = 1_000_000
+
+
+class Folder(Protocol):
+    """Where annotation files lie, on a disk or in a store: ``data.folder.Folder`` is one."""
+
+    @property
+    def uri(self) -> str:
+        """Where it lies."""
+
+    def at(self, *names: str) -> str:
+        """Return what a file is called in messages."""
+
+    def exists(self, *names: str) -> bool:
+        """Whether there is a file or folder of that name."""
+
+    def find_names(self) -> list[str]:
+        """Return the names of all files below, relative to the folder, sorted."""
+
+    def read_bytes(self, *names: str) -> bytes:
+        """Return a whole file; FileNotFoundError where there is none."""
+
+
+class Choice(NamedTuple):
+    """Is every positive nearer to the image than every negative?"""
+
+    benchmark: str
+    split: str
+    id: str
+    """As in the file, or the row's place in it; unique within the split."""
+    image: str
+    """The image's file name, relative to the folder that the benchmark's images are published in."""
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+    op: str = ""
+    """The operation (``words.OPERATIONS``) that the benchmark says made the negatives; "" if none."""
+    kind: str = ""
+    """The kind of concept (``words.CONCEPT_KINDS``) that it says was edited; "" if none."""
+    defects: tuple[str, ...] = ()
+    """Of ``DEFECTS``; none for a sound row. Who leaves defective rows out says how many."""
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, width, height in pixels: the part of the image that the row is about; None for all."""
+    group: str = ""
+    """The item of several images that the row is part of; "" if none. An item of images i0, i1 and captions
+    c0, c1 is two rows: (i0, c0 against c1) and (i1, c1 against c0)."""
+
+
+def read_json(folder: Folder, name: str, shape: type) -> Any:
+    """Return what a file holds.
+
+    Raises ValueError where there is no file, no JSON, an object that has a key twice, not a ``shape``, or
+    nothing in it.
+    """
+    found = _parse(_read_text(folder, name), folder.at(name))
+    if not isinstance(found, shape):
+        kinds = shape.__name__, type(found).__name__
+        raise ValueError(f"{folder.at(name)}: must hold a JSON {kinds[0]}, holds a {kinds[1]}")
+    if not found:
+        raise ValueError(f"{folder.at(name)}: holds no row")
+    return found
+
+
+def read_lines(folder: Folder, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield where it stands and what it holds for every line that is not blank. Raises as ``read_json``."""
+    text = _read_text(folder, name)
+    if not text.strip():
+        raise ValueError(f"{folder.at(name)}: holds no row")
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{folder.at(name)}: line {number}"
+            yield where, _parse(line, where)
+
+
+def _read_text(folder: Folder, name: str) -> str:
+    try:
+        return folder.read_bytes(name).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{folder.uri}: has no file {name}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: cannot be read as JSON: {error}") from error
+
+
+def take(record: Any, name: str, shape: type | UnionType, where: str) -> Any:
+    """Return the field of a record. Raises ValueError, beginning with ``where``, if it is not a ``shape``."""
+    if not isinstance(record, dict) or name not in record:
+        raise ValueError(f"{where}: has no field {name!r}")
+    value = record[name]
+    if not isinstance(value, shape) or (isinstance(value, str) and not is_text(value)):
+        kind = getattr(shape, "__name__", str(shape).replace(" | ", " or "))
+        raise ValueError(f"{where}: {name}={value!r:.80}: must be a {kind} that is not empty")
+    return value
+
+
+def take_pixels(record: Any, name: str, where: str) -> int:
+    """Return a field that counts pixels, as a whole number. Raises ValueError as ``take``."""
+    value = take(record, name, int | float, where)
+    if isinstance(value, bool) or not abs(value) < _MOST_PIXELS:
+        raise ValueError(f"{where}: {name}={value!r:.80}: must be a number of pixels below {_MOST_PIXELS:,}")
+    return int(value)
+
+
+def is_text(value: Any) -> bool:
+    """Tell whether a value is a text that says something and that UTF-8 can hold."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def take_texts(record: Any, name: str, where: str) -> tuple[str, ...]:
+    """Return a field that is a caption or a list of captions, stripped. Raises ValueError as ``take``."""
+    values = take(record, name, str | list, where)
+    texts = tuple([values] if isinstance(values, str) else values)
+    if not texts or not all(map(is_text, texts)):
+        raise ValueError(f"{where}: {name}={values!r:.80}: must be a caption or a list of captions")
+    return tuple(text.strip() for text in texts)
+
+
+def pair_up(
+    benchmark: str,
+    split: str,
+    place: str,
+    images: tuple[str, str],
+    captions: tuple[tuple[str, ...], tuple[str, ...]],
+    op: str = "",
+    kind: str = "",
+) -> Iterator[Choice]:
+    """Yield the two rows of an item: each image with its own caption against the other's."""
+    for i, image in enumerate(images):
+        own, other = captions[i], captions[1 - i]
+        yield Choice(benchmark, split, f"{place}/{i}", image, own, other, op, kind, group=place)
+
+
+def mark_defects(choices: Iterable[Choice]) -> Iterator[Choice]:
+    """Yield every row, in order, with ``EQUAL`` and ``DUPLICATE`` added to its defects."""
+    seen = set()
+    for choice in choices:
+        what = (choice.benchmark, choice.split, choice.image, choice.positives, choice.negatives, choice.box)
+        equal = (EQUAL,) if set(choice.positives) & set(choice.negatives) else ()
+        duplicate = (DUPLICATE,) if what in seen else ()
+        seen.add(what)
+        yield choice._replace(defects=choice.defects + equal + duplicate)

@@ -1,0 +1,90 @@
+"""Every benchmark that can be read, by name."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from raycomp.evaluate.benchmarks import (
+    aro,
+    aro_order,
+    bivlc,
+    cola,
+    hard_positives,
+    sugarcrepe,
+    sugarcrepe_pp,
+    valse,
+    vl_checklist,
+    winoground,
+    world,
+)
+from raycomp.evaluate.benchmarks.choice import Choice, Folder, mark_defects
+from raycomp.words import CONCEPT_KINDS, MACRO, MICRO, OPERATIONS
+
+READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
+    reader.NAME: reader.read
+    for reader in (
+        sugarcrepe,
+        sugarcrepe_pp,
+        valse,
+        vl_checklist,
+        aro,
+        winoground,
+        bivlc,
+        cola,
+        hard_positives,
+        world,
+    )
+}
+TAGGED = {aro_order.NAME: aro_order.read}
+"""Those whose negatives are made of tagged words."""
+NAMES = (*READERS, *TAGGED)
+
+
+def read_benchmark(
+    name: str, folder: Folder, limit: int | None = None, tag: aro_order.Tag | None = None, seed: int = 0
+) -> list[Choice]:
+    """Return the rows of the benchmark ``name``, whose annotation files lie in ``folder``, defects marked.
+
+    With a ``limit`` the first so many items of each split. ``tag`` parses captions, for those in ``TAGGED``,
+    and ``seed`` draws their negatives. Raises ValueError on an unknown name and where a folder, file, row or
+    field is missing or misshapen.
+    """
+    if name not in READERS | TAGGED:
+        raise ValueError(f"benchmark={name!r}: must be one of {', '.join(NAMES)}")
+    if not folder.exists():
+        raise ValueError(f"{folder.uri}: is not a folder; it should hold the annotation files of {name}")
+    if name in READERS:
+        rows = READERS[name](folder)
+    elif tag is None:
+        raise ValueError(f"benchmark={name!r}: needs a parser, which is not at hand here")
+    else:
+        rows = TAGGED[name](folder, tag, seed)
+    choices = mark_defects(_check_rows(rows))
+    return list(choices if limit is None else _keep_first(choices, limit))
+
+
+def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
+    """Yield every row. Raises ValueError on an id that came before, and an unknown operation or kind."""
+    seen = set()
+    for choice in choices:
+        where = f"{choice.benchmark}: {choice.split}: row {choice.id!r}"
+        if (choice.split, choice.id) in seen:
+            raise ValueError(f"{where}: an earlier row has this id")
+        seen.add((choice.split, choice.id))
+        if choice.split in (MICRO, MACRO):
+            raise ValueError(
+                f"{where}: split={choice.split!r}: is what the mean of splits is called; rename it"
+            )
+        for name, value, known in (("op", choice.op, OPERATIONS), ("kind", choice.kind, CONCEPT_KINDS)):
+            if value not in ("", *known):
+                raise ValueError(f"{where}: {name}={value!r}: must be one of {', '.join(known)}, or empty")
+        yield choice
+
+
+def _keep_first(choices: Iterable[Choice], limit: int) -> Iterator[Choice]:
+    """Yield the rows of the first ``limit`` items of each split."""
+    items: defaultdict[str, set[str]] = defaultdict(set)
+    for choice in choices:
+        kept, item = items[choice.split], choice.group or choice.id
+        if item in kept or len(kept) < limit:
+            kept.add(item)
+            yield choice

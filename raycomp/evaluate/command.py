@@ -1,0 +1,188 @@
+"""``raycomp evaluate``: what a model makes of benchmarks, beside what is made of them without looking."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config import changed_dials
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.parquet import write_table
+from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
+from raycomp.data.runs import TIMES, digest
+from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluate.benchmarks.choice import DEFECTS
+from raycomp.evaluate.benchmarks.defects import tell_defects
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluate.controls import fingerprint_controls
+from raycomp.evaluate.embed_all import Job, describe_stats, embed_pictures, embed_texts
+from raycomp.evaluate.exam import Exam, Pictures
+from raycomp.evaluate.leaks import find_leaks
+from raycomp.evaluate.lost import check_images
+from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
+from raycomp.evaluate.outcomes import find_outcomes, tell_parts
+from raycomp.evaluate.page import render_evaluate
+from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.leaks import Leak, check_left, tell_leak
+from raycomp.run.opening import refuse_early
+from raycomp.run.record import describe_phases, describe_stages
+from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.session import connect
+from raycomp.table import Estimate, plain, write_cell
+from raycomp.train.journal import METRICS, read_metrics
+from raycomp.train.trained import identify_trained, read_trained
+from raycomp.words import DROP, OK, STATUS
+
+TABLE = "table.csv"
+
+
+def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Evaluate ``config.model`` into the folder ``out``; return what run.json holds.
+
+    A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
+    the user can mend, and TooMuchBadData.
+    """
+    out = absolute_uri(str(out))
+    asked = with_absolute_paths(config)
+    check_outside(asked, out)
+    check_writable(out)  # before anything is read
+    config = replace(asked, model=find_model(asked.model))
+    opened = open_exams(config, say)
+    warnings = [line for one in opened for line in one.warnings]
+    for line in warnings:
+        say(line)
+    refuse_early("evaluate", config, out)
+    spec = describe_scorer(fetch_model(config.model))
+    fingerprint = partial(_fingerprint, config, spec)
+    rerun = command_line("raycomp evaluate", changed_dials(asked), out)
+    with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
+        if run.is_finished:
+            return run.record
+        with connect(config.cluster, run.folder, run.lease.check, say=say) as session:
+            run.bind(session.device, session.gpu)
+            job = Job(config, spec, run.work, session, run.lease.check)
+            exams = [one.exam for one in opened]
+            pictures, seen = embed_pictures(job, exams)
+            warnings += check_images(exams, pictures, config, say)
+            leaks, pictures = _compare(exams, pictures, config, say)
+            texts, read = embed_texts(job, exams, pictures)
+        tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
+        stats = describe_stats(pictures=seen, texts=read)
+        warnings += [line for leak in leaks for line in tell_leak(leak, config.overlap)]
+        for line in (unknown := _tell_unknown(config)):
+            say(line)
+        warnings += unknown
+        _close(run, opened, tables, leaks, stats, spec, warnings, say)
+    return run.record
+
+
+def _compare(
+    exams: Sequence[Exam], pictures: Pictures, config: EvaluateConfig, say: Say
+) -> tuple[list[Leak], Pictures]:
+    """Return what tests share with what was learned from, which is said, and the pictures, some barred.
+
+    Raises UserError where ``overlap=drop`` would leave a test without images.
+    """
+    trained = read_trained(config.model.weights)
+    leaks = find_leaks(exams, pictures, trained)
+    for leak in leaks:
+        check_left(leak, config.overlap)
+        for line in tell_leak(leak, config.overlap):
+            say(line)
+    if config.overlap == DROP and trained is not None:
+        pictures = pictures.bar(trained.image_K)
+    return leaks, pictures
+
+
+def _tell_unknown(config: EvaluateConfig) -> list[str]:
+    """Return a line where images are to be left out that the model was trained on, and nothing says which."""
+    weights = config.model.weights
+    if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
+        return []
+    said = "what it was trained on is not known here, so overlap=drop leaves out none of it"
+    return [f"{config.model.said_weights}: {said}"]
+
+
+def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
+    """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
+    opened = open_exams(config, say=lambda line: None)
+    trained = read_trained(config.model.weights)
+    return {
+        **({"trained": identify_trained(trained)} if trained else {}),
+        "model": fingerprint_scorer(fetch_model(config.model)),
+        "preprocessing": digest(vars(spec.image)),
+        **{one.exam.name: one.fingerprint for one in opened},
+        TIMES: digest(list_exam_times(opened)),
+        **fingerprint_controls(config.controls),
+    }
+
+
+def _close(
+    run: Run,
+    opened: Sequence[Opened],
+    tables: Mapping[str, pa.Table],
+    leaks: Sequence[Leak],
+    stats: Mapping[str, Any],
+    spec: ScorerSpec,
+    warnings: list[str],
+    say: Say,
+) -> None:
+    """Write scores and table; take down what came of it."""
+    lines: list[Line] = []
+    for name, table in tables.items():
+        write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
+        lines += make_lines(name, find_outcomes(table))
+    run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
+    read, came = _count(tables.values())
+    run.close(
+        read,
+        came,
+        OK,
+        reasons=DEFECTS,
+        preprocessing=vars(spec.image),
+        overlap=[leak.describe() for leak in leaks],
+        phases=describe_phases(dict(stats)),
+        stages=describe_stages(dict(stats)),
+        warnings=warnings,
+    )
+    for line in choose_main(lines):
+        figure = plain(write_cell(Estimate(line.value, line.low, line.high)))
+        some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
+        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
+    choices = [choice for one in opened for choice in one.choices]
+    before = [tell_defects(choices)] if choices else []
+    losses = read_losses(run.record["config"]["model"]["weights"])
+    said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
+    run.tell(said, render_evaluate(run.record, tell_lines(lines), before, losses))
+
+
+def read_losses(weights: str) -> dict[str, np.ndarray] | None:
+    """Return the metrics of the training that left these weights; none where they cannot be had here.
+
+    They draw a curve on the page, for which no evaluation is given up.
+    """
+    folder = Folder(weights.removesuffix(f"/{CHECKPOINT}/{WEIGHTS}"))
+    if folder.uri == weights or not folder.exists(METRICS):
+        return None
+    try:
+        return read_metrics(folder)
+    except (ValueError, OSError):
+        return None
+
+
+def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
+    """Return rows by status, and by what became of them."""
+    read: Counter[str] = Counter()
+    came: Counter[str] = Counter()
+    for table in tables:
+        read.update(table[STATUS].to_pylist())
+        came.update(tell_parts(table))
+    return read, came

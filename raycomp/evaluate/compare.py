@@ -1,0 +1,235 @@
+"""Two models on the same examples: who is right where, split by split, and where they part."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.core.intervals import compare_paired
+from raycomp.evaluate.outcomes import Outcome, find_outcomes, join_splits, take_examples
+from raycomp.evaluate.table import MEANINGS
+from raycomp.table import Cell, Column, Estimate, Table
+from raycomp.words import ACCURACY, MACRO, MICRO
+
+# What tells the examples of two tables apart, of whatever exam.
+_SAME = ("split", "id", "image", "positives", "negatives", "direction", "query")
+
+
+class Line(NamedTuple):
+    """One row of a comparison's table.csv; figures are shares, NaN where there is none."""
+
+    benchmark: str
+    split: str
+    metric: str
+    first: float
+    second: float
+    difference: float
+    """The second minus the first."""
+    low: float
+    high: float
+    """Ends of the difference's 95 % interval, with the examples of one image counted together."""
+    n: int
+    """Examples that both models have scores of."""
+    only_first: int
+    only_second: int
+    p: float
+    """McNemar's exact test; none for a mean of splits or of classes."""
+    p_units: float
+    """Of the difference against its error over images."""
+    detectable: float
+    num_all: int
+    """Examples there are, whatever the models have scores of."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """An example that one of two models alone has right."""
+
+    benchmark: str
+    split: str
+    id: str
+    image: str
+    positive: str
+    negative: str
+    """The false caption that came closest, by the model that is wrong."""
+    first: float
+    second: float
+    """By how much each model prefers the true caption, in cosines."""
+
+
+def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Line]:
+    """Return the lines of a benchmark that both models were evaluated on.
+
+    Examples that only one of them has scores of take no part. Raises ValueError where the two tables are of
+    other rows.
+    """
+    check_same(benchmark, first, second)
+    pairs = list(_pair_outcomes(find_outcomes(first), find_outcomes(second)))
+    lines = [_make_line(benchmark, one.split, one, other) for one, other in pairs]
+    if len({one.split for one, _ in pairs}) < 2:
+        return lines
+    for metric in dict.fromkeys(one.metric for one, _ in pairs):
+        every = [pair for pair in pairs if pair[0].metric == metric]
+        own = [pair for pair in every if len(pair[0].key_N)]
+        if not own:
+            continue
+        first_joined, second_joined = (join_splits(some) for some in zip(*own, strict=True))
+        num_all = sum(one.num_all for one, _ in every)
+        joined = first_joined._replace(num_all=num_all), second_joined
+        split_N = np.repeat(np.arange(len(own)), [len(one.key_N) for one, _ in own])
+        lines.append(_make_line(benchmark, MICRO, *joined))
+        lines.append(_make_line(benchmark, MACRO, *joined, split_N))
+    return lines
+
+
+def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
+    """Raise ValueError unless two tables hold the same examples, with or without scores."""
+    names = [name for name in _SAME if name in first.column_names]
+    same = len(first) == len(second) and all(first[name].equals(second[name]) for name in names)
+    if not same:
+        counts = f"{len(first):,} and {len(second):,} rows"
+        raise ValueError(f"{benchmark}: the two evaluations are not of the same examples ({counts})")
+    if "num_classes" in first.column_names:
+        _check_classes(benchmark, first, second)
+
+
+def _check_classes(benchmark: str, first: pa.Table, second: pa.Table) -> None:
+    """Raise ValueError where one model chose among other classes; what they are called may differ."""
+    numbers = [_list_numbers(table, "num_classes") for table in (first, second)]
+    labels = zip(first["label"].to_pylist(), second["label"].to_pylist(), strict=True)
+    pairs = {(one, other) for one, other in labels if one is not None and other is not None}
+    is_renamed = len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+    if (all(numbers) and numbers[0] != numbers[1]) or not is_renamed:
+        counts = " and ".join(", ".join(map(str, own)) for own in numbers)
+        raise ValueError(f"{benchmark}: the two evaluations are not of the same classes ({counts} of them)")
+
+
+def _list_numbers(table: pa.Table, name: str) -> list[int]:
+    return sorted(set(table[name].drop_null().to_pylist()))
+
+
+def tell_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> list[str]:
+    """Say where one model looked for answers among fewer targets than the other, which is easier."""
+    if "num_targets" not in first.column_names:
+        return []
+    numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
+    told = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
+    said = f"{benchmark}: the first looked among {told[0]} targets, the second among {told[1]}"
+    return [] if numbers[0] == numbers[1] else [f"{said}: fewer are easier"]
+
+
+def _pair_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
+    """Yield the models' own outcomes of each split and metric, cut to the examples of both."""
+    others = {(o.split, o.metric): o for o in second if not o.control}
+    for one in first:
+        other = others.get((one.split, one.metric))
+        if other is not None and not one.control:
+            _, at, other_at = np.intersect1d(one.key_N, other.key_N, return_indices=True)
+            yield take_examples(one, at), take_examples(other, other_at)
+
+
+def _make_line(
+    benchmark: str, split: str, first: Outcome, second: Outcome, split_N: np.ndarray | None = None
+) -> Line:
+    split_N = first.class_N if split_N is None else split_N
+    found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
+    if split_N is not None:
+        found = found._replace(p=float("nan"))
+    return Line(
+        benchmark=benchmark,
+        split=split,
+        metric=first.metric,
+        first=_mean(first.right_N, split_N),
+        second=_mean(second.right_N, split_N),
+        n=len(first.key_N),
+        num_all=first.num_all,
+        **found._asdict(),
+    )
+
+
+def _mean(right_N: np.ndarray, split_N: np.ndarray | None) -> float:
+    if not len(right_N):
+        return float("nan")
+    if split_N is None:
+        return float(right_N.mean())
+    return float(np.mean([right_N[split_N == split].mean() for split in np.unique(split_N)]))
+
+
+def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int) -> list[Parting]:
+    """Return examples that one model alone has right, the clearest ones, at most ``count`` for each model.
+
+    Clear is an example by how far the models' preferences for the true caption lie apart.
+    """
+    if "positive_scores" not in first.column_names:
+        return []
+    found = [
+        parting
+        for one, other in zip(first.to_pylist(), second.to_pylist(), strict=True)
+        if (parting := _compare_rows(benchmark, one, other))
+    ]
+    found.sort(key=lambda parting: -abs(parting.first - parting.second))
+    sides = [[p for p in found if (p.first > 0) == is_first] for is_first in (False, True)]
+    return [parting for side in sides for parting in side[:count]]
+
+
+def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Parting | None:
+    """Return the example where just one of the models prefers the first true caption to all false ones."""
+    rows = first, second
+    if not all(row["positive_scores"] for row in rows):
+        return None
+    leads = [row["positive_scores"][0] - max(row["negative_scores"]) for row in rows]
+    if (leads[0] > 0) == (leads[1] > 0):
+        return None
+    wrong = rows[int(leads[0] > 0)]["negative_scores"]
+    negative = first["negatives"][wrong.index(max(wrong))]
+    place = benchmark, first["split"], first["id"], first["image"]
+    return Parting(*place, first["positives"][0], negative, *leads)
+
+
+def tell_lines(lines: Sequence[Line]) -> list[Table]:
+    """Return a table for every benchmark and metric."""
+    by_metric: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        by_metric.setdefault((line.benchmark, line.metric), []).append(line)
+    columns = (
+        "split",
+        "first",
+        "second",
+        Column("difference"),
+        "n",
+        "of",
+        "only first",
+        "only second",
+        Column("McNemar p"),
+        Column("p over images"),
+        Column("detectable", digits=3),
+    )
+    tables = []
+    for (benchmark, metric), own in by_metric.items():
+        rows: list[list[Cell]] = [
+            [
+                line.split,
+                line.first,
+                line.second,
+                Estimate(line.difference, line.low, line.high),
+                line.n,
+                line.num_all,
+                line.only_first,
+                line.only_second,
+                line.p,
+                line.p_units,
+                line.detectable,
+            ]
+            for line in own
+        ]
+        meaning = MEANINGS.get(metric, "")
+        tables.append(Table(f"{benchmark}: {metric}", columns, rows, meaning[:1].upper() + meaning[1:]))
+    return tables
+
+
+def count_apart(lines: Sequence[Line]) -> tuple[int, int]:
+    """Return in how many splits the interval of the accuracies' difference excludes 0, and of how many."""
+    own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
+    return sum(line.low > 0 or line.high < 0 for line in own), len(own)

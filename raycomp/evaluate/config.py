@@ -1,0 +1,119 @@
+"""The dials of evaluation."""
+
+from dataclasses import dataclass, field
+
+from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.dials import FREE, PLACE
+from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.evaluate.exam_config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.words import OVERLAPS, WARN
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """A benchmark's files, as its authors publish them."""
+
+    annotations: str | None = field(default=None, metadata=PLACE)
+    """The folder of its annotation files."""
+    images: str | None = field(default=None, metadata=PLACE)
+    """The folder of its images, below which they lie by their names; none = that of the annotations."""
+
+
+@dataclass(frozen=True)
+class ControlsConfig:
+    """What is scored beside the model, to see how far one comes without looking."""
+
+    captions: str | None = field(default=None, metadata=PLACE)
+    """Captions that the unigram and bigram controls learn: json or jsonl with image and captions, or a text
+    file with a caption a line; those of images in the test, and those that it has word for word, are left
+    out. none = without these controls."""
+    language_model: str | None = field(default=None, metadata=PLACE)
+    """A folder with a causal language model, as transformers saves it; none = without this control."""
+    precision: str = "fp32"
+    """fp32 or bf16: what the language model computes in."""
+
+    def __post_init__(self) -> None:
+        check_choice("controls.precision", self.precision, ("fp32", "bf16"))
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """A model and benchmarks in, a row for every example and a table out."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote. What lies on s3:// is copied
+    to each machine once, below ~/.cache/raycomp."""
+    benchmarks: tuple[str, ...] = ()
+    """Which, joined with commas; each is a group of dials below."""
+    sugarcrepe: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Seven edits of COCO captions. Hsieh et al. (arXiv 2306.14610)."""
+    sugarcrepe_pp: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """The same with a paraphrase of each caption. Dumpala et al. (arXiv 2406.11171)."""
+    vl_checklist: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Replaced words of Visual Genome phrases. Zhao et al. (arXiv 2207.00221)."""
+    aro: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Relation and attribution in Visual Genome. Yuksekgonul et al. (arXiv 2210.01936)."""
+    aro_order: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Captions with their words in another order, of the same authors."""
+    valse: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Foils for six linguistic phenomena. Parcalabescu et al. (arXiv 2112.07566)."""
+    winoground: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Two images, two captions of the same words. Thrush et al. (arXiv 2204.03162)."""
+    bivlc: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """SugarCrepe with images of its negatives. Miranda et al. (arXiv 2406.09952)."""
+    cola: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Two images of several objects, a caption each. Ray et al. (arXiv 2305.03689)."""
+    hard_positives: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Changes that leave a caption true. Kamath et al. (arXiv 2409.17958)."""
+    world: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """The little world's own: rendered scenes, with exact negatives and paraphrases."""
+    zeroshot: ZeroshotConfig = field(default_factory=ZeroshotConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    linear_probe: LinearProbeConfig = field(default_factory=LinearProbeConfig)
+    controls: ControlsConfig = field(default_factory=ControlsConfig)
+    overlap: str = WARN
+    """Test images that were learned from, by the linear probe or by a model that ``raycomp train`` made.
+    warn: counted and reported; drop: also left out of the test, with the status contaminated. The same bytes
+    are the same image."""
+    rows: int | None = None
+    """Rows of each split, the first ones, at most; none = all. VL-CheckList's own test takes 1000."""
+    max_pixels: int = 100_000_000
+    """Images of more pixels are not looked at, and counted."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the images that are there which may be bad, 0 to 1: they do not decode, are too large, or lack
+    caption or class. Above it, in any set of images, the run stops with exit code 3."""
+    max_missing_fraction: float = field(default=1.0, metadata=FREE)
+    """Share of the images named that may not be there, 0 to 1; above it, in any set of images, the run stops
+    with exit code 3. By default a part of a benchmark's images will do."""
+    parser: ParserConfig = field(default_factory=ParserConfig)
+    """aro_order: tells nouns and adjectives."""
+    seed: int = 0
+    """Draws which other image is shown as a control, and aro_order's orders."""
+    waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "max_pixels", self.max_pixels, "between 1 and 178,956,970")
+        check(self.seed >= 0, "seed", self.seed, "at least 0")
+        for name in ("max_bad_fraction", "max_missing_fraction"):
+            check_share(name, getattr(self, name))
+        check_choice("overlap", self.overlap, OVERLAPS)
+        twice = len({*self.benchmarks}) < len(self.benchmarks)
+        check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Two evaluations in, who is right where out."""
+
+    first: str = field(default="", metadata=PLACE)
+    """A folder that ``raycomp evaluate`` wrote."""
+    second: str = field(default="", metadata=PLACE)
+    """Another one, of the same examples by another model."""
+    examples: int = 12
+    """Examples on the page that one model alone has right, of each benchmark and model at most."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.examples <= 1000, "examples", self.examples, "between 0 and 1000")

@@ -1,0 +1,168 @@
+"""What a benchmark's captions score without their image, and where that was learned.
+
+T texts.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raycomp.config.json_text import parse_json
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import take, take_texts
+from raycomp.evaluate.config import ControlsConfig
+from raycomp.language.blind import (
+    Ngrams,
+    bigram_likelihood,
+    count_ngrams,
+    count_words,
+    find_words,
+    unigram_likelihood,
+)
+from raycomp.models.parser import fingerprint_folder
+from raycomp.words import BIGRAM, CAPTION, CAPTIONS, IMAGE, LANGUAGE_MODEL, SHORTER_CAPTION, UNIGRAM
+
+# COCO's images are called COCO_val2014_000000000042.jpg in 2014 and 000000000042.jpg in 2017.
+_COCO = re.compile(r"^coco_(?:train|val|test)\d{4}_")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What captions taught, and which of them were left out."""
+
+    counts: Ngrams
+    num_used: int
+    num_same_image: int
+    """Captions of an image that a test uses,"""
+    num_same_words: int
+    """others that a test has word for word, but for case and punctuation."""
+
+
+def open_controls(
+    config: ControlsConfig, texts: Collection[str], test_images: Collection[str], say: Callable[[str], None]
+) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
+    """Return what scores texts of a test, whose ``texts`` and images all are, as ``score_texts`` says.
+
+    Reads the captions to learn from, of which those of ``test_images`` and those among ``texts`` are left
+    out, which is said. Raises ValueError where a dial names what cannot be used.
+    """
+    counts = None
+    if config.captions:
+        learned = learn(config.captions, texts, test_images)
+        counts = learned.counts
+        say(
+            f"unigram and bigram learned {learned.num_used:,} captions of {config.captions}; left out "
+            f"{learned.num_same_image:,} of images of the test and {learned.num_same_words:,} that it has "
+            "word for word"
+        )
+    if config.language_model:
+        # transformers takes seconds to import.
+        from raycomp.models.language_model import check_language_model
+
+        check_language_model(config.language_model)
+    return partial(score_texts, config=config, counts=counts)
+
+
+def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
+    """Return by its dial a digest of each file and folder that controls learn from."""
+    found = {}
+    if config.captions:
+        found["controls.captions"] = hashlib.sha256(Folder(config.captions).read_bytes()).hexdigest()
+    if config.language_model:
+        found["controls.language_model"] = fingerprint_folder(Path(config.language_model))
+    return found
+
+
+def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | None) -> dict[str, np.ndarray]:
+    """Return by control a score for every text, float64 (T,), the larger the likelier.
+
+    ``shorter_caption``: minus the number of words. ``unigram``, ``bigram``: nats, by the captions behind
+    ``counts``; without these there is neither. ``language_model``: nats, where one is given.
+    """
+    scores = {SHORTER_CAPTION: np.array([-count_words(text) for text in texts], np.float64)}
+    if counts is not None:
+        for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
+            scores[name] = np.array([judge(text, counts) for text in texts], np.float64)
+    if config.language_model:
+        from raycomp.models.language_model import find_likelihoods
+
+        scores[LANGUAGE_MODEL] = find_likelihoods(texts, config.language_model, config.precision)
+    return scores
+
+
+def learn(captions: str, texts: Collection[str], test_images: Collection[str]) -> Learned:
+    """Return what the captions of a file teach that share neither image nor words with a test.
+
+    Images are the same where their names are, without folders, extension and what COCO of 2014 writes before
+    the number. Raises ValueError where the file cannot be read or nothing is left.
+    """
+    images = {_name_image(image) for image in test_images}
+    words = {tuple(find_words(text)) for text in texts}
+    used = []
+    num_same_image = num_same_words = 0
+    for image, caption in read_captions(captions):
+        if image is not None and _name_image(image) in images:
+            num_same_image += 1
+        elif tuple(find_words(caption)) in words:
+            num_same_words += 1
+        else:
+            used.append(caption)
+    if not used:
+        raise ValueError(
+            f"controls.captions={captions!r}: must hold captions that the test has not, holds none beside "
+            f"{num_same_image + num_same_words}"
+        )
+    return Learned(count_ngrams(used), len(used), num_same_image, num_same_words)
+
+
+def _name_image(path: str) -> str:
+    name = path.rpartition("/")[2].lower()
+    return _COCO.sub("", name.rpartition(".")[0] or name)
+
+
+def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
+    """Yield image, None where it is not told, and caption of a file on a disk or on S3.
+
+    Its name tells the format: .jsonl, an object a line; .json, a list of objects; else a caption a line.
+    Objects have ``image`` and ``caption`` or ``captions``, a text or a list of texts. Raises ValueError with
+    the first place that is none of this.
+    """
+    said = f"controls.captions={source!r}"
+    try:
+        text = Folder(source).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{said}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{said}: cannot be read as UTF-8 ({' '.join(str(error).split())})") from error
+    # Not splitlines: a caption may hold what Unicode calls a line break.
+    lines = [(f"{said}: line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if source.endswith(".jsonl"):
+        for where, line in lines:
+            yield from _read_row(_parse(line, where), where)
+    elif source.endswith(".json"):
+        found = _parse(text, said)
+        if not isinstance(found, list):
+            raise ValueError(f"{said}: must hold a JSON list, holds a {type(found).__name__}")
+        for i, row in enumerate(found):
+            yield from _read_row(row, f"{said}: entry {i}")
+    else:
+        yield from ((None, line.strip()) for _, line in lines)
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: cannot be read as JSON ({error})") from error
+
+
+def _read_row(row: Any, where: str) -> Iterator[tuple[str, str]]:
+    name = CAPTIONS if isinstance(row, dict) and CAPTIONS in row else CAPTION
+    image = take(row, IMAGE, str, where)
+    yield from ((image, caption) for caption in take_texts(row, name, where))

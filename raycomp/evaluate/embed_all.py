@@ -1,0 +1,144 @@
+"""Embed what the exams of an evaluation need: pictures and texts, each once."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.continual.config import ContinualConfig
+from raycomp.data.arrow import to_matrix
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import ShardPath
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluate.exam import Needs, Picture, Pictures, Texts, key_pictures
+from raycomp.evaluate.read import (
+    TEXT_EMBEDDING,
+    Files,
+    pictures_schema,
+    read_pictures,
+    read_texts,
+    texts_schema,
+)
+from raycomp.evaluate.stages import picture_stages, text_stages
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.parts import Part, Stats, merge_parts
+from raycomp.run.passes import Pass
+from raycomp.run.session import Session
+from raycomp.run.waves import Phase
+from raycomp.words import IMAGE_EMBEDDING, OK, STATUS
+
+# Files, and texts, that are committed together.
+_FILES_PER_ITEM, _TEXTS_PER_ITEM = 512, 4096
+# Rows that a scorer takes at a time, per thread of a CPU or for a GPU.
+_PICTURES_PER_CALL = {"cpu": 32, "gpu": 512}
+_TEXTS_PER_CALL = {"cpu": 128, "gpu": 4096}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is embedded: with which model, where to."""
+
+    config: EvaluateConfig | ContinualConfig
+    """With the model as it is loaded."""
+    spec: ScorerSpec
+    work: Folder
+    session: Session
+    check_lease: Callable[[], None]
+
+
+def embed_pictures(job: Job, exams: Iterable[Needs]) -> tuple[Pictures, Stats]:
+    """Embed every picture that an exam needs, once; return them and the phase's stats."""
+    exams = list(exams)
+    pictures = list(dict.fromkeys(picture for exam in exams for picture in exam.pictures))
+    shards = list(dict.fromkeys(shard for exam in exams for shard in exam.shards))
+    items = _number(pictures, shards)
+    schema, session = pictures_schema(job.spec), job.session
+    steps = Pass(
+        session,
+        items=items,
+        read=partial(read_pictures, block_rows=session.block_rows),
+        stages=picture_stages(job.config.model, job.spec, job.config.max_pixels),
+        part=Part(schema),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(_PICTURES_PER_CALL),
+    )
+    stats = _run(job, "pictures", steps, schema)
+    return _gather(job, items, pictures, shards), stats
+
+
+def _number(pictures: list[Picture], shards: list[ShardPath]) -> dict[int, Files | ShardPath]:
+    """Return what is read together, by the number of its file of embeddings: files, then shards."""
+    starts = range(0, len(pictures), _FILES_PER_ITEM)
+    chunks = [tuple(pictures[start : start + _FILES_PER_ITEM]) for start in starts]
+    items: list[Files | ShardPath] = [Files(ordinal, chunk) for ordinal, chunk in enumerate(chunks)]
+    items += [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards, len(items))]
+    return dict(enumerate(items))
+
+
+def _gather(
+    job: Job, items: Mapping[int, Files | ShardPath], pictures: list[Picture], shards: list[ShardPath]
+) -> Pictures:
+    """Read the embeddings back: of files in one matrix, of shards as tables."""
+    tables = {ordinal: read_columns(_uri(job, "pictures", ordinal)) for ordinal in items}
+    of_files = [tables[ordinal] for ordinal, item in items.items() if isinstance(item, Files)]
+    by_name = zip(shards, list(items)[len(of_files) :], strict=True)
+    table = pa.concat_tables(of_files) if of_files else pictures_schema(job.spec).empty_table()
+    return Pictures(
+        place={picture: place for place, picture in enumerate(pictures)},
+        status_M=table[STATUS].to_pylist(),
+        image_MD=to_matrix(table[IMAGE_EMBEDDING]),
+        shards={shard.uri: tables[ordinal] for shard, ordinal in by_name},
+        key_M=key_pictures(table),
+    )
+
+
+def embed_texts(job: Job, exams: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
+    """Embed every text that an exam needs, once; return them and the phase's stats."""
+    texts = list(dict.fromkeys(text for exam in exams for text in exam.list_texts(pictures)))
+    starts = range(0, len(texts), _TEXTS_PER_ITEM)
+    items = {i: (i, texts[start : start + _TEXTS_PER_ITEM]) for i, start in enumerate(starts)}
+    schema, session = texts_schema(job.spec), job.session
+    steps = Pass(
+        session,
+        items=items,
+        read=partial(read_texts, block_rows=session.block_rows),
+        stages=text_stages(job.config.model),
+        part=Part(schema),
+        rows=session.block_rows,
+        scorer_rows=session.rows_per_call(_TEXTS_PER_CALL),
+    )
+    stats = _run(job, "texts", steps, schema)
+    tables = [read_columns(_uri(job, "texts", ordinal)) for ordinal in items]
+    text_TD = np.concatenate(
+        [np.zeros((0, job.spec.embedding_dim), np.float32), *(to_matrix(t[TEXT_EMBEDDING]) for t in tables)]
+    )
+    status_T = [status for table in tables for status in table[STATUS].to_pylist()]
+    bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != OK)
+    return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats
+
+
+def _run(job: Job, name: str, steps: Pass, schema: pa.Schema) -> Stats:
+    phase = Phase(
+        name,
+        job.work,
+        job.config.waves.shards_per_wave,
+        merge_parts,
+        (job.work.at(name), schema),
+        steps.crew,
+        job.check_lease,
+        steps.most,
+    )
+    return phase.run(list(steps.items), steps.run, None) if steps.items else Stats()
+
+
+def _uri(job: Job, name: str, ordinal: int) -> str:
+    return job.work.at(name, f"{ordinal:05d}.parquet")
+
+
+def describe_stats(**stats: Stats) -> dict[str, Any]:
+    """Return the phases that had anything to do."""
+    return {name: part for name, part in stats.items() if part.statuses.total()}

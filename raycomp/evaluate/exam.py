@@ -1,0 +1,122 @@
+"""What every exam is to the pass that embeds its pictures and texts: each once, whoever asks for them.
+
+M pictures, T texts, D embedding dims.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.core.leaks import find_shared, key_images, merge_keys
+from raycomp.core.uids import KEY
+from raycomp.data.arrow import add_columns
+from raycomp.data.paths import ShardPath
+from raycomp.words import CONTAMINATED, IMAGE_SHA256, OK, STATUS
+
+
+class Picture(NamedTuple):
+    """An image file, or a part of it."""
+
+    uri: str
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, width, height in pixels; None for all of it."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures as the model sees them."""
+
+    place: Mapping[Picture, int]
+    """The row of every file."""
+    status_M: Sequence[str]
+    """ok, or why there is no embedding."""
+    image_MD: np.ndarray
+    """fp32, of length 1; 0 where the status is not ok."""
+    shards: Mapping[str, pa.Table]
+    """By a shard's uri its rows, in their order: uid, key, caption, json, status, image_sha256 and
+    image_embedding."""
+    key_M: np.ndarray
+    """Of the files: see ``core.leaks``; none where the status is not ok."""
+    barred_K: np.ndarray = field(default_factory=lambda: np.zeros(0, KEY))
+    """Sorted keys of images that no test may ask about."""
+
+    def bar(self, key_N: np.ndarray) -> "Pictures":
+        """Return the pictures with more that no test may ask about."""
+        return replace(self, barred_K=merge_keys([self.barred_K, key_N]))
+
+    @property
+    def asked(self) -> "Pictures":
+        """The pictures as a test takes them: the status of those barred is contaminated."""
+        if not len(self.barred_K):
+            return self
+        return replace(
+            self,
+            status_M=_mark(self.status_M, find_shared(self.barred_K, self.key_M)),
+            shards={uri: self._mark_shard(table) for uri, table in self.shards.items()},
+        )
+
+    def _mark_shard(self, table: pa.Table) -> pa.Table:
+        statuses = _mark(table[STATUS].to_pylist(), find_shared(self.barred_K, key_pictures(table)))
+        return add_columns(table, {STATUS: pa.array(statuses, pa.string())})
+
+
+def _mark(statuses: Sequence[str], is_shared_M: np.ndarray) -> list[str]:
+    return [CONTAMINATED if shared else own for own, shared in zip(statuses, is_shared_M, strict=True)]
+
+
+def key_pictures(table: pa.Table) -> np.ndarray:
+    """Return the keys of embedded pictures, as ``core.leaks`` makes them; none where the status is not ok."""
+    columns = (table[name].to_pylist() for name in (IMAGE_SHA256, STATUS))
+    return key_images([sha256 if status == OK else None for sha256, status in zip(*columns, strict=True)])
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts as the model reads them."""
+
+    place: Mapping[str, int]
+    """The row of every text."""
+    text_TD: np.ndarray
+    """fp32, of length 1; 0 for those that are bad."""
+    bad: frozenset[str] = frozenset()
+    """Texts without an embedding: what needs one of them has the status bad_embedding."""
+
+    def take(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the rows of these texts."""
+        return self.text_TD[[self.place[text] for text in texts]]
+
+
+Statuses = Sequence[tuple[str, str]]
+"""The name and the status of every image."""
+
+
+class Needs(Protocol):
+    """Pictures and texts that are to be embedded."""
+
+    @property
+    def pictures(self) -> Sequence[Picture]:
+        """Image files that it needs; may repeat."""
+
+    @property
+    def shards(self) -> Sequence[ShardPath]:
+        """Shards whose pictures it needs, all of them."""
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return the texts that it needs; may repeat."""
+
+
+class Exam(Needs, Protocol):
+    """Questions to a model: what they are about, and what its embeddings answer."""
+
+    @property
+    def name(self) -> str:
+        """What its file of scores is called."""
+
+    def find_statuses(self, pictures: Pictures) -> Mapping[str, Statuses]:
+        """Return the statuses of every set of images, by what messages call it."""
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return a row for every example: at least benchmark, split, id and status."""

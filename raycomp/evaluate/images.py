@@ -1,0 +1,139 @@
+"""Where the images of a benchmark lie: published names looked for below one folder."""
+
+import os
+import posixpath
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raycomp.data.folder import Folder
+from raycomp.data.paths import resolve
+
+
+@dataclass(frozen=True)
+class FoundImages:
+    """What became of each image name: each is in one of the first three, in the order asked for."""
+
+    uris: dict[str, str]
+    """The file that each name found stands for."""
+    missing: tuple[str, ...]
+    ambiguous: tuple[str, ...]
+    """Names that several files could be meant by, or several that could mean one file; none is taken."""
+    by_base_name: tuple[str, ...] = ()
+    """Names found whose folder is not there: a file of the same base name stands for each."""
+
+    def tell_by_base_name(self, said: str) -> list[str]:
+        """Return a line about names found by their base name alone, none where there are none."""
+        if not self.by_base_name:
+            return []
+        num_all = len(self.uris) + len(self.missing) + len(self.ambiguous)
+        counts = f"{len(self.by_base_name):,} of {num_all:,} images"
+        return [f"{said}: {counts} were found by their base name alone, such as {self.by_base_name[0]}"]
+
+
+def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
+    """Look for image names, such as ``VG_100K/2.jpg``, below a folder on a disk or a store, listed once.
+
+    A name is the file of just this path; else the one whose path ends so; else the one of that base name,
+    unless another name means that file, too. So the published layout will do, at any depth, and so will a
+    flat folder. A name that is absolute or climbs (``..``) is only the file of just that path, below the
+    folder. Extensions may be upper case. Hidden files and folders (``.name``) are passed over, and a file
+    that links lead to, too, is one. Raises ValueError where there is no folder, it cannot be listed, or none
+    of the files is there.
+    """
+    wanted = list(dict.fromkeys(names))
+    paths = _list_paths(folder)
+    named, alike = _match(folder, wanted, paths)
+    taken = {_find_file(folder, path) for found in named.values() if alike for path in found}
+    wants = Counter(_find_file(folder, found[0]) for found in alike.values() if len(found) == 1)
+    uris: dict[str, str] = {}
+    missing, ambiguous = [], []
+    for name in wanted:
+        found = named.get(name) or alike.get(name, [])
+        file = _find_file(folder, found[0]) if name in alike else ""
+        if len(found) > 1 or wants[file] > 1:
+            ambiguous.append(name)
+        elif not found or file in taken:
+            missing.append(name)
+        else:
+            uris[name] = folder.at(found[0])
+    if wanted and not uris:
+        told = f"has none of the {len(wanted):,} images looked for, such as {wanted[0]}"
+        several = f"; of {len(ambiguous):,} there is more than one file" if ambiguous else ""
+        raise ValueError(f"{folder.uri}: {told}, among its {len(paths):,} files{several}")
+    by_base_name = tuple(name for name in uris if name in alike)
+    return FoundImages(uris, tuple(missing), tuple(ambiguous), by_base_name)
+
+
+def _match(
+    folder: Folder, names: Sequence[str], paths: Sequence[str]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the files that names mean by their whole path, and of other names those of the same base name.
+
+    A name without any is in neither.
+    """
+    exact = set(paths)
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        by_name[_fold(path).rpartition("/")[2]].append(path)
+    named, alike = {}, {}
+    for name in names:
+        place, is_bound = _place(folder, name)
+        others = [] if is_bound else by_name.get(_fold(place).rpartition("/")[2], [])
+        ends = [path for path in others if f"/{_fold(path)}".endswith(f"/{_fold(place)}")]
+        if place in exact:
+            named[name] = [place]
+        elif ends:
+            named[name] = _drop_links(folder, ends)
+        elif others:
+            alike[name] = _drop_links(folder, others)
+    return named, alike
+
+
+def _place(folder: Folder, name: str) -> tuple[str, bool]:
+    """Return the path of a name below the folder, and whether it can mean no other file than that.
+
+    One that is absolute or climbs is bound so; where it leads out of the folder its path is empty.
+    """
+    if not (name.startswith("/") or "://" in name or ".." in name.split("/")):
+        return posixpath.normpath(name), False
+    top = resolve(folder.uri)[1].rstrip("/") + "/"
+    whole = posixpath.normpath(posixpath.join(top, name.removeprefix(f"{folder.uri.rstrip('/')}/")))
+    return whole.removeprefix(top) if whole.startswith(top) else "", True
+
+
+def _list_paths(folder: Folder) -> list[str]:
+    try:
+        if not folder.exists():
+            raise ValueError(f"{folder.uri}: is not a folder; it should hold the images")
+        names = folder.find_names()
+    except NotADirectoryError:
+        raise ValueError(f"{folder.uri}: is a file; images are read from a folder, so unpack it") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{folder.uri}: holds a file whose name is not UTF-8: {error.object!r:.200}"
+        ) from error
+    except OSError as error:
+        raise ValueError(f"{folder.uri}: cannot be listed: {error}") from error
+    return [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
+
+
+def _drop_links(folder: Folder, paths: list[str]) -> list[str]:
+    """Return paths without those that lead to the file of an earlier one."""
+    if len(paths) < 2 or not folder.is_local:
+        return paths
+    files: dict[str, str] = {}
+    for path in paths:
+        files.setdefault(_find_file(folder, path), path)
+    return list(files.values())
+
+
+def _find_file(folder: Folder, path: str) -> str:
+    """Return the one file that a path leads to, through links on a disk."""
+    return os.path.realpath(folder.at(path)) if folder.is_local else path
+
+
+def _fold(path: str) -> str:
+    """Return the path with its extension in lower case."""
+    stem, extension = posixpath.splitext(path)
+    return stem + extension.lower()

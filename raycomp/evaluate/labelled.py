@@ -1,0 +1,141 @@
+"""Images that have a class: a folder of images for each, or shards whose samples say it.
+
+N examples, D embedding dims.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raycomp.data.image_folder import list_classes
+from raycomp.data.paths import ShardPath, absolute_uri, join_uri
+from raycomp.data.rows import parse_object
+from raycomp.data.tar import IMAGE_EXTENSIONS
+from raycomp.evaluate.exam import Picture, Pictures, Statuses, key_pictures
+from raycomp.evaluate.samples import expand, read_samples
+from raycomp.words import NO_LABEL, OK
+
+# Fields of a sample's json; the first that it has is its class.
+_FIELDS = ("cls", "label")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images, readable or not, and what is said of their classes."""
+
+    ids: Sequence[str]
+    statuses: Sequence[str]
+    labels: Sequence[str | None]
+    """Of a folder its name, of shards a text or a number's digits; None where nothing is said."""
+    image_ND: np.ndarray
+    """fp32, of length 1; 0 where the status is not ok."""
+    key_N: np.ndarray
+    """Of their images: see ``core.leaks``."""
+
+    @property
+    def good(self) -> list[int]:
+        """The numbers of those that can be judged."""
+        return [i for i, status in enumerate(self.statuses) if status == OK]
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Where they lie: in a folder for each class, or in shards."""
+
+    dial: str
+    """The dial that names them and its value, as errors say it."""
+    folder: str
+    classes: Mapping[str, Sequence[str]]
+    """By the class the names of its images in the folder; none where there are shards."""
+    shards: Sequence[ShardPath]
+
+    @property
+    def names(self) -> list[str]:
+        """The image files, class by class."""
+        return [name for names in self.classes.values() for name in names]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The image files as pictures."""
+        return [self._picture(name) for name in self.names]
+
+    def _picture(self, name: str) -> Picture:
+        return Picture(join_uri(self.folder, name))
+
+    def find_statuses(self, pictures: Pictures) -> Statuses:
+        """Return the status of every image. Raises ValueError where a shard is empty."""
+        examples = self._read(pictures)
+        return list(zip(examples.ids, examples.statuses, strict=True))
+
+    def find_examples(self, pictures: Pictures) -> Examples:
+        """Return all images. Raises ValueError where a shard is empty, or no image can be judged."""
+        examples = self._read(pictures)
+        if not examples.good:
+            found = ", ".join(sorted(set(examples.statuses)))
+            raise ValueError(f"{self.dial}: none of its {len(examples.ids)} images can be judged: {found}")
+        return examples
+
+    def _read(self, pictures: Pictures) -> Examples:
+        return self._read_shards(pictures) if self.shards else self._read_folder(pictures)
+
+    def _read_folder(self, pictures: Pictures) -> Examples:
+        place_N = [pictures.place[self._picture(name)] for name in self.names]
+        labels = [label for label, names in self.classes.items() for _ in names]
+        statuses = [pictures.status_M[place] for place in place_N]
+        return Examples(self.names, statuses, labels, pictures.image_MD[place_N], pictures.key_M[place_N])
+
+    def _read_shards(self, pictures: Pictures) -> Examples:
+        samples, image_ND = read_samples(self.shards, pictures, self.dial)
+        labels = [find_label(sample.json) for sample in samples]
+        statuses = [
+            NO_LABEL if sample.status == OK and label is None else sample.status
+            for sample, label in zip(samples, labels, strict=True)
+        ]
+        key_N = np.concatenate([key_pictures(pictures.shards[shard.uri]) for shard in self.shards])
+        return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
+
+
+def open_labelled(spec: str, dial: str) -> LabelledImages:
+    """Return the images that a dial names; ``dial`` is what it is called.
+
+    Raises ValueError, one line that names it, where there are none, only one class, or a class without any.
+    """
+    said = f"{dial}={spec!r}"
+    if not spec:
+        raise ValueError(f"{said}: must name a folder with a folder of images for each class, or shards")
+    classes = None if "::" in spec else _list(spec, said)
+    if classes is None:
+        return LabelledImages(said, "", {}, expand(spec, dial))
+    if not classes:
+        raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
+    if len(classes) == 1:
+        raise ValueError(f"{said}: has one class alone, {next(iter(classes))!r}; needs at least 2")
+    empty = next((name for name, images in classes.items() if not images), None)
+    if empty is not None:
+        known = ", ".join(IMAGE_EXTENSIONS)
+        raise ValueError(f"{said}: class {empty!r} has no image; images end in one of {known}")
+    return LabelledImages(said, absolute_uri(spec), classes, ())
+
+
+def _list(spec: str, said: str) -> dict[str, list[str]] | None:
+    try:
+        return list_classes(spec)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{said}: cannot be read: {' '.join(str(error).split())}") from error
+
+
+def find_label(json: str | None) -> str | None:
+    """Return the class that a sample's json says: digits of a whole number, or a text; None without."""
+    fields = parse_object(json)[1] or {}
+    return next((label for name in _FIELDS if (label := _to_label(fields.get(name))) is not None), None)
+
+
+def _to_label(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, float):  # what pandas makes of whole numbers beside a null
+        return str(int(value)) if value.is_integer() else None
+    text = str(value).strip()
+    return (str(int(text)) if text.isdecimal() and len(text) < 10 else text) or None

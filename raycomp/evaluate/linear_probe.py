@@ -1,0 +1,98 @@
+"""Linear probe (Radford et al. 2021, arXiv:2103.00020, section 3.2): what a linear classifier sees of images.
+
+Multinomial logistic regression on embeddings of length 1. The penalty is the one that is most often right on
+a fifth of every class of the training images; then all of them are learned from. Identical images stay
+together. M images to learn from, C classes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.core.ranks import find_twins
+from raycomp.data.paths import ShardPath
+from raycomp.evaluate.classified import classify, list_unread
+from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
+from raycomp.evaluate.exam_config import LinearProbeConfig
+from raycomp.evaluate.labelled import LabelledImages, open_labelled
+from raycomp.words import DROP, WARN
+
+NAME = "linear_probe"
+# What the schema of the rows tells beside them.
+PENALTY, VALIDATION = b"penalty", b"validation_acc1"
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """Images of classes to learn from, and others to be tested on."""
+
+    train: LabelledImages
+    test: LabelledImages
+    seed: int = 0
+    overlap: str = WARN
+    """warn, or drop: images that are learned from are not tested on."""
+    name: str = NAME
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the image files of both."""
+        return self.train.pictures + self.test.pictures
+
+    @property
+    def shards(self) -> list[ShardPath]:
+        """Return the shards of both."""
+        return [*self.train.shards, *self.test.shards]
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return none: no text is read."""
+        return []
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image to learn from, and of every one to be tested on."""
+        parts = {"train": self.train, "test": self.test}
+        return {f"{NAME}.{name}": images.find_statuses(pictures) for name, images in parts.items()}
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return CLASSIFIED_SCHEMA's rows: those tested, then those that could not be learned from.
+
+        The schema's metadata tell the penalty and its share of right answers on the fifth. Raises ValueError
+        where the test has a class that was not learned, and where there is nothing to choose the penalty by.
+        """
+        from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out
+
+        known = self.train.find_examples(pictures)
+        seen = pictures.bar(known.key_N[known.good]) if self.overlap == DROP else pictures
+        asked = self.test.find_examples(seen.asked)
+        names = sorted({str(known.labels[i]) for i in known.good})
+        number = {name: i for i, name in enumerate(names)}
+        self._check_classes(names, {str(asked.labels[i]) for i in asked.good})
+        label_M = np.array([number[str(known.labels[i])] for i in known.good])
+        image_MD = known.image_ND[known.good]
+        is_held_M = hold_out(label_M, find_twins(image_MD), np.random.default_rng(self.seed))
+        if not is_held_M.any():
+            raise ValueError(f"{self.train.dial}: needs a class with two different images at least")
+        penalty, shares = choose_penalty(image_MD, label_M, len(names), is_held_M)
+        fitted = fit_logistic(image_MD, label_M, len(names), penalty)
+        image_GD = asked.image_ND[asked.good]
+        label_G = np.array([number[str(asked.labels[i])] for i in asked.good])
+        # The bias is the weight of a feature that is 1.
+        feature_GD = np.append(image_GD, np.ones((len(image_GD), 1), np.float32), axis=1)
+        weight_CD = np.append(fitted.weight_CD, fitted.bias_C[:, None], axis=1)
+        tested = classify(NAME, asked, label_G, feature_GD, weight_CD, names)
+        found = {PENALTY: str(penalty).encode(), VALIDATION: str(max(shares)).encode()}
+        return pa.concat_tables([tested, list_unread(NAME, known)]).replace_schema_metadata(found)
+
+    def _check_classes(self, names: list[str], asked: set[str]) -> None:
+        if len(names) < 2:
+            raise ValueError(f"{self.train.dial}: has one class alone, {names[0]!r}; needs at least 2")
+        unknown = sorted(asked - set(names))
+        if unknown:
+            said = f"has {len(unknown)} classes that {self.train.dial} lacks, as {unknown[0]!r}"
+            raise ValueError(f"{self.test.dial}: {said}")
+
+
+def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:
+    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
+    train, test = (open_labelled(getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
+    return LinearProbe(train, test, config.seed, overlap)

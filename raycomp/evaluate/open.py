@@ -1,0 +1,122 @@
+"""From the dials of an evaluation to its exams: annotations read, images found, everything checked first."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output
+from raycomp.data.paths import fingerprint_shards, list_times, size_files
+from raycomp.data.runs import digest
+from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.evaluate.benchmarks.read import NAMES, TAGGED, read_benchmark
+from raycomp.evaluate.choices import ChoiceExam
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluate.controls import open_controls
+from raycomp.evaluate.exam import Exam
+from raycomp.evaluate.images import FoundImages, find_images
+from raycomp.evaluate.linear_probe import open_linear_probe
+from raycomp.evaluate.retrieval import Retrieval, open_retrieval
+from raycomp.evaluate.zeroshot import open_zeroshot
+from raycomp.models.parser import load_parser
+
+Say = Callable[[str], None]
+# Exams that are no choices between captions, by the name of their dials.
+_OTHERS: dict[str, Callable[[EvaluateConfig], Exam]] = {
+    "zeroshot": lambda config: open_zeroshot(config.zeroshot),
+    "retrieval": lambda config: open_retrieval(config.retrieval),
+    "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap),
+}
+# Dials whose folders are read whole, whatever lies in them.
+_TAKES_ALL = (
+    "vl_checklist.annotations",
+    "zeroshot.input",
+    "retrieval.input",
+    "linear_probe.train",
+    "linear_probe.test",
+)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An exam, and what its files hold."""
+
+    exam: Exam
+    fingerprint: str
+    """Of all that was read and found."""
+    choices: tuple[Choice, ...] = ()
+    """Rows of a benchmark, whatever is wrong with them."""
+    warnings: tuple[str, ...] = ()
+
+
+def check_outside(config: EvaluateConfig, out: str) -> None:
+    """Raise ValueError where the results in the folder ``out`` would be read as a part of an exam."""
+    for dial in _TAKES_ALL:
+        name, _, field = dial.partition(".")
+        spec = getattr(getattr(config, name), field)
+        if name in config.benchmarks and spec:
+            check_output(spec, out, dial)
+
+
+def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
+    """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
+    known = [*NAMES, *_OTHERS]
+    if not config.benchmarks:
+        raise ValueError(f"benchmarks: must name at least one of {', '.join(known)}")
+    for name in config.benchmarks:
+        if name not in known:
+            raise ValueError(f"benchmarks={name!r}: must be one of {', '.join(known)}")
+    return [
+        _open_other(name, config) if name in _OTHERS else _open_choices(name, config, say)
+        for name in config.benchmarks
+    ]
+
+
+def _open_other(name: str, config: EvaluateConfig) -> Opened:
+    exam = _OTHERS[name](config)
+    read = digest([repr(exam), fingerprint_shards(list(exam.shards)), _size_pictures(exam)])
+    return Opened(exam, read, warnings=exam.warnings if isinstance(exam, Retrieval) else ())
+
+
+def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
+    choices = read_choices(name, config)
+    if not choices:
+        raise ValueError(f"{name}.annotations: holds no row")
+    found = find_choice_images(name, config, choices)
+    names = sorted({choice.image for choice in choices})
+    texts = {text for choice in choices for text in choice.positives + choice.negatives}
+    blind = open_controls(config.controls, texts, names, say)
+    exam = ChoiceExam(name, choices, found.uris, blind, config.seed, ambiguous=found.ambiguous)
+    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(exam)])
+    return Opened(exam, read, tuple(choices), tuple(found.tell_by_base_name(name)))
+
+
+def _size_pictures(exam: Exam) -> list[tuple[str, int | None]]:
+    return size_files(sorted({picture.uri for picture in exam.pictures}))
+
+
+def list_exam_times(opened: Sequence[Opened]) -> list[int | None]:
+    """Return when the files of exams were last modified, in ns."""
+    exams = [one.exam for one in opened]
+    shards = dict.fromkeys(shard for exam in exams for shard in exam.shards)
+    return list_times(shards, sorted({picture.uri for exam in exams for picture in exam.pictures}))
+
+
+def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
+    """Return a benchmark's rows. Raises ValueError where its files are not as they should be."""
+    dials: BenchmarkConfig = getattr(config, name)
+    if not dials.annotations:
+        raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
+    tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
+    return read_benchmark(name, Folder(dials.annotations), config.rows, tag, config.seed)
+
+
+def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
+    """Return where the images of a benchmark's rows lie. Raises ValueError where none of them is there."""
+    dials: BenchmarkConfig = getattr(config, name)
+    place = dials.images or dials.annotations
+    assert place is not None, "rows were read"
+    try:
+        return find_images(Folder(place), [choice.image for choice in choices])
+    except ValueError as error:
+        raise ValueError(f"{name}.images={place!r}: {error}") from error

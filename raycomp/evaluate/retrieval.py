@@ -1,0 +1,260 @@
+"""Retrieval: does an image find one of its captions among all, and a caption its image?
+
+CLIP_benchmark's recalls but for ties, which are wrong. M images that can be judged, T captions of theirs.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from raycomp.config.json_text import parse_json
+from raycomp.core.ranks import Ranks, find_twins, rank_items
+from raycomp.data.folder import Folder
+from raycomp.data.paths import ShardPath, absolute_uri, join_uri
+from raycomp.data.rows import parse_object
+from raycomp.evaluate.benchmarks.choice import is_text, take, take_texts
+from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
+from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.images import find_images
+from raycomp.evaluate.samples import expand, read_samples, read_text
+from raycomp.schema import RETRIEVED_SCHEMA
+from raycomp.words import (
+    AMBIGUOUS_IMAGE,
+    BAD_EMBEDDING,
+    IMAGE,
+    IMAGE_TO_TEXT,
+    NO_CAPTION,
+    NO_IMAGE,
+    OK,
+    SHARED_CAPTION,
+    TEST,
+    TEXT_TO_IMAGE,
+    TWIN_IMAGE,
+)
+
+NAME = "retrieval"
+_FILES = ("captions.jsonl", "captions.json")
+_FIELDS = ("captions", "caption")
+
+
+class Item(NamedTuple):
+    """An image with its captions."""
+
+    image: str
+    """As the file has it, or the shard's name and the sample's key; unique."""
+    captions: tuple[str, ...]
+
+
+class _Found(NamedTuple):
+    """All images, and the embeddings of those that can be judged."""
+
+    items: list[Item]
+    statuses: list[str]
+    image_MD: np.ndarray
+
+    @property
+    def good(self) -> list[Item]:
+        return [item for item, status in zip(self.items, self.statuses, strict=True) if status == OK]
+
+
+class _Query(NamedTuple):
+    """A row of RETRIEVED_SCHEMA but for what was found; named as its columns."""
+
+    id: str
+    image: str
+    query: str
+    status: str
+    defects: list[str]
+    num_own: int | None
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Images with captions: files below a folder, or the samples of shards."""
+
+    dial: str
+    """The dial that names them and its value, as errors say it."""
+    items: Sequence[Item]
+    """Of image files; none where there are shards."""
+    uris: Mapping[str, str]
+    """By the name of an image where it lies, of those that were found."""
+    shards: Sequence[ShardPath]
+    ambiguous: Sequence[str] = ()
+    """Names that several files may be meant by."""
+    name: str = NAME
+    warnings: tuple[str, ...] = field(default=(), repr=False)
+    """Of how its images were found."""
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the image files that were found."""
+        return [Picture(uri) for uri in self.uris.values()]
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        """Return the captions of all images that can be judged."""
+        return [text for item in self._find(pictures).good for text in item.captions]
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        """Return the status of every image, the faults of its captions among them."""
+        items, statuses, _ = self._judge(pictures)
+        return {NAME: [(item.image, status) for item, status in zip(items, statuses, strict=True)]}
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return RETRIEVED_SCHEMA's rows, an image's before those of its captions.
+
+        An image that cannot be judged takes its captions along: nobody looks for them, and nobody finds them.
+        """
+        found = self._find(pictures, texts.bad)
+        own_T = np.repeat(np.arange(len(found.good)), [len(item.captions) for item in found.good])
+        text_TD = texts.take([text for item in found.good for text in item.captions])
+        item_M = np.arange(len(found.good))
+        by_image = rank_items(found.image_MD, text_TD, item_M, own_T)
+        by_text = rank_items(text_TD, found.image_MD, own_T, item_M)
+        images, captions = _list_queries(found)
+        return pa.concat_tables(
+            [
+                _make_rows(IMAGE_TO_TEXT, images, by_image, len(own_T)),
+                _make_rows(TEXT_TO_IMAGE, captions, by_text, len(item_M)),
+            ]
+        )
+
+    def _find(self, pictures: Pictures, bad: Collection[str] = ()) -> _Found:
+        """Return the images, those with a ``bad`` caption as bad. Raises ValueError unless at least two can
+        be judged.
+        """
+        items, statuses, image_ND = self._judge(pictures.asked)
+        for i, item in enumerate(items):
+            if statuses[i] == OK and any(text in bad for text in item.captions):
+                statuses[i] = BAD_EMBEDDING
+        is_good_N = np.array([status == OK for status in statuses])
+        num = int(is_good_N.sum())
+        if num < 2:
+            raise ValueError(
+                f"{self.dial}: {num} of its {len(items)} images can be judged; needs 2 with captions"
+            )
+        return _Found(items, statuses, image_ND[is_good_N])
+
+    def _judge(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        """Return all images, their statuses and embeddings."""
+        items, statuses, image_ND = (self._read_shards if self.shards else self._read_files)(pictures)
+        for i, item in enumerate(items):
+            if statuses[i] == OK and not item.captions:
+                statuses[i] = NO_CAPTION
+        return items, statuses, image_ND
+
+    def _read_shards(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        samples, image_ND = read_samples(self.shards, pictures, self.dial)
+        items = [Item(sample.id, find_captions(sample.caption, sample.json)) for sample in samples]
+        return items, [sample.status for sample in samples], image_ND
+
+    def _read_files(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
+        uris = [self.uris.get(item.image) for item in self.items]
+        place_N = [0 if uri is None else pictures.place[Picture(uri)] for uri in uris]
+        statuses = [
+            self._tell_lost(item) if uri is None else pictures.status_M[place]
+            for item, uri, place in zip(self.items, uris, place_N, strict=True)
+        ]
+        return list(self.items), statuses, pictures.image_MD[place_N]
+
+    def _tell_lost(self, item: Item) -> str:
+        return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
+
+
+def _list_queries(found: _Found) -> tuple[list[_Query], list[_Query]]:
+    """Return the images as queries, and all their captions."""
+    numbers = find_twins(found.image_MD).tolist()
+    count = Counter(numbers)
+    is_twin = iter(count[number] > 1 for number in numbers)
+    owners = Counter(text for item in found.good for text in set(item.captions))
+    images, captions = [], []
+    for item, status in zip(found.items, found.statuses, strict=True):
+        image, own = item
+        defects = [TWIN_IMAGE] if status == OK and next(is_twin) else []
+        images.append(_Query(image, image, image, status, defects, len(own) if status == OK else None))
+        for place, text in enumerate(own):
+            shared = [SHARED_CAPTION] if owners[text] > 1 else []
+            num_own = 1 if status == OK else None
+            captions.append(_Query(f"{image}#{place}", image, text, status, defects + shared, num_own))
+    return images, captions
+
+
+def _make_rows(direction: str, queries: Sequence[_Query], ranks: Ranks, num_targets: int) -> pa.Table:
+    """Return the rows of queries; ``ranks`` are of those whose status is ok."""
+    columns: dict[str, Any] = {name: [getattr(query, name) for query in queries] for name in _Query._fields}
+    same: dict[str, Any] = {"benchmark": NAME, "split": TEST, "direction": direction}
+    same |= {"rank": None, "ties": None, "num_targets": None}
+    columns |= {name: [value] * len(queries) for name, value in same.items()}
+    good = [i for i, query in enumerate(queries) if query.status == OK]
+    for i, rank, ties in zip(good, ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True):
+        columns["rank"][i], columns["ties"][i], columns["num_targets"][i] = rank, ties, num_targets
+    return pa.table({name: columns[name] for name in RETRIEVED_SCHEMA.names}, RETRIEVED_SCHEMA)
+
+
+def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ...]:
+    """Return a sample's captions: a list in its json, else the lines of its caption."""
+    fields = parse_object(sample_json)[1] or {}
+    listed = next((fields[name] for name in _FIELDS if isinstance(fields.get(name), list)), None)
+    texts = (caption or "").splitlines() if listed is None else listed
+    return tuple(text.strip() for text in texts if is_text(text))
+
+
+def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retrieval:
+    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
+    said = f"{dial}={config.input!r}"
+    if not config.input:
+        raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")
+    file = _find_file(config.input)
+    if file is None:
+        try:
+            return Retrieval(said, (), {}, expand(config.input, dial))
+        except ValueError as error:
+            raise ValueError(f"{error}; and there is no {' or '.join(_FILES)}") from error
+    items = _read_items(file, said)
+    try:
+        found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
+    told = tuple(found.tell_by_base_name(said))
+    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=told)
+
+
+def _find_file(spec: str) -> str | None:
+    """Return the file with the captions, None where the spec names shards."""
+    if "::" in spec:
+        return None
+    whole = absolute_uri(spec)
+    if whole.lower().endswith((".json", ".jsonl")):
+        return whole
+    return next((join_uri(whole, name) for name in _FILES if Folder(whole).exists(name)), None)
+
+
+def _read_items(file: str, said: str) -> list[Item]:
+    """Return the images of a file, each once, with all of its captions."""
+    captions: dict[str, list[str]] = {}
+    for place, record in enumerate(_read_records(file, said)):
+        where = f"{said}: row {place}"
+        image = take(record, IMAGE, str, where)
+        name = next((name for name in _FIELDS if name in record), _FIELDS[0])
+        captions.setdefault(image, []).extend(take_texts(record, name, where))
+    if not captions:
+        raise ValueError(f"{said}: has no image with captions")
+    return [Item(image, tuple(texts)) for image, texts in captions.items()]
+
+
+def _read_records(file: str, said: str) -> list[Any]:
+    """Return the rows of a file: a JSON list, or JSON a line (.jsonl)."""
+    text = read_text(file, said)
+    try:
+        if file.lower().endswith(".jsonl"):
+            # Not splitlines: a caption may hold what Unicode calls a line break.
+            return [parse_json(line) for line in text.split("\n") if line.strip()]
+        records = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{said}: cannot be read as JSON: {error}") from error
+    if not isinstance(records, list):
+        raise ValueError(f"{said}: must hold a JSON list, holds a {type(records).__name__}")
+    return records

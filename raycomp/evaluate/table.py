@@ -1,0 +1,163 @@
+"""The table of an evaluation: every benchmark, split, metric and control, and how sure each figure is."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from raycomp.core.intervals import find_share
+from raycomp.evaluate.outcomes import CUTS, ITT, Outcome, join_splits
+from raycomp.table import Cell, Column, Estimate, Table, write_csv
+from raycomp.words import (
+    ACC1,
+    ACC5,
+    ACCURACY,
+    AUGMENTED_ACCURACY,
+    BRITTLENESS,
+    CONTROLS,
+    GROUP_SCORE,
+    IMAGE_SCORE,
+    IMAGE_TO_TEXT,
+    MACRO,
+    MEAN_PER_CLASS_RECALL,
+    MICRO,
+    RECALLS,
+    TEXT_SCORE,
+    TEXT_TO_IMAGE,
+    TOT,
+)
+
+_FOUND = {IMAGE_TO_TEXT: "one of the image's captions", TEXT_TO_IMAGE: "the caption's image"}
+MEANINGS = {
+    ACCURACY: "the caption is nearer to the image than every negative; a tie is wrong",
+    AUGMENTED_ACCURACY: "so is every paraphrase of it",
+    ITT: "both captions are nearer to the image than the negative",
+    BRITTLENESS: "a negative lies between true captions; less is better",
+    TOT: "without the image: true captions are nearer to one another than to the negative",
+    TEXT_SCORE: "of both images of an item the own caption wins",
+    IMAGE_SCORE: "of both captions of an item the own image wins",
+    GROUP_SCORE: "both",
+    ACC1: "the image is nearest to its own class; a tie is wrong",
+    ACC5: "fewer than five other classes are as near; a tie is wrong",
+    MEAN_PER_CLASS_RECALL: "acc1 of each class, and the mean over classes",
+    **{
+        f"{RECALLS[direction]}@{k}": f"{what} is among the first {k}; a tie is wrong"
+        for direction, what in _FOUND.items()
+        for k in CUTS
+    },
+}
+
+
+class Line(NamedTuple):
+    """One row of table.csv. Figures are shares, 0 to 1; NaN, an empty cell, where there is none."""
+
+    benchmark: str
+    split: str
+    """``micro``: all examples alike; ``macro``: the mean of the splits."""
+    metric: str
+    value: float
+    n: int
+    """Examples that took part."""
+    chance: float
+    ties: int
+    """Examples that equal scores decided."""
+    low: float
+    high: float
+    """Ends of the 95 % interval, with the examples of one image counted together."""
+    detectable: float
+    """What ``core.intervals.Share`` says it is; none for controls."""
+    control: str
+    """Whose scores these are; "" for the model's own."""
+    num_all: int
+    """Examples there are: ``n``, and those left out because an image or a caption is lost."""
+
+
+def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
+    """Return the lines of a benchmark: its splits in order, and where there are several their means."""
+    splits = list(dict.fromkeys(outcome.split for outcome in outcomes))
+    lines = [_make_line(benchmark, outcome.split, outcome) for outcome in outcomes]
+    if len(splits) < 2:
+        return lines
+    for metric, control in dict.fromkeys((outcome.metric, outcome.control) for outcome in outcomes):
+        every = [o for o in outcomes if (o.metric, o.control) == (metric, control)]
+        own = [outcome for outcome in every if len(outcome.key_N)]
+        if not own:
+            continue
+        joined = join_splits(own)._replace(num_all=sum(outcome.num_all for outcome in every))
+        split_N = np.repeat(np.arange(len(own)), [len(o.key_N) for o in own])
+        lines.append(_make_line(benchmark, MICRO, joined))
+        chance = float(np.mean([o.chance for o in own]))
+        lines.append(_make_line(benchmark, MACRO, joined._replace(chance=chance), split_N))
+    return lines
+
+
+def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray | None = None) -> Line:
+    part_N = outcome.class_N if split_N is None else split_N
+    share = find_share(outcome.right_N, outcome.unit_N, part_N)
+    return Line(
+        benchmark,
+        split,
+        outcome.metric,
+        share.value,
+        len(outcome.key_N),
+        outcome.chance,
+        int(outcome.tie_N.sum()),
+        share.low,
+        share.high,
+        share.detectable if not outcome.control else float("nan"),
+        outcome.control,
+        outcome.num_all,
+    )
+
+
+def choose_main(lines: Sequence[Line]) -> list[Line]:
+    """Return the model's own means, and of benchmarks with one split that split's lines."""
+    with_means = {line.benchmark for line in lines if line.split == MACRO}
+    return [
+        line
+        for line in lines
+        if not line.control and (line.split in (MICRO, MACRO) or line.benchmark not in with_means)
+    ]
+
+
+def write_lines(names: Sequence[str], lines: Iterable[Sequence[object]]) -> bytes:
+    """Return lines as a csv file under their names, numbers in full, nothing for NaN."""
+    known = (
+        [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in line] for line in lines
+    )
+    return write_csv([names, *known]).encode()
+
+
+def tell_lines(lines: Sequence[Line]) -> list[Table]:
+    """Return a table for every benchmark and metric, the controls beside the model, split by split."""
+    by_metric: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        by_metric.setdefault((line.benchmark, line.metric), []).append(line)
+    return [_tell_metric(*place, own) for place, own in by_metric.items()]
+
+
+def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
+    controls = [name for name in CONTROLS if any(line.control == name for line in lines)]
+    beside = {(line.split, line.control): line.value for line in lines}
+    rows: list[list[Cell]] = [
+        [
+            line.split,
+            Estimate(line.value, line.low, line.high, line.chance),
+            line.n,
+            line.num_all,
+            line.ties,
+            line.detectable,
+            *(beside.get((line.split, name), float("nan")) for name in controls),
+        ]
+        for line in lines
+        if not line.control
+    ]
+    columns = ("split", Column(metric), "n", "of", "ties", Column("detectable", digits=3))
+    names = [Column(name.replace("_", " "), digits=3) for name in controls]
+    chances = sorted(
+        {round(line.chance, 3) for line in lines if not line.control and line.chance == line.chance}
+    )
+    chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
+    note = f"{MEANINGS.get(metric, '')}.{chance}".lstrip(".").strip()
+    return Table(f"{benchmark}: {metric}", (*columns, *names), rows, note[:1].upper() + note[1:])

@@ -1,0 +1,107 @@
+"""Look into a finished run from its files alone: what became of its rows, and of one of them."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from raycomp.config import flatten
+from raycomp.curate.explain import explain_sample
+from raycomp.curate.rules import find_rule
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import check_results
+from raycomp.data.paths import REPORT
+from raycomp.data.rows import parse_uid
+from raycomp.data.runs import read_finished
+from raycomp.negatives.explain import explain_caption
+from raycomp.probe.explain import explain_targets
+from raycomp.table import Column, Table, tell_facts
+
+_EXPLAIN = {"curate": explain_sample, "select": explain_sample, "negatives": explain_caption}
+_EXPLAIN |= {"probe pas": explain_targets}
+
+
+def show(source: str) -> Iterator[str]:
+    """Yield what the run in ``source`` was, its funnel, its phases, its warnings and where its report lies.
+
+    Raises ValueError where there is no finished run, and in the end where its files are not as it wrote them.
+    """
+    run, folder = read_finished(source), Folder(source)
+    yield _describe(run, folder)
+    check_results(folder, run)
+
+
+def _describe(run: dict[str, Any], folder: Folder) -> str:
+    report = folder.at(REPORT) if folder.exists(REPORT) else None
+    facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _tell_rule(run)}
+    facts |= _tell_training(run, folder)
+    facts |= {"begun": run.get("started"), "finished": run.get("finished"), "report": report}
+    told = [tell_facts({name: value for name, value in facts.items() if value})]
+    phases = [_tell_phases(run["phases"])] if run.get("phases") else []
+    warnings = "\n".join(f"warning: {warning}" for warning in run["warnings"])
+    parts = [*told, _tell_funnel(run["funnel"]).to_text(), *(table.to_text() for table in phases), warnings]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tell_rule(run: dict[str, Any]) -> str | None:
+    """Return the rule of a curation or selection and the shares that it keeps, None of other runs."""
+    dials = dict(flatten(run["config"]))
+    if "select.rule" not in dials:
+        return None
+    rule = find_rule(str(dials["select.rule"]))
+    shares = ["align.keep"] * bool(rule.gate_2) + ["attribute.keep"] * (not rule.keeps_all)
+    return ", ".join([str(dials["select.rule"]), *(f"{path} {dials.get(path)}" for path in shares)])
+
+
+def _tell_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
+    """Return what was trained, how the loss fell and where the model lies; nothing of other runs."""
+    if run["kind"] != "train":
+        return {}
+    dials = dict(flatten(run["config"]))
+    return {
+        "model": f"{dials.get('model.name')}, begun from {dials.get('model.weights')}",
+        "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
+        "loss": f"{dials.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
+        "checkpoint": folder.at("checkpoint"),
+    }
+
+
+def _tell_funnel(funnel: dict[str, Any]) -> Table:
+    share = f"{100 * funnel['kept'] / funnel['corpus']:.1f} %" if funnel["corpus"] else "none"
+    kept = f"kept ({share} of the corpus of {funnel['corpus']:,})"
+    dropped = [(-count, reason) for reason, count in funnel["dropped"].items()]
+    return Table("", ("", ""), [(funnel["read"], "read"), *dropped, (funnel["kept"], kept)])
+
+
+def _tell_phases(phases: list[dict[str, Any]]) -> Table:
+    columns = ("phase", "rows", Column("time", "s", 1), Column("rate", "rows/s", 1), "bottleneck")
+    rows = [
+        (
+            phase["phase"],
+            phase["rows"],
+            phase["wall_s"],
+            phase["rows"] / phase["wall_s"] if phase["wall_s"] else None,
+            phase["bottleneck"] or "-",
+        )
+        for phase in phases
+    ]
+    return Table("", columns, rows)
+
+
+def explain(source: str, uid: str) -> str:
+    """Return what the run in ``source`` says of one sample: its scores and gates, its negatives, its targets.
+
+    Raises ValueError where there is no finished run, or it says nothing of such a uid.
+    """
+    try:
+        uid.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{os.fsencode(uid)!r}: no such uid in {source}, a uid is UTF-8") from None
+    run = read_finished(source)
+    find = _EXPLAIN.get(run["kind"])
+    if find is None:
+        raise ValueError(f"{source}: holds {run['kind']}, which says nothing of single samples")
+    # A user's own uids are as they are; those that raycomp takes as one are written in one way.
+    told = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
+    if told is None:
+        raise ValueError(f"{uid}: no such uid in {source}")
+    return told

@@ -1,1 +1,0 @@
-"""The science in order in one process: no Ray here."""

@@ -1,1 +1,0 @@
-"""Tasks one after another: what they are, who learns them, what is left of each."""

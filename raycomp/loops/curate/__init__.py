@@ -1,1 +1,0 @@
-"""Curation, stage by stage."""

@@ -1,1 +1,0 @@
-"""``raycomp evaluate``: what a model is asked, and what comes of its answers; the same without Ray."""

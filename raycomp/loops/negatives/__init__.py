@@ -1,1 +1,0 @@
-"""Hard negatives: captions in, candidates judged, the hardest chosen."""

@@ -1,1 +1,0 @@
-"""A sweep in one process: what is tried, what came of it, what is best."""

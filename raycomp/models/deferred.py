@@ -1,0 +1,159 @@
+"""Imports of open_clip and spaCy without the libraries that only some of their models use.
+
+``import open_clip`` loads torchvision, which loads torch._dynamo for one function, and it loads transformers
+and timm for towers of theirs: together as long as torch itself. ``import spacy`` loads torch, which the
+packaged parser does not use. The few modules that import these at their top get a ``Deferred`` for each name,
+which imports the real thing when it is first used. No other module is affected: ``import transformers``
+elsewhere gives transformers. ``raycomp/__init__.py`` installs this, so it comes first in every process.
+"""
+
+import builtins
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_THINC = "thinc.compat"
+# What imports a slow library at its top, and only uses it for some models.
+_IMPORTERS: Mapping[str, tuple[str, ...]] = {
+    "torchvision.ops.roi_align": ("torch._dynamo",),
+    "open_clip.coca_model": ("transformers",),
+    "open_clip.hf_model": ("transformers",),
+    "open_clip.timm_model": ("timm",),
+    _THINC: ("torch",),
+}
+
+
+class Deferred:
+    """A name of a module that is imported when the name is first called, read from or compared with."""
+
+    def __init__(self, module: str, name: str):
+        self._place = module, name
+
+    def _find(self) -> Any:
+        module, name = self._place
+        return getattr(importlib.import_module(module), name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._find(), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._find()(*args, **kwargs)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        # Nothing can be an instance of a class whose module was never imported.
+        return self._place[0] in sys.modules and isinstance(instance, self._find())
+
+    def __mro_entries__(self, bases: tuple) -> tuple:
+        return (self._find(),)
+
+    def __or__(self, other: Any) -> Any:
+        return self._find() | other
+
+
+class _DeferredModule(ModuleType):
+    """Stands for a library in one module that imports it: until that has run, its names are deferred."""
+
+    is_running = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        deferred = Deferred(self.__name__, name)
+        return deferred if self.is_running else deferred._find()
+
+
+class _DeferringLoader(Loader):
+    """Runs a module whose imports of some libraries are deferred."""
+
+    def __init__(self, loader: Any, libraries: Sequence[str]):
+        self.loader, self.libraries = loader, libraries
+        self.loaded: list[_DeferredModule] = []
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, its own imports of the libraries deferred until it has run."""
+
+        def run_import(name: str, *args: Any, **kwargs: Any) -> Any:
+            is_slow = any(name == one or name.startswith(f"{one}.") for one in self.libraries)
+            if not is_slow or name in sys.modules:
+                return builtins.__import__(name, *args, **kwargs)
+            # "import a.b" binds a, "from a.b import c" reads c of a.b.
+            names = args[2] if len(args) > 2 else kwargs.get("fromlist")
+            return self.load(name if names else name.partition(".")[0])
+
+        own = {**vars(builtins), "__import__": run_import}
+        vars(module)["__builtins__"] = own
+        try:
+            self.loader.exec_module(module)
+        finally:
+            # What its functions import when they are called is no longer deferred.
+            own["__import__"] = builtins.__import__
+            for library in self.loaded:
+                library.is_running = False
+
+    def load(self, name: str) -> ModuleType:
+        """Return what stands for a library."""
+        self.loaded.append(_DeferredModule(name))
+        return self.loaded[-1]
+
+    def __getattr__(self, name: str) -> Any:  # the source and resources, which others ask a loader for
+        return getattr(self.loader, name)
+
+
+class _ThincLoader(_DeferringLoader):
+    """Runs ``thinc.compat``, which asks torch for its devices, on a machine that has no GPU."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module as if torch were not installed, then say that it is."""
+        super().exec_module(module)
+        compat: Any = module
+        if not compat.has_torch:
+            compat.torch, compat.has_torch = _DeferredModule("torch"), True
+            compat.torch.is_running = False
+            compat.torch_version = compat.Version(version("torch"))
+
+    def load(self, name: str) -> ModuleType:
+        raise ImportError(name)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        libraries = _IMPORTERS.get(name)
+        if not libraries or (name == _THINC and _may_have_gpu()):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            kind = _ThincLoader if name == _THINC else _DeferringLoader
+            spec.loader = kind(spec.loader, libraries)
+        return spec
+
+
+def _may_have_gpu() -> bool:
+    return sys.platform != "linux" or os.path.exists("/dev/nvidiactl") or find_spec("torch") is None
+
+
+def install() -> None:
+    """Defer these imports in this process, from now on."""
+    if not any(type(finder) is _Finder for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def load_without(library: str, path: Path) -> ModuleType:
+    """Return one file of a package as a module of its own, whose import of a library is deferred."""
+    spec = spec_from_file_location(f"raycomp_{path.stem}", path)
+    assert spec
+    module = module_from_spec(spec)
+    _DeferringLoader(spec.loader, (library,)).exec_module(module)
+    return module

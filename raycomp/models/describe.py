@@ -1,0 +1,151 @@
+"""What a scorer is, found without loading it: its fingerprint, and its description from an earlier run.
+
+A description takes building the whole model. It is kept as a small file below ``RAYCOMP_CACHE`` (by default
+``~/.cache/raycomp``), under a key of everything that it depends on. Without that file, or where it is damaged
+or the folder cannot be written, the model is built. This module imports neither torch nor open_clip.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from raycomp.models.architecture import HUB_CONFIG, find_preprocessing
+from raycomp.models.beside import list_beside
+from raycomp.models.images import ImageSpec
+from raycomp.models.parser import fingerprint_folder
+from raycomp.models.spec import ClipConfig, ScorerSpec
+from raycomp.models.tokens import read_config
+
+# Raise it when ScorerSpec, or how it is measured, changes.
+_FORMAT = 1
+# What in a tower's config names files of another library, which the fingerprint does not cover.
+_FOREIGN = {"timm_model_name", "hf_model_name", "hf_tokenizer_name", "tokenizer_kwargs"}
+
+
+def describe_scorer(config: ClipConfig) -> ScorerSpec:
+    """Check that the model and its weights can be had, and describe it; from the cache if it is known.
+
+    Raises ValueError in the user's words: unknown model, unknown tag, missing or unfetchable weights, or such
+    as embed a text as zeros or NaN.
+    """
+    key = _find_key(config)
+    spec = key and _read(key)
+    if spec:
+        return spec
+    from raycomp.models.clip import measure_scorer
+
+    spec = measure_scorer(config)
+    if key:
+        _write(key, spec)
+    return spec
+
+
+def fingerprint_scorer(config: ClipConfig) -> str:
+    """Return what tells two scorers apart, without loading one.
+
+    SHA-256 of what is a file or a folder of the user's, name and revision of a hub's model, a tag's or seed's
+    name.
+    """
+    parts = []
+    for value in (config.model, config.weights):
+        schema, _, place = value.partition(":")
+        path = Path(value)
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            beside = find_preprocessing(value) if path.suffix == ".json" else None
+            parts.append(f"{digest}+{json.dumps(beside, sort_keys=True)}" if beside else digest)
+        elif schema == "local-dir":
+            parts.append(fingerprint_folder(Path(place)))
+        elif schema == "hf-hub":
+            from huggingface_hub import try_to_load_from_cache
+
+            cached = try_to_load_from_cache(place, HUB_CONFIG)
+            revision = Path(cached).parent.name if isinstance(cached, str) else "unknown revision"
+            parts.append(f"{value}@{revision}")
+        else:
+            parts.append(value)
+    return ":".join(parts)
+
+
+def _find_key(config: ClipConfig) -> str | None:
+    """Return a SHA-256 of everything that the description depends on; None where that is not known."""
+    try:
+        if not (_has_known_model(config.model) and _has_known_weights(config)):
+            return None
+        beside = [*list_beside(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
+        found = {
+            "format": _FORMAT,
+            "fingerprint": fingerprint_scorer(config),
+            "model": Path(config.model).name,
+            "precision": config.precision,
+            "beside": [_hash_file(Path(path)) for path in beside],
+            "versions": [version(name) for name in ("open_clip_torch", "torch")],
+        }
+    except (ValueError, OSError, RecursionError):
+        return None  # building the model reports it
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _has_known_model(name: str) -> bool:
+    """Whether the fingerprint covers the model's config: a file's, a folder's, one that open_clip ships."""
+    if name.startswith("local-dir:"):
+        return True
+    config = read_config(name)
+    towers = [config.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(config, dict) else []
+    return len(towers) == 2 and all(isinstance(one, dict) and not _FOREIGN & {*one} for one in towers)
+
+
+def _has_known_weights(config: ClipConfig) -> bool:
+    """Whether the fingerprint covers the weights: a seed's or a file's. A tag has no suffix."""
+    path = Path(config.weights)
+    is_folder = config.model.startswith("local-dir:")  # the weights are in it
+    return is_folder or config.weights.startswith("random:") or bool(path.suffix and path.is_file())
+
+
+def _hash_file(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _place(key: str) -> Path:
+    """Return where the description of a key is kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("RAYCOMP_CACHE") or Path(home, "raycomp"), "scorers", f"{key}.json")
+
+
+def _read(key: str) -> ScorerSpec | None:
+    """Return what the cache holds under a key; None where that is nothing or not as it was written."""
+    try:
+        found = json.loads(_place(key).read_text())
+        if found["sha256"] != _digest(key, found["spec"]):
+            return None
+        sides: dict[str, Any] = found["spec"]["image"]
+        image: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in sides.items()}
+        return ScorerSpec(**found["spec"] | {"image": ImageSpec(**image)})
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+
+
+def _write(key: str, spec: ScorerSpec) -> None:
+    """Keep a description under a key, whole or not at all; nothing where the folder cannot be written."""
+    content = {"sha256": _digest(key, asdict(spec)), "spec": asdict(spec)}
+    path = _place(key)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        try:
+            with open(number, "w") as file:
+                json.dump(content, file)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+
+
+def _digest(key: str, spec: dict[str, Any]) -> str:
+    return hashlib.sha256(f"{key} {json.dumps(spec, sort_keys=True)}".encode()).hexdigest()

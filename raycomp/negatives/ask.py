@@ -1,0 +1,205 @@
+"""Ask a language model for many replies: vLLM in actors of Ray Data, or a server; each block is kept.
+
+A prompt that cannot be answered (too long, refused by the server) is a row with an error. An engine that dies
+is started again by Ray; where that does not help, what is not answered yet is asked once more, and in the end
+the run stops and can be resumed.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from raycomp.language.prompts import SCHEMAS
+from raycomp.negatives.chat import AT_ONCE_PER_ENGINE, Chat, Secret
+from raycomp.negatives.config import LlmConfig
+from raycomp.negatives.replies import (
+    ASKED_SCHEMA,
+    AWAY,
+    ERROR,
+    FORM,
+    MESSAGES,
+    RECEIPT_SCHEMA,
+    REPLY,
+    has_replies,
+    write_replies,
+)
+from raycomp.run.local import cut
+from raycomp.run.progress import Progress
+from raycomp.run.session import Session
+from raycomp.words import KEY
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+# Blocks are small, as an interrupted run asks again what is in flight; together they fill an engine, which
+# takes up to 1,024 sequences at a time, and leave some to go on with.
+ROWS_PER_BLOCK = 64
+# Of a server: the last slow requests of a block leave no gap.
+SERVER_BLOCKS_AT_ONCE = 4
+
+
+class Asked(NamedTuple):
+    """What a pass came to: prompts answered, and prompts whose last try ended in an error."""
+
+    answered: int
+    failed: int
+
+
+class Died(NamedTuple):
+    """An engine ended for good."""
+
+    why: str
+    at_start: bool
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What is asked: ``load(item)`` yields rows of PROMPT_SCHEMA of each item, without those answered."""
+
+    items: Sequence[Any]
+    load: Callable[[Any], Iterator[pa.Table]]
+    count: int
+
+
+Take = Callable[[dict[str, Any]], None]
+
+
+def ask(prompts: Prompts, config: LlmConfig, engine: str, replies_uri: str, session: Session) -> Asked:
+    """Ask the prompts once; write replies and errors under ``replies_uri`` block by block.
+
+    Prompts are loaded again where the engine dies for good, ``config.tries`` times in all. ``engine`` is vllm
+    or http. Raises OSError where nobody answers or the engine keeps dying; all that was answered is kept.
+    Raises ValueError for what the user can mend.
+    """
+    name = f"the engine vllm ({config.model})" if engine == "vllm" else f"the server {config.url}"
+    count, was_disturbed = prompts.count, False
+    for _ in range(config.tries):
+        with Progress(f"ask {engine}", count, unit="prompt") as progress:
+            tally = _Tally(progress)
+            died = _run(prompts, config, engine, replies_uri, session, tally.add)
+        if died is None:
+            if not tally.answered and tally.is_nobody_there(replies_uri):
+                raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
+            if not was_disturbed and tally.answered + tally.failed != count:
+                raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
+            # A pass that broke off kept replies that nobody counted.
+            return Asked(count - tally.failed, tally.failed)
+        if died.at_start:
+            raise OSError(f"{name} does not start: {died.why}") from died.error
+        was_disturbed = True
+    assert died is not None, "config.tries is at least 1"
+    raise OSError(f"{name} kept dying; what it answered is kept: {died.why}") from died.error
+
+
+def _run(
+    prompts: Prompts, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
+) -> Died | None:
+    """Ask all prompts, handing on what came of each block; return what the engine died of, if it did."""
+    if session.is_local:
+        asyncio.run(_ask_here(prompts, config, replies_uri, take))
+        return None
+    from raycomp.negatives.ray_ask import ask_on_ray
+
+    return ask_on_ray(prompts, config, engine, replies_uri, session, take)
+
+
+async def _ask_here(prompts: Prompts, config: LlmConfig, replies_uri: str, take: Take) -> None:
+    """Ask a server from this process, several blocks at a time."""
+    server = AskServer(config, read_key())
+
+    async def ask_block(table: pa.Table) -> list[dict[str, Any]]:
+        return keep(await server(table), replies_uri).to_pylist()
+
+    blocks = cut(chain.from_iterable(map(prompts.load, prompts.items)), ROWS_PER_BLOCK)
+    asked: set[asyncio.Task[list[dict[str, Any]]]] = set()
+    for block in chain(blocks, [None]):
+        if block is not None:
+            asked.add(asyncio.create_task(ask_block(block)))
+        while asked and (block is None or len(asked) >= SERVER_BLOCKS_AT_ONCE * config.span[1]):
+            done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                for receipt in task.result():
+                    take(receipt)
+
+
+class _Tally:
+    """The driver's count of one pass."""
+
+    def __init__(self, progress: Progress):
+        self.progress = progress
+        self.answered = self.failed = self.away = 0
+        self.last_error: str | None = None
+
+    def add(self, receipt: dict[str, Any]) -> None:
+        self.answered += receipt["answered"]
+        self.failed += receipt["failed"]
+        self.away += receipt[AWAY]
+        self.last_error = receipt[ERROR] or self.last_error
+        for _ in range(receipt["answered"] + receipt["failed"]):
+            self.progress.finish_one()
+
+    def is_nobody_there(self, replies_uri: str) -> bool:
+        """Whether it was for want of somebody to answer that nothing was.
+
+        Prompts that fail by themselves, when all others are answered, are no reason to stop a run.
+        """
+        return bool(self.failed) and (self.away > 0 or not has_replies(replies_uri))
+
+
+class AskServer:
+    """The one actor that talks to a server: adds reply, error and away to every prompt of a block."""
+
+    def __init__(self, config: LlmConfig, key: Secret | None):
+        self.config = config
+        self.chat = Chat(
+            url=f"{(config.url or '').rstrip('/')}/chat/completions",
+            key=key,
+            at_once=AT_ONCE_PER_ENGINE * config.span[1],
+            timeout_s=config.timeout_s,
+            patience_s=config.patience_s,
+        )
+
+    async def __call__(self, table: pa.Table) -> pa.Table:
+        """Ask all prompts of a block."""
+        answers = await self.chat.ask([_to_body(row, self.config) for row in table.to_pylist()])
+        for name in (REPLY, ERROR, AWAY):
+            values = [getattr(answer, name) for answer in answers]
+            table = table.append_column(name, pa.array(values, ASKED_SCHEMA.field(name).type))
+        return table
+
+
+def read_key() -> Secret | None:
+    """Return the key for the server from the environment, if there is one."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise ValueError(f"{KEY_VARIABLE}: must be printable ASCII")
+    return Secret(key) if key else None
+
+
+def sampling(config: LlmConfig, key: str) -> dict[str, Any]:
+    """Return how a prompt is sampled. Its own seed keeps its reply apart from what is asked beside it."""
+    seed = (int(key[:8], 16) + config.seed) % 2**31
+    return {"temperature": config.temperature, "max_tokens": config.max_tokens, "seed": seed}
+
+
+def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
+    schema = {"name": "negative", "schema": SCHEMAS[row[FORM]], "strict": True}
+    body = {
+        "model": config.model,
+        "messages": json.loads(row[MESSAGES]),
+        **sampling(config, row[KEY]),
+        "response_format": {"type": "json_schema", "json_schema": schema},
+    }
+    return json.dumps(body)
+
+
+def keep(table: pa.Table, uri: str) -> pa.Table:
+    """Write a block of what came back; return its receipts."""
+    if not len(table):
+        return RECEIPT_SCHEMA.empty_table()
+    return write_replies(table.select(ASKED_SCHEMA.names), uri)

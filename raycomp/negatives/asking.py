@@ -1,0 +1,92 @@
+"""Ask for the replies of all prompts that the negatives of a run need, call after call."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from raycomp.data.parquet import read_groups, write_groups
+from raycomp.data.paths import join_uri
+from raycomp.negatives.ask import Prompts, ask
+from raycomp.negatives.captions import Source, load_captions
+from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.engines import find_prompts
+from raycomp.negatives.replies import PROMPT_SCHEMA, compact_replies, read_replies, to_prompt_table
+from raycomp.negatives.write_all import ROWS_WITH_REPLIES, Job
+from raycomp.run.tasks import map_tasks
+from raycomp.words import KEY
+
+
+def ask_all(job: Job) -> None:
+    """Ask the engine until every prompt is answered or was asked often enough; replies stay in ``replies/``.
+
+    The prompts of a later call follow from the replies to the earlier ones. Raises OSError where nobody
+    answers any more; prompts that nobody answers while others are answered are left.
+    """
+    config, prompts_uri = job.config, job.work.at("prompts")
+    for _ in range(config.negatives.calls * config.llm.tries):
+        job.lease.check()
+        folders = config, job.replies_uri, prompts_uri
+        counts = list(map_tasks(write_prompts, job.sources, *folders, label="prompts"))
+        if not any(counts):
+            return
+        asked = [source.ordinal for source, count in zip(job.sources, counts, strict=True) if count]
+        job.lease.check()
+        load = partial(load_prompts, replies_uri=job.replies_uri, prompts_uri=prompts_uri)
+        prompts = Prompts(asked, load, sum(counts))
+        try:
+            ask(prompts, config.llm, config.negatives.engine, job.replies_uri, job.session)
+        except OSError:
+            if not _still_answers(job):
+                raise
+            return
+
+
+def _still_answers(job: Job) -> bool:
+    """Ask once more what was answered before: if it is again, the prompts that are left are at fault."""
+    config = job.config
+    for source in job.sources:
+        replies = read_replies(job.replies_uri, source.ordinal)
+        for table in load_captions(source, ROWS_WITH_REPLIES) if replies else ():
+            known = [prompt for prompt in find_prompts(table, config, {}) if prompt.key in replies][:1]
+            if known:
+                prompts = Prompts([to_prompt_table(known, source.ordinal)], _yield_it, 1)
+                uri = job.work.at("asked-again")
+                try:
+                    asked = ask(prompts, config.llm, config.negatives.engine, uri, job.session)
+                except OSError:
+                    return False
+                return asked.answered == 1
+    return False
+
+
+def _yield_it(table: pa.Table) -> Iterator[pa.Table]:
+    yield table
+
+
+def write_prompts(source: Source, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
+    """Write one file's prompts that are not answered yet; return how many there are."""
+    compact_replies(replies_uri, source.ordinal)
+    return write_groups(
+        _find_blocks(source, config, replies_uri), _file(prompts_uri, source.ordinal), PROMPT_SCHEMA
+    )
+
+
+def load_prompts(ordinal: int, replies_uri: str, prompts_uri: str) -> Iterator[pa.Table]:
+    """Yield what was written, in blocks, without what was answered since: the engine may have died."""
+    replies = read_replies(replies_uri, ordinal)
+    for table in read_groups(_file(prompts_uri, ordinal)):
+        yield table.filter(pa.array([key not in replies for key in table[KEY].to_pylist()]))
+
+
+def _file(prompts_uri: str, ordinal: int) -> str:
+    return join_uri(prompts_uri, f"{ordinal:05d}.parquet")
+
+
+def _find_blocks(source: Source, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
+    replies = read_replies(replies_uri, source.ordinal)
+    for table in load_captions(replace(source, with_images=False), ROWS_WITH_REPLIES):
+        prompts = find_prompts(table, config, replies)
+        for start in range(0, len(prompts), config.cluster.block_rows):
+            yield to_prompt_table(prompts[start : start + config.cluster.block_rows], source.ordinal)

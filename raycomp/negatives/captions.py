@@ -1,0 +1,232 @@
+"""The captions that negatives are written for: rows of a curation's subset, or of plain Parquet files."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.config import ScorerConfig, UserError, flatten
+from raycomp.data.arrow import OTHERS
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import expand_input
+from raycomp.data.manifest import check_results
+from raycomp.data.parquet import read_columns, read_matching, read_schema
+from raycomp.data.paths import KEPT_FILE, join_uri
+from raycomp.data.rows import decode_text, parse_uid
+from raycomp.data.runs import check_shards_of_runs, find_curation, list_scores
+from raycomp.models.describe import fingerprint_scorer
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    BAD_ENCODING,
+    CAPTION,
+    EMPTY_CAPTION,
+    IMAGE_EMBEDDING,
+    IMAGE_SHA256,
+    NO_CAPTION,
+    OK,
+    POSITION,
+    SHARD,
+    SHARD_ORDINAL,
+    STATUS,
+    UID,
+)
+
+# A caption is compared with so many others of its image.
+_MOST_OTHERS = 16
+# Files whose columns are looked at before a run begins.
+_MOST_CHECKED = 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of captions; ``kept`` names the subset where only its rows count.
+
+    ``with_images`` says that the images' embeddings come along.
+    """
+
+    ordinal: int
+    uri: str
+    kept: str | None = None
+    with_images: bool = False
+
+
+def list_curated(run: dict, source: str, with_images: bool = False) -> list[Source]:
+    """Return the scores files of a curation or selection in ``source``, of which its subset's rows count."""
+    kept = check_results(Folder(source), run, "subset").get(KEPT_FILE, join_uri(source, KEPT_FILE))
+    uris = enumerate(list_scores(run, source))
+    return [Source(ordinal, uri, kept, with_images) for ordinal, uri in uris]
+
+
+def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection") -> bool:
+    """Whether a scorer is, bytes of its files included, the one that the curation in ``run`` scored with.
+
+    Of a selection it is the curation that it chose from; ValueError, naming ``source``, where that is gone.
+    """
+    run = find_curation(run, source)
+    known = run["fingerprint"].get("scorer"), dict(flatten(run["config"])).get("scorer.precision")
+    return (fingerprint_scorer(scorer), scorer.precision) == known
+
+
+def list_parquet(spec: str) -> list[Source]:
+    """Return the Parquet files that ``spec`` names, sorted by name.
+
+    Raises ValueError where there is none, or one is no Parquet file with uid and caption as text; of many
+    files some are looked at, each is in ``count_captions``.
+    """
+    shards = expand_input(spec)
+    check_shards_of_runs(shards)
+    for shard in shards:
+        if shard.format != "parquet":
+            raise ValueError(f"input={shard.uri!r}: must be a Parquet file or a folder that curate wrote")
+    for shard in shards[:: -(-len(shards) // _MOST_CHECKED)]:
+        _check_columns(shard.uri)
+    return [Source(shard.ordinal, shard.uri) for shard in shards]
+
+
+def _check_columns(uri: str) -> None:
+    schema = read_schema(uri)
+    texts = Counter(field.name for field in schema if _is_text(field.type))
+    here = ", ".join(f"{field.name} ({field.type})" for field in schema)
+    for name in (UID, CAPTION):
+        if texts[name] != 1:
+            raise UserError(f"input={uri!r}: must have one column {name!r} of text; it has {here}")
+    # A column of nulls alone has a type of its own.
+    kinds = [field.type for field in schema if field.name == IMAGE_SHA256]
+    if sum(not pa.types.is_null(kind) for kind in kinds) != texts[IMAGE_SHA256] or len(kinds) > 1:
+        raise UserError(f"input={uri!r}: its column {IMAGE_SHA256!r} must be text, and one; it has {here}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether values are texts, however they are stored."""
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return any(
+        is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
+
+
+def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a file, texts as plain ones, and a uid that ``parse_uid`` reads as it does."""
+    table = read_columns(uri, columns)
+    for place, field in enumerate(table.schema):
+        if field.name in (UID, CAPTION, IMAGE_SHA256):
+            table = table.set_column(place, field.name, table[field.name].cast(pa.string()))
+    if UID not in table.column_names or not _is_utf8(table[UID]):
+        return table
+    uids = pa.array([parse_uid(uid) or uid for uid in table[UID].to_pylist()], pa.string())
+    return table.set_column(table.column_names.index(UID), UID, uids)
+
+
+def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of one file in blocks, each with the other captions of its image."""
+    table, statuses = _part_encodings(_read(source))
+    others = _find_others(table)
+    if source.kept is not None:
+        kept = read_matching(source.kept, [UID], SHARD, table[SHARD][0].as_py())[UID]
+        # A bad row or a duplicate may have the uid of one that was kept.
+        stays = pc.and_(pc.is_in(table[UID], kept.combine_chunks()), _is_aligned(table))
+        if pc.sum(stays).as_py() != len(kept):
+            raise UserError(
+                f"{source.uri}: has {pc.sum(stays)} of the {len(kept):,} captions that the run kept"
+            )
+        table, others, statuses = table.filter(stays), others.filter(stays), statuses.filter(stays)
+    rows = pa.table(
+        {
+            SHARD_ORDINAL: pa.array([source.ordinal] * len(table), pa.int32()),
+            POSITION: pa.array(range(len(table)), pa.int32()),
+            UID: table[UID].cast(pa.string()),
+            CAPTION: table[CAPTION].cast(pa.string()),
+            OTHERS: others,
+            STATUS: statuses,
+            **({IMAGE_EMBEDDING: table[IMAGE_EMBEDDING]} if source.with_images else {}),
+        }
+    )
+    for start in range(0, len(rows), block_rows):
+        yield rows.slice(start, block_rows)
+
+
+def _part_encodings(table: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """Return the table with null for captions that are not UTF-8, and bad_encoding for these rows, else null.
+
+    Raises UserError where a uid or an image's hash is not.
+    """
+    statuses: list[str | None] = [None] * len(table)
+    for name in (UID, CAPTION, IMAGE_SHA256):
+        if name not in table.column_names or _is_utf8(table[name]):
+            continue
+        if name != CAPTION:
+            raise UserError(f"input: a value of the column {name!r} is not UTF-8")
+        texts = [decode_text(data) for data in table[name].cast(pa.large_binary()).to_pylist()]
+        statuses = [
+            BAD_ENCODING if text is None and is_there else None
+            for text, is_there in zip(texts, table[name].is_valid().to_pylist(), strict=True)
+        ]
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+    return table, pa.array(statuses, pa.string())
+
+
+def _is_utf8(column: pa.ChunkedArray) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def read_aligned(uri: str, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the rows of a scores file that are in the corpus: there every uid stands once."""
+    table = read_columns(uri, [*columns, STATUS])
+    return table.filter(_is_aligned(table)).select(list(columns))
+
+
+def _is_aligned(table: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
+
+
+def count_captions(source: Source) -> int | None:
+    """Return how many rows ``load_captions`` yields; None where uids are missing or stand twice."""
+    if source.kept is None:
+        _check_columns(source.uri)
+        uids = _read_texts(source.uri, [UID])[UID]
+        return None if uids.null_count or len(uids.unique()) < len(uids) else len(uids)
+    shard = read_columns(source.uri, [SHARD])[SHARD][0].as_py()
+    return len(read_matching(source.kept, [UID], SHARD, shard))
+
+
+def count_statuses(source: Source) -> Counter[str]:
+    """Return the captions of a plain file by status: ok, or why no negative can be written for one."""
+    table, statuses = _part_encodings(_read_texts(source.uri, [UID, CAPTION]))
+    rows = zip(table[CAPTION].to_pylist(), statuses.to_pylist(), strict=True)
+    return Counter(status or _judge_caption(caption) for caption, status in rows)
+
+
+def _judge_caption(caption: str | None) -> str:
+    if caption is None:
+        return NO_CAPTION
+    return OK if caption.strip() else EMPTY_CAPTION
+
+
+def _read(source: Source) -> pa.Table:
+    """Read the columns that matter of those that the file has."""
+    names = read_schema(source.uri).names
+    wanted = (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS, *([IMAGE_EMBEDDING] if source.with_images else []))
+    return _read_texts(source.uri, [name for name in wanted if name in names])
+
+
+def _find_others(table: pa.Table) -> pa.Array:
+    """Return for each row the other captions of its image in this file, in order, by the image's hash."""
+    captions = table[CAPTION].to_pylist()
+    if IMAGE_SHA256 not in table.column_names:
+        return pa.array([[] for _ in captions], pa.list_(pa.string()))
+    images = table[IMAGE_SHA256].to_pylist()
+    by_image: dict[str, dict[str, None]] = defaultdict(dict)
+    for image, caption in zip(images, captions, strict=True):
+        if image is not None and caption:
+            by_image[image].setdefault(caption)
+    found = [
+        [text for text in by_image.get(image, ()) if text != caption][:_MOST_OTHERS]
+        for image, caption in zip(images, captions, strict=True)
+    ]
+    return pa.array(found, pa.list_(pa.string()))

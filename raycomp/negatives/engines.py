@@ -1,0 +1,193 @@
+"""Who proposes negatives: rules over the parse, or what a language model replied."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import product
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from raycomp.config import ParserConfig
+from raycomp.language.concepts import Edit
+from raycomp.language.edits.propose import apply_calls
+from raycomp.language.gaps import WORDING as SHORT_WORDING
+from raycomp.language.gaps import ask_for_words
+from raycomp.language.judge.validity import name_change
+from raycomp.language.lexicon import Lexicon
+from raycomp.language.prompts import (
+    CAPTION_FORM,
+    NOT_ANSWERED,
+    NOT_THERE,
+    NOTHING_LEFT,
+    WORDING,
+    ask_for_caption,
+    read_reply,
+    request_key,
+)
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import Parser, load_parser
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.write import Caption, Chain, Reader, read_captions, write
+
+MOST_SEQUENCES = 81
+"""Of operations that rules try for a caption, of each number of calls: all of three operations up to 4 calls.
+At 8 calls there are 6,561, nearly all of which find no concept left to act on."""
+
+
+class Prompt(NamedTuple):
+    """One call that a language model is asked for."""
+
+    key: str
+    uid: str
+    messages: list[dict[str, str]]
+    form: str
+
+
+class Fault(NamedTuple):
+    """Why there is no text, one of ``REPLY_REASONS``."""
+
+    reason: str
+
+
+# By ``llm.prompts``.
+REQUESTS = {"full": ask_for_caption, "short": ask_for_words}
+
+
+def hash_prompts(style: str) -> str:
+    """Return the hash of every word that prompts of a style hold, and of the schemas of their replies."""
+    worded = [WORDING, SHORT_WORDING] if style == "short" else [WORDING]
+    return hashlib.sha256(json.dumps(worded, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _tools(parser: ParserConfig) -> tuple[Parser, Lexicon]:
+    """Load once in a process what reading needs."""
+    return load_parser(parser.name), load_lexicon()
+
+
+def propose_by_rules(caption: Caption, config: WritingConfig) -> tuple[list[Chain], list[str]]:
+    """Return chains of 1 to ``config.calls`` operations out of the caption's parse; see ``ProposeChains``.
+
+    Of more than MOST_SEQUENCES sequences of one number of calls some are drawn; the others are counted.
+    """
+    chains: list[Chain] = []
+    short: list[str] = []
+    for calls in range(1, config.calls + 1):
+        at_most = -(-config.candidates // len(config.operations) ** (calls - 1))
+        tried = draw_sequences(config.operations, calls, config.seed, caption.uid)
+        if left_out := len(config.operations) ** calls - len(tried):
+            short.append(f"{calls} calls: {left_out:,} sequences not tried")
+        for ops in tried:
+            lexicon = caption.reader.lexicon
+            found = apply_calls(caption.parsed, ops, lexicon, config.seed, caption.uid, at_most)
+            whole = [chain for chain in found if len(chain) == calls]
+            chains += whole
+            if not whole:
+                short.append(f"{'+'.join(ops)}: no concept left to act on")
+    return chains, short
+
+
+def draw_sequences(operations: Sequence[str], calls: int, seed: int, uid: str) -> list[tuple[str, ...]]:
+    """Return the sequences of operations that are tried for a caption: all of them, else MOST_SEQUENCES.
+
+    Which is a function of seed and uid; they are in the order of all.
+    """
+    every = list(product(operations, repeat=calls))
+    if len(every) <= MOST_SEQUENCES:
+        return every
+    salt = f"{seed}\0{uid}\0"
+    ranked = sorted(
+        every, key=lambda ops: hashlib.blake2b((salt + "+".join(ops)).encode(), digest_size=8).digest()
+    )
+    drawn = {*ranked[:MOST_SEQUENCES]}
+    return [ops for ops in every if ops in drawn]
+
+
+def write_by_rules(table: pa.Table, config: NegativesConfig) -> pa.Table:
+    """Add candidates by rules to rows of uid, caption and others; see ``write``."""
+    propose = partial(propose_by_rules, config=config.negatives)
+    return write(table, config, Reader(*_tools(config.parser)), propose)
+
+
+class ReplyTree:
+    """What a language model has answered so far: chains of edits, and the prompts that come next.
+
+    A call is asked for on a caption, and on every valid text of the call before it; so the prompts of a
+    second call are known once those of the first are answered.
+    """
+
+    def __init__(self, reader: Reader, config: NegativesConfig, replies: Mapping[str, str]):
+        self.reader, self.replies = reader, replies
+        self.writing, llm = config.negatives, config.llm
+        self.ask = REQUESTS[llm.prompts]
+        self.model = llm.model
+        self.sampling = {"temperature": llm.temperature, "max_tokens": llm.max_tokens, "seed": llm.seed}
+        whole = (read_reply(text, CAPTION_FORM) for text in replies.values())
+        reader.read([fields[0] for fields in whole if not isinstance(fields, str)])
+
+    def grow(self, caption: Caption) -> tuple[list[Chain], list[str], list[Prompt]]:
+        """Return the chains that replies make, why others are missing, and the prompts not yet answered."""
+        chains: list[Chain] = []
+        faults: list[str] = []
+        prompts: list[Prompt] = []
+        tips: list[Chain] = [()]
+        for _ in range(self.writing.calls):
+            proposed = []
+            for tip, op in product(tips, self.writing.operations):
+                text = self._propose(caption, tip, op, prompts)
+                if isinstance(text, Fault):
+                    faults.append(f"{op}: {text.reason}")
+                else:
+                    proposed.append((tip, op, text))
+            self.reader.read([text for *_, text in proposed])
+            tips = []
+            for tip, op, text in proposed:
+                before = tip[-1].text if tip else caption.text
+                parsed = self.reader.parsed
+                kind, concepts = name_change(op, parsed[before], parsed[text], self.reader.lexicon)
+                if {*_list_taken(tip)} & {*concepts}:
+                    faults.append(f"{op}: acts on what an earlier call changed")
+                    continue
+                chain: Chain = (*tip, Edit(text, op, kind, concepts, ()))
+                chains.append(chain)
+                if caption.judge(op, before, text) is None:
+                    tips.append(chain)
+        return chains, faults, prompts
+
+    def _propose(self, caption: Caption, tip: Chain, op: str, prompts: list[Prompt]) -> str | Fault:
+        """Return what ``op`` makes of a chain's text by its reply; add to ``prompts`` where there is none."""
+        parsed = self.reader.parsed[tip[-1].text if tip else caption.text]
+        request = self.ask(op, parsed, _list_taken(tip), self.reader.lexicon, caption.uid)
+        if request is None:
+            return Fault(NOTHING_LEFT)
+        key = request_key(caption.uid, request.messages, self.model, self.sampling)
+        if key not in self.replies:
+            prompts.append(Prompt(key, caption.uid, request.messages, request.form))
+            return Fault(NOT_ANSWERED)
+        fields = read_reply(self.replies[key], request.form)
+        if isinstance(fields, str):
+            return Fault(fields)
+        text = request.write(fields)
+        return Fault(NOT_THERE) if text is None else text
+
+
+def _list_taken(tip: Chain) -> list[str]:
+    return [concept for edit in tip for concept in edit.concepts]
+
+
+def write_by_replies(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> pa.Table:
+    """Add candidates out of a language model's replies, by key; see ``write``."""
+    reader = Reader(*_tools(config.parser))
+    tree = ReplyTree(reader, config, replies)
+
+    return write(table, config, reader, lambda caption: tree.grow(caption)[:2])
+
+
+def find_prompts(table: pa.Table, config: NegativesConfig, replies: Mapping[str, str]) -> list[Prompt]:
+    """Return the prompts that these captions ask for and ``replies`` do not answer."""
+    reader = Reader(*_tools(config.parser))
+    tree = ReplyTree(reader, config, replies)
+    captions = [caption for caption in read_captions(table, reader) if caption.can_be_edited]
+    return [prompt for caption in captions for prompt in tree.grow(caption)[2]]

@@ -1,0 +1,200 @@
+"""Negatives in other people's layouts: enriched shards, NegCLIP's TSV."""
+
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from raycomp.config import UserError
+from raycomp.core.selection import parse_uids
+from raycomp.curate.choose import kept_ranges
+from raycomp.curate.materialize import tell_change, write_folder
+from raycomp.curate.rewrite import hash_image, read_caption
+from raycomp.data.arrow import to_matrix
+from raycomp.data.datacomp import SAMPLES_PER_SHARD, enrich, write_shard
+from raycomp.data.files import new_file
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns, read_rows, read_schema
+from raycomp.data.paths import ShardPath, join_uri, resolve
+from raycomp.data.reader import extract
+from raycomp.data.rows import parse_object
+from raycomp.data.tar import IMAGE_EXTENSIONS
+from raycomp.negatives.captions import Source, read_aligned
+from raycomp.run.tasks import map_files, map_tasks
+from raycomp.table import FORMULA_STARTS, write_csv
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, UID
+
+NEIGHBOURS = 3
+_SHARD = re.compile(r"\d{8}\.tar")
+_TSV = ("", "title", "filepath", "neg_caption", "neg_image")
+# What ends a line or a field for some reader, or is nothing that can be read.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# "#N/A N/A" is a missing value.
+_NO_TITLE = (*FORMULA_STARTS, "#")
+
+
+def write_shards(
+    shards: Sequence[ShardPath], negatives: Sequence[str], kept: str | None, out: Folder
+) -> None:
+    """Write a curation's shards once more, each sample's json with its negatives.
+
+    The samples of a curation's shards stand in the order of its scores and of its subset, ``kept``, and so do
+    negatives. Raises UserError, and leaves no ``shards/``, where a sample is not the one that its negatives
+    are of, or its image not the one that the curation wrote.
+    """
+    counts = list(map_files(_count, negatives, label="count"))
+    ranges = kept_ranges(counts, SAMPLES_PER_SHARD)
+    if len(ranges) != len(shards):
+        raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
+    jobs = [
+        (shard, [(negatives[o], a, b) for o, a, b in parts])
+        for shard, parts in zip(shards, ranges, strict=True)
+    ]
+    uids = map_files(_read_uids, negatives, label="count")
+    write_folder(_write_shard, jobs, uids, sum(counts), out, kept)
+
+
+def _count(uri: str) -> int:
+    return len(read_columns(uri, [UID]))
+
+
+def _read_uids(uri: str) -> np.ndarray:
+    return parse_uids(read_columns(uri, [UID])[UID])
+
+
+def _write_shard(
+    job: tuple[ShardPath, list[tuple[str, int, int]]], out: Folder, kept: str | None
+) -> tuple[int, dict[str, str]]:
+    """Return how many samples were written; no image is changed."""
+    shard, parts = job
+    rows = [row for part in parts for row in _read_rows(*part)]
+    images = _read_images(kept, shard.ordinal, len(rows))
+    return write_shard(out.at("shards"), shard.ordinal, _enrich(shard, rows, images)), {}
+
+
+def _read_images(kept: str | None, ordinal: int, count: int) -> list[str] | None:
+    """Return the SHA-256 of the images that a curation wrote to a shard; none where it did not keep them."""
+    if kept is None or IMAGE_SHA256 not in read_schema(kept).names:
+        return None
+    row_N = ordinal * SAMPLES_PER_SHARD + np.arange(count)
+    tables = read_rows(kept, [IMAGE_SHA256], row_N)
+    return [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
+
+
+def _read_rows(uri: str, start: int, end: int) -> list[dict[str, Any]]:
+    return read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
+
+
+def _enrich(
+    shard: ShardPath, rows: list[dict[str, Any]], images: list[str] | None
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    left = set(range(len(rows)))
+    for position, members in extract(shard, set(left)):
+        row, (_, own) = rows[position], parse_object(members.get("json"))
+        if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
+            raise tell_change(shard, position)
+        if images is not None and hash_image(members) != images[position]:
+            raise tell_change(shard, position)
+        left.remove(position)
+        yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
+    if left:
+        raise tell_change(shard, min(left))
+
+
+def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_uri: str, out: Folder) -> int:
+    """Write ``exports/negclip.tsv``; return its rows: the captions that have a negative.
+
+    Columns as NegCLIP's trainer reads them (Yuksekgonul et al. 2023): row number, title, filepath,
+    neg_caption (a Python list of texts), neg_image (a Python list of the numbers of the three rows whose
+    images are nearest among those of the same file). ``title`` is the caption but for white space, see
+    ``to_title``. ``filepath`` is the name of the sample's image in the curation's shards, which lie in the
+    folder ``shards_uri``. Raises ValueError where they do not hold the images of all captions.
+    """
+    first = place = 0
+    tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
+    jobs = []
+    for source, uri, count in zip(
+        sources, negatives, map_files(_count, negatives, label="count"), strict=True
+    ):
+        # The samples of a curation's shards stand in the order of its scores, and so do negatives.
+        end = place + count
+        holding = tars[place // SAMPLES_PER_SHARD : -(-end // SAMPLES_PER_SHARD)]
+        jobs.append((source, uri, [join_uri(shards_uri, name) for name in holding]))
+        place = end
+    with new_file(out.at("exports", "negclip.tsv")) as file:
+        file.write(write_csv([_TSV], "\t").encode())
+        for rows in map_tasks(_read_negclip, jobs, label="export"):
+            numbered = [
+                (first + i, title, path, repr(texts), repr([first + n for n in near]))
+                for i, (title, path, texts, near) in enumerate(rows)
+            ]
+            file.write(write_csv(numbered, "\t").encode())
+            first += len(rows)
+    return first
+
+
+def to_title(caption: str) -> str:
+    """Return a caption as one field of a table that every reader takes for that text.
+
+    Line breaks and all other control characters become spaces, runs of white space one. A no-break space,
+    which tokenizers fold as they do others, comes before a caption that a spreadsheet would take for a
+    formula, or a reader of tables for a number or a missing value ("NA", "2024").
+    """
+    title = " ".join(_CONTROL.sub(" ", caption).split())
+    return f"\u00a0{title}" if " " not in title or title.startswith(_NO_TITLE) else title
+
+
+def _read_negclip(job: tuple[Source, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:
+    """Return title, path, texts and nearest rows of one file's captions that have negatives."""
+    source, uri, shards = job
+    rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
+    table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
+    place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
+    image_ND = to_matrix(table[IMAGE_EMBEDDING])[[place[row[UID]] for row in rows]].astype(np.float32)
+    names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
+    lost = next((row[UID] for row in rows if row[UID] not in names), None)
+    if lost:
+        raise UserError(
+            f"negatives.export=negclip: the curation's shards hold no image of {lost}; they are not whole, "
+            f"or another's: curate or select anew"
+        )
+    return [
+        (
+            to_title(row[CAPTION]),
+            names[row[UID]],
+            [negative["text"] for negative in row[NEGATIVES]],
+            near,
+        )
+        for row, near in zip(rows, find_nearest(image_ND, NEIGHBOURS), strict=True)
+    ]
+
+
+def _read_image_names(uri: str) -> list[tuple[str, str]]:
+    """Return uid and member name of the images in a tar of ``write_shard``; of several, what is scored."""
+    filesystem, path = resolve(uri)
+    found: dict[str, list[str]] = {}
+    with filesystem.open_input_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in tar:
+            key, _, extension = member.name.partition(".")
+            if extension in IMAGE_EXTENSIONS:
+                found.setdefault(key.removesuffix("-0"), []).append(extension)
+    return [
+        (uid, f"{uid}-0.{min(extensions, key=IMAGE_EXTENSIONS.index)}") for uid, extensions in found.items()
+    ]
+
+
+def find_nearest(image_ND: np.ndarray, count: int) -> list[list[int]]:
+    """Return the ``count`` nearest other rows of each row of unit embeddings [N, D], nearest first.
+
+    With fewer others, all of them; ties by row number.
+    """
+    found = []
+    for start in range(0, len(image_ND), 1024):
+        cosine_MN = image_ND[start : start + 1024] @ image_ND.T
+        rows_M = np.arange(len(cosine_MN))
+        cosine_MN[rows_M, start + rows_M] = -np.inf
+        order_MN = np.argsort(-cosine_MN, axis=1, kind="stable")[:, : min(count, len(image_ND) - 1)]
+        found += order_MN.tolist()
+    return found

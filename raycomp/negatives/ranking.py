@@ -1,0 +1,85 @@
+"""How near candidates are to their caption, and ADDs to their own input, by the scorer's text encoder."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from raycomp.config import ScorerConfig
+from raycomp.core.alignment import has_unit_length, pair_cosine
+from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
+from raycomp.models.clip import Clip
+from raycomp.negatives.candidates import ADD_SIMILARITY, ADDITIONS
+from raycomp.schema import NEGATIVE_TYPE
+from raycomp.words import IMAGE_EMBEDDING, NEGATIVES
+
+
+class Rank:
+    """One actor: load the text tower once, then add each candidate's similarity to its caption."""
+
+    def __init__(self, config: ScorerConfig, num_threads: int | None = None):
+        self.clip = Clip(config, num_threads=num_threads)
+        self.device = self.clip.device
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """See ``rank``."""
+        # Candidates differ from their caption in length, so each text is encoded by itself.
+        return rank(table, lambda token_KL: self.clip.text.embed(token_KL)[0])
+
+
+def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
+    """Set ``similarity`` = cos(g(caption), g(candidate)); of ADDs, the least cos(g(input), g(output)) too.
+
+    Where the rows bring their images' embeddings, set ``image_drop``, too. Both are null where an embedding
+    is not finite or not of length 1: such a candidate comes last, and such an ADD is of no neighbourhood.
+    N rows, K texts of all of them: the captions, then each row's candidates and inputs; T candidates.
+    """
+    texts = table[COUNTERFACTUALS].combine_chunks()
+    lists = table[NEGATIVES].combine_chunks()
+    count_N = lists.value_lengths().to_numpy(zero_copy_only=False)
+    text_KD = embed(np.concatenate([to_matrix(table[TOKENS]), to_matrix(texts.flatten())]))
+    size_N = texts.value_lengths().to_numpy(zero_copy_only=False)
+    first_N = len(table) + np.cumsum(size_N) - size_N
+    row_T = np.repeat(np.arange(len(table)), count_N)
+    at_T = np.arange(len(row_T)) + np.repeat(first_N - np.cumsum(count_N) + count_N, count_N)
+    similarity_T = pair_cosine(text_KD[row_T], text_KD[at_T]).numpy()
+    is_good_K = has_unit_length(text_KD).numpy()
+    is_bad_T = ~(is_good_K[row_T] & is_good_K[at_T])
+    fields = dict(zip(NEGATIVE_TYPE.names, lists.flatten().flatten(), strict=True))
+    fields["similarity"] = pa.array(similarity_T, mask=is_bad_T)
+    if IMAGE_EMBEDDING in table.column_names:
+        image_ND = torch.from_numpy(to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32))
+        alignment_N = pair_cosine(image_ND, text_KD[: len(table)])
+        drop_T = alignment_N[row_T] - pair_cosine(image_ND[row_T], text_KD[at_T])
+        fields["image_drop"] = pa.array(drop_T.numpy(), mask=is_bad_T)
+        table = table.drop_columns([IMAGE_EMBEDDING])
+    filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(count_N)]).astype(np.int32))
+    columns = {NEGATIVES: pa.ListArray.from_arrays(offsets, filled)}
+    if ADDITIONS in table.column_names:
+        least = _least_similarity(table[ADDITIONS].to_pylist(), first_N, text_KD)
+        columns[ADD_SIMILARITY] = pa.array(least, pa.list_(pa.float32()))
+        table = table.drop_columns([ADDITIONS])
+    return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+
+
+def _least_similarity(
+    steps: Sequence[Sequence[Sequence[Sequence[int]]]], first_N: np.ndarray, text_KD: Tensor
+) -> list[list[float | None]]:
+    """Return of each row's candidates the least cos(g(input), g(output)) of its ADDs; None without one."""
+    pairs = [
+        [place - 1 + first if place else row for place in pair]
+        for row, first in enumerate(first_N.tolist())
+        for of_candidate in steps[row]
+        for pair in of_candidate
+    ]
+    at_P2 = np.array(pairs, np.int64).reshape(-1, 2)
+    first_PD, second_PD = text_KD[at_P2[:, 0]], text_KD[at_P2[:, 1]]
+    is_good_P = has_unit_length(first_PD) & has_unit_length(second_PD)
+    cosines = iter(pair_cosine(first_PD, second_PD).where(is_good_P, -torch.inf).tolist())
+    return [
+        [min((next(cosines) for _ in of_candidate), default=None) for of_candidate in of_row]
+        for of_row in steps
+    ]

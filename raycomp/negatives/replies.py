@@ -1,0 +1,136 @@
+"""Prompts as rows, and the replies to them on disk: what was answered once is never asked again.
+
+``replies/00012/9f3c21aa-64.parquet`` holds 64 replies to prompts of the twelfth file of captions. It is named
+after the keys in it, so a block that is asked again writes over its first try. A prompt that failed stands
+there with its error; the file of a later try, in which it was answered, lies beside it. Before more is asked
+the files of a file of captions become one.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns, write_table
+from raycomp.words import KEY, SHARD_ORDINAL, UID
+
+# Files of replies that are read at a time.
+_AT_ONCE = 16
+MESSAGES = "messages"
+# What a prompt asks for, of ``prompts.FORMS``.
+FORM = "form"
+REPLY = "reply"
+ERROR = "error"
+# Whether the engine or server was not there for this prompt; such a prompt may still be answered.
+AWAY = "away"
+PROMPT_SCHEMA = pa.schema(
+    [
+        (KEY, pa.string()),
+        (UID, pa.string()),
+        (MESSAGES, pa.string()),
+        (FORM, pa.string()),
+        (SHARD_ORDINAL, pa.int32()),
+    ]
+)
+ASKED_SCHEMA = pa.schema(
+    [
+        (KEY, pa.string()),
+        (REPLY, pa.string()),
+        (ERROR, pa.string()),
+        (AWAY, pa.bool_()),
+        (SHARD_ORDINAL, pa.int32()),
+    ]
+)
+REPLIES_SCHEMA = pa.schema([ASKED_SCHEMA.field(name) for name in (KEY, REPLY, ERROR)])
+RECEIPT_SCHEMA = pa.schema(
+    [("answered", pa.int32()), ("failed", pa.int32()), (AWAY, pa.int32()), (ERROR, pa.string())]
+)
+
+
+def to_prompt_table(
+    prompts: Sequence[tuple[str, str, Sequence[Mapping[str, str]], str]], ordinal: int
+) -> pa.Table:
+    """Return rows of PROMPT_SCHEMA for (key, uid, chat, form) of one file of captions."""
+    keys, uids, chats, forms = zip(*prompts, strict=True) if prompts else ((), (), (), ())
+    texts = [json.dumps(list(chat)) for chat in chats]
+    columns = [keys, uids, texts, forms, [ordinal] * len(prompts)]
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, PROMPT_SCHEMA, strict=True)], schema=PROMPT_SCHEMA
+    )
+
+
+def write_replies(table: pa.Table, uri: str) -> pa.Table:
+    """Write rows of ASKED_SCHEMA under ``uri``; return a receipt for each file of captions among them."""
+    receipts = []
+    for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
+        rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
+        name = _name_file(rows[KEY].to_pylist())
+        write_table(rows.select(REPLIES_SCHEMA.names), _folder(uri, ordinal).at(name), REPLIES_SCHEMA)
+        errors = rows[ERROR].drop_null().to_pylist()
+        away = pc.sum(rows[AWAY]).as_py() or 0
+        receipts.append(
+            (len(rows) - rows[REPLY].null_count, rows[REPLY].null_count, away, (errors or [None])[-1])
+        )
+    columns = list(zip(*receipts, strict=True)) or [()] * len(RECEIPT_SCHEMA)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, RECEIPT_SCHEMA, strict=True)], schema=RECEIPT_SCHEMA
+    )
+
+
+def read_replies(uri: str, ordinal: int) -> dict[str, str]:
+    """Return the replies to the prompts of one file of captions by key; what failed is not among them."""
+    table = _read_all(_folder(uri, ordinal))[1]
+    return {} if table is None else _first_replies(table)
+
+
+def compact_replies(uri: str, ordinal: int) -> None:
+    """Put the replies to the prompts of one file of captions into one file.
+
+    Of a prompt that failed the last error stays, unless it was answered. Broken off, it has lost nothing.
+    """
+    folder = _folder(uri, ordinal)
+    names, table = _read_all(folder)
+    if table is None or len(names) < 2:
+        return
+    replies = _first_replies(table)
+    errors = dict(zip(table[KEY].to_pylist(), table[ERROR].to_pylist(), strict=True))
+    keys = sorted(errors)
+    columns = [keys, [replies.get(key) for key in keys], [errors[key] for key in keys]]
+    whole = pa.table([pa.array(column, pa.string()) for column in columns], schema=REPLIES_SCHEMA)
+    whole = whole.set_column(2, ERROR, pc.if_else(whole[REPLY].is_valid(), None, whole[ERROR]))
+    name = _name_file(keys)
+    write_table(whole, folder.at(name), REPLIES_SCHEMA)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(folder.remove, [other for other in names if other != name]))
+
+
+def _read_all(folder: Folder) -> tuple[list[str], pa.Table | None]:
+    """Return the names of the files in a folder, and their rows in order of the names."""
+    names = [name for name in folder.list_names() if name.endswith(".parquet")]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        tables = list(pool.map(lambda name: read_columns(folder.at(name), REPLIES_SCHEMA.names), names))
+    return names, pa.concat_tables(tables) if tables else None
+
+
+def _first_replies(table: pa.Table) -> dict[str, str]:
+    """Return the first reply to every prompt that has one."""
+    answered = table.filter(table[REPLY].is_valid())
+    pairs = zip(answered[KEY].to_pylist(), answered[REPLY].to_pylist(), strict=True)
+    return dict(reversed(list(pairs)))
+
+
+def _name_file(keys: Sequence[str]) -> str:
+    return f"{zlib.crc32(repr(list(keys)).encode()):08x}-{len(keys)}.parquet"
+
+
+def has_replies(uri: str) -> bool:
+    """Whether anything was ever answered."""
+    return any(read_replies(uri, int(name)) for name in Folder(uri).list_names() if name.isdigit())
+
+
+def _folder(uri: str, ordinal: int) -> Folder:
+    return Folder(Folder(uri).at(f"{ordinal:05d}"))

@@ -1,0 +1,260 @@
+"""vLLM's engines as actors of Ray Data: token ids in, replies out, a block of prompts at a time.
+
+Chats become token ids in tasks on CPUs, so that an engine's process has little else to do than to feed it.
+vLLM hands over a reply when it is whole, not token by token, and many blocks are under way at once.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import partial
+from itertools import count
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy, Dataset
+from ray.util.annotations import RayDeprecationWarning
+
+from raycomp.config.check import check_choice
+from raycomp.data.arrow import TOKENS
+from raycomp.language.prompts import MAX_REPLY, SCHEMAS
+from raycomp.models.chat_template import render_chats
+from raycomp.models.faults import one_line
+from raycomp.negatives.ask import ROWS_PER_BLOCK, sampling
+from raycomp.negatives.config import LlmConfig
+from raycomp.negatives.replies import ASKED_SCHEMA, AWAY, ERROR, FORM, MESSAGES, REPLY
+from raycomp.run.ray_gpus import count_offered
+from raycomp.run.session import Session
+from raycomp.words import KEY, SHARD_ORDINAL
+
+_BLOCKS_AT_ONCE = 20
+# For reading and rendering prompts and for writing replies.
+_CPUS_BESIDE_ENGINES = 3
+# Asking for as much as an engine on CPUs does, rendering would be fused with it and done in its process.
+_CPUS_PER_RENDERER = 0.9
+# Enough for tests; without it the CPU build takes nearly all memory there is.
+_CPU_CACHE_BYTES = 1 << 30
+_MAX_ERROR = 300
+# Arguments of vLLM's engine that have a dial.
+_DIALS = {
+    "model": "llm.model",
+    "tensor_parallel_size": "llm.tensor_parallel",
+    "pipeline_parallel_size": "llm.pipeline_parallel",
+    "data_parallel_size": "llm.engines",
+    "max_model_len": "llm.context",
+    "gpu_memory_utilization": "llm.memory_share",
+    "quantization": "llm.quantization",
+}
+# Those that prompts are made for, and replies read by.
+_FIXED = (
+    *("tokenizer", "tokenizer_mode", "tokenizer_revision", "skip_tokenizer_init", "runner", "convert"),
+    *("structured_outputs_config", "stream_interval"),
+)
+
+
+def check_engine(config: LlmConfig) -> None:
+    """Raise ValueError where vLLM is not there, or is not what its dials are of, or the model has no chats.
+
+    Of a folder the chat template is tried, too. Nothing is started for it.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise ValueError("negatives.engine=vllm: vllm is not installed; pip install 'raycomp[vllm]'")
+    _read_arguments(config)
+    if os.path.isdir(config.model):
+        chat = json.dumps([{"role": role, "content": "a dog"} for role in ("system", "user")])
+        render_chats([chat], config.model, **_rendering(config))
+
+
+def _read_arguments(config: LlmConfig) -> dict[str, Any]:
+    """Return ``llm.engine`` as vLLM's own command line reads it; ValueError where that would refuse it."""
+    if not config.engine and config.quantization is None:
+        return {}
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    if config.quantization is not None:
+        check_choice("llm.quantization", config.quantization, QUANTIZATION_METHODS)
+    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False, allow_abbrev=False))
+    parser.error = _refuse  # type: ignore[method-assign]
+    known = {action.dest: action for action in parser._actions if action.dest != "help"}
+    found: dict[str, Any] = {}
+    for name, text in config.engine.items():
+        dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
+        if dest in _DIALS:
+            raise ValueError(f"{said}: has a dial of its own, {_DIALS[dest]}")
+        if dest in _FIXED:
+            raise ValueError(f"{said}: may not be set, prompts and replies depend on it")
+        if dest not in known:
+            closest = "".join(f", the closest is {one}" for one in get_close_matches(dest, known, 1))
+            raise ValueError(f"{said}: vLLM's engine has no such argument{closest}")
+        is_switch = isinstance(known[dest], argparse.BooleanOptionalAction)
+        try:
+            value = getattr(parser.parse_args([_to_flag(name, text, is_switch)]), dest)
+        except (argparse.ArgumentError, ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{said}: vLLM refuses it ({one_line(error)})") from error
+        found[dest] = {**found.get(dest, {}), **value} if "." in name else value
+    return found
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(message)
+
+
+def _to_flag(name: str, text: str, is_switch: bool) -> str:
+    head, dot, below = name.partition(".")
+    option = head.replace("_", "-") + dot + below
+    if is_switch and text.lower() in ("true", "false"):
+        return f"--{option}" if text.lower() == "true" else f"--no-{option}"
+    return f"--{option}={text}"
+
+
+def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
+    """Return vLLM's arguments beside the model."""
+    settings: dict[str, Any] = {
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        "disable_log_stats": True,
+        "tensor_parallel_size": config.tensor_parallel,
+        "pipeline_parallel_size": config.pipeline_parallel,
+        "quantization": config.quantization,
+    }
+    if config.context is not None:
+        settings["max_model_len"] = config.context
+    if config.memory_share is not None:
+        settings["gpu_memory_utilization"] = config.memory_share
+    if _count_processors(config) > 1:
+        settings["distributed_executor_backend"] = "mp"
+    if session.device == "cpu":
+        if config.memory_share is None:
+            settings["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
+        settings["enforce_eager"] = True
+        # vLLM 0.29 takes back a seeded draw where a prompt is computed in parts, and dies of that on CPUs.
+        settings["enable_chunked_prefill"] = False
+    return settings | _read_arguments(config)
+
+
+def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+    """Return the prompts in blocks, answered by a pool of engines that is as large as the dials say.
+
+    Raises ValueError where the cluster has no room for the fewest engines.
+    """
+    least, most = config.span
+    resources = _find_resources(config, session)
+    render = partial(_render, model=config.model, options=_rendering(config))
+    render.__name__ = "render"  # type: ignore[attr-defined]
+    tokens = prompts.map_batches(render, batch_size=None, batch_format="pyarrow", num_cpus=_CPUS_PER_RENDERER)
+    pool = ActorPoolStrategy(
+        min_size=least,
+        max_size=most,
+        initial_size=_count_first(config, session),
+        max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE,
+    )
+    with warnings.catch_warnings():
+        # Ray Data 2.60 warns of options of actors that it has no name for, as retries.
+        warnings.simplefilter("ignore", RayDeprecationWarning)
+        return tokens.map_batches(
+            AskEngine,
+            fn_constructor_args=(config, engine_settings(config, session)),
+            batch_size=ROWS_PER_BLOCK,
+            batch_format="pyarrow",
+            compute=pool,
+            # A lost node or engine is made up for, a prompt that kills every engine comes to an end.
+            max_task_retries=config.tries,
+            **resources,
+        )
+
+
+def _count_processors(config: LlmConfig) -> int:
+    return config.tensor_parallel * config.pipeline_parallel
+
+
+def _count_first(config: LlmConfig, session: Session) -> int:
+    """Return how many engines a pass begins with: all that there are GPUs for now, or else the least."""
+    least, most = config.span
+    there = int(ray.cluster_resources().get("GPU", 0)) // _count_processors(config)
+    return least if session.device == "cpu" else min(most, max(least, there))
+
+
+def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
+    """Return what an engine asks of Ray. Raises ValueError where the cluster can never have it."""
+    (least, _), each = config.span, _count_processors(config)
+    where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}
+    said = f"llm.engines={config.engines} of {each} {'CPU' if session.device == 'cpu' else 'GPU'}s each"
+    if session.device == "cpu":
+        needed = least * each + _CPUS_BESIDE_ENGINES
+        if session.num_cpus < needed:
+            raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
+        return {"num_cpus": each, **where}
+    nodes = [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+    offered = count_offered("GPU")
+    if max(sum(nodes), offered) < least * each:
+        raise ValueError(f"{said}: needs {least * each} GPUs, there are {sum(nodes)} and may be {offered}")
+    if each > max(nodes) and not offered:
+        raise ValueError(f"{said}: an engine's GPUs are of one node, and the largest has {max(nodes)}")
+    return {"num_gpus": each, **where}
+
+
+def _rendering(config: LlmConfig) -> dict[str, Any]:
+    """Return what of the engine's arguments the prompts' tokens depend on."""
+    trusts = config.engine.get("trust_remote_code", "").lower() == "true"
+    return {"revision": config.engine.get("revision"), "trust_remote_code": trusts}
+
+
+def _render(table: pa.Table, model: str, options: Mapping[str, Any]) -> pa.Table:
+    tokens = render_chats(table[MESSAGES].to_pylist(), model, **options)
+    kept = table.select([KEY, FORM, SHARD_ORDINAL])
+    return kept.append_column(TOKENS, pa.array(tokens, pa.list_(pa.int32())))
+
+
+class AskEngine:
+    """One engine: adds reply, error and away to every prompt of a block; several blocks are under way."""
+
+    def __init__(self, config: LlmConfig, settings: Mapping[str, Any]):
+        os.environ["VLLM_NO_USAGE_STATS"] = "1"
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self.config = config
+        self.engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=config.model, **settings))
+        self.numbers = count()
+
+    async def __call__(self, table: pa.Table) -> pa.Table:
+        """Ask all prompts of a block."""
+        rows = zip(*(table[name].to_pylist() for name in (KEY, FORM, TOKENS)), strict=True)
+        answers = await asyncio.gather(*(self._ask(*row) for row in rows))
+        replies, errors = zip(*answers, strict=True) if answers else ((), ())
+        columns = {REPLY: replies, ERROR: errors, AWAY: [False] * len(table)}
+        asked = table.select([KEY, SHARD_ORDINAL])
+        for name, values in columns.items():
+            asked = asked.append_column(name, pa.array(values, ASKED_SCHEMA.field(name).type))
+        return asked
+
+    async def _ask(self, key: str, form: str, tokens: list[int]) -> tuple[str | None, str | None]:
+        """Return the reply, or why there is none; with a dead engine this process ends."""
+        from vllm.exceptions import VLLMClientError
+        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        params = SamplingParams(
+            **sampling(self.config, key),
+            structured_outputs=StructuredOutputsParams(json=_SCHEMAS[form]),
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        try:
+            async for output in self.engine.generate(tokens, params, f"{next(self.numbers)}"):
+                reply = output.outputs[0].text
+        except EngineDeadError:
+            # Ray starts the actor again, with its rows.
+            os._exit(1)
+        except (VLLMClientError, EngineGenerateError, ValueError) as error:
+            return None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR]
+        return reply[: MAX_REPLY + 1], None
+
+
+_SCHEMAS = {form: json.dumps(schema) for form, schema in SCHEMAS.items()}

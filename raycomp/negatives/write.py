@@ -1,0 +1,204 @@
+"""Write hard negatives of captions: candidates from an engine, each call judged, the rest ranked and chosen.
+
+An engine only proposes: what a caption can be said instead. Whether a proposal is a negative is decided here,
+for rules and language models alike, one call against its own input and all of them against the caption.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.core.hardness import LOW_SIMILARITY, Candidate, choose_hardest, compare_calls
+from raycomp.data.arrow import FAULTS, OTHERS, add_columns, readable
+from raycomp.language.concepts import Edit, Parsed, parse_concepts
+from raycomp.language.edits.propose import join_calls
+from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
+from raycomp.language.judge.validity import judge
+from raycomp.language.lexicon import Lexicon
+from raycomp.language.prompts import NOTHING_LEFT
+from raycomp.models.parser import Parser
+from raycomp.negatives.candidates import ADD_SIMILARITY, add_tokens
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.schema import COMPARISON_TYPE, NEGATIVE_TYPE
+from raycomp.words import (
+    ADD,
+    CAPTION,
+    COMPARISON,
+    EMPTY_CAPTION,
+    NEGATIVES,
+    NO_CAPTION,
+    NO_CONCEPT,
+    NO_NEGATIVE,
+    NO_REPLY,
+    OK,
+    STATUS,
+    UID,
+)
+
+Chain = Sequence[Edit]
+"""Calls one after the other: each edit's text is the next one's input."""
+
+
+class Reader:
+    """Parses texts into concepts, each distinct text once in a batch."""
+
+    def __init__(self, parser: Parser, lexicon: Lexicon):
+        self.parser = parser
+        self.lexicon = lexicon
+        self.parsed: dict[str, Parsed] = {}
+
+    def read(self, texts: Sequence[str]) -> None:
+        """Parse what is not parsed yet."""
+        new = list(dict.fromkeys(text for text in texts if text not in self.parsed))
+        for text, tokens in zip(new, self.parser.tokens(new), strict=True):
+            self.parsed[text] = parse_concepts(text, tokens, self.lexicon, self.parser.labels)
+
+
+class Caption:
+    """A caption and the others of its image, all read; what an edit of it is worth is found once."""
+
+    def __init__(self, uid: str, text: str, others: Sequence[str], reader: Reader):
+        self.uid, self.text, self.reader = uid, text, reader
+        self.parsed = reader.parsed[text]
+        self._others = [reader.parsed[other] for other in others]
+        self._reasons: dict[tuple[str, str, str], str | None] = {}
+
+    @property
+    def can_be_edited(self) -> bool:
+        """Whether it says something, and not too much."""
+        return bool(self.text.strip()) and len(self.text) <= LONGEST_EDITED
+
+    def judge(self, op: str, before: str, after: str) -> str | None:
+        """Return why ``op`` from one text to another, both read, is no negative; None where it is."""
+        step = op, before, after
+        if step not in self._reasons:
+            texts = (self.reader.parsed[before], self.reader.parsed[after], self.parsed)
+            self._reasons[step] = judge(op, *texts, self._others, self.reader.lexicon)
+        return self._reasons[step]
+
+
+ProposeChains = Callable[[Caption], tuple[list[Chain], list[str]]]
+"""Caption -> chains, and why there are not more of them, as counted reasons."""
+
+
+def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: ProposeChains) -> pa.Table:
+    """Add valid candidates (in ``negatives``, all of them), status, and reasons of rejection.
+
+    A status that a row brings along stays.
+
+    With ranking, the tokens of captions and candidates come with them.
+    """
+    captions = read_captions(table, reader)
+    proposed = [_propose(caption, propose, config.negatives) for caption in captions]
+    reader.read([edit.text for chains, _ in proposed for chain in chains for edit in chain])
+    known = table[STATUS].to_pylist() if STATUS in table.column_names else [None] * len(table)
+    candidates, faults, statuses = [], [], []
+    rows = zip(known, table[CAPTION].to_pylist(), captions, proposed, strict=True)
+    for status, given, caption, (chains, short) in rows:
+        valid, rejected = _judge_chains(chains, caption)
+        candidates.append(valid)
+        faults.append([*short, *rejected])
+        found = (
+            NO_CAPTION if given is None else _status(caption, chains, valid, short, config.negatives.engine)
+        )
+        statuses.append(status or found)
+    columns = {
+        NEGATIVES: _to_array(candidates, config.negatives.engine),
+        STATUS: pa.array(statuses),
+        FAULTS: pa.array(faults, pa.list_(pa.string())),
+    }
+    if config.negatives.rank:
+        additions = config.negatives.add_similarity is not None
+        texts = [caption.text for caption in captions]
+        columns |= add_tokens(texts, candidates, config.ranker, additions)
+    return add_columns(table, columns)
+
+
+def read_captions(table: pa.Table, reader: Reader) -> list[Caption]:
+    """Return the rows' captions, "" where there is none, with the other captions of their images."""
+    texts = [readable(caption or "") for caption in table[CAPTION].to_pylist()]
+    others = [list(map(readable, beside or ())) for beside in table[OTHERS].to_pylist()]
+    reader.read([*texts, *(text for beside in others for text in beside)])
+    rows = zip(table[UID].to_pylist(), texts, others, strict=True)
+    return [Caption(*row, reader) for row in rows]
+
+
+def _propose(
+    caption: Caption, propose: ProposeChains, config: WritingConfig
+) -> tuple[list[Chain], list[str]]:
+    if caption.can_be_edited:
+        return propose(caption)
+    return [], [f"{op}: {TOO_LONG}" for op in config.operations] if caption.text.strip() else []
+
+
+def _judge_chains(chains: Sequence[Chain], caption: Caption) -> tuple[list[Candidate], list[str]]:
+    """Return the valid chains as candidates and, of each other one, the call's operation and its reason."""
+    valid, rejected = [], []
+    for chain in chains:
+        texts = [caption.text, *(edit.text for edit in chain)]
+        steps = zip(chain, pairwise(texts), strict=True)
+        reasons = ((edit.op, caption.judge(edit.op, *pair)) for edit, pair in steps)
+        fault = next((f"{op}: {reason}" for op, reason in reasons if reason), None)
+        if fault:
+            rejected.append(fault)
+            continue
+        concepts = tuple(concept for edit in chain for concept in edit.concepts)
+        op, kind = join_calls(chain)
+        valid.append(Candidate(texts[-1], op, kind, len(chain), concepts, inputs=tuple(texts[:-1])))
+    return valid, rejected
+
+
+def _status(
+    caption: Caption, chains: Sequence[Chain], valid: Sequence[Candidate], short: Sequence[str], engine: str
+) -> str:
+    if not caption.text.strip():
+        return EMPTY_CAPTION
+    if not chains and caption.can_be_edited:
+        is_asked = engine != "rules" and not all(reason.endswith(NOTHING_LEFT) for reason in short)
+        return NO_REPLY if is_asked else NO_CONCEPT
+    return OK if valid else NO_NEGATIVE
+
+
+def choose_negatives(table: pa.Table, config: WritingConfig) -> pa.Table:
+    """Keep each row's hardest candidates; a row that loses all of them by similarity has no negative.
+
+    A comparison of numbers of calls is added: null where the candidates allow none.
+    """
+    kept, faults, statuses, comparisons = [], [], [], []
+    columns = (table[name].to_pylist() for name in (NEGATIVES, FAULTS, STATUS))
+    for rows, reasons, status, is_near in zip(*columns, _mark_near(table, config), strict=True):
+        near = [_to_candidate(row) for row, stays in zip(rows, is_near, strict=True) if stays]
+        kept.append(choose_hardest(near, config.per_caption))
+        comparison = compare_calls(near)
+        comparisons.append(comparison and comparison._asdict())
+        faults.append([*reasons, *[f"{ADD}: {LOW_SIMILARITY}"] * (len(rows) - len(near))])
+        statuses.append(NO_NEGATIVE if rows and not near else status)
+    return add_columns(
+        table,
+        {
+            NEGATIVES: _to_array(kept, config.engine),
+            FAULTS: pa.array(faults, pa.list_(pa.string())),
+            STATUS: pa.array(statuses, pa.string()),
+            COMPARISON: pa.array(comparisons, COMPARISON_TYPE),
+        },
+    )
+
+
+def _mark_near(table: pa.Table, config: WritingConfig) -> list[list[bool]]:
+    """Return of each row's candidates whether every ADD stays in the neighbourhood of its own input."""
+    if config.add_similarity is None:
+        return [[True] * len(rows) for rows in table[NEGATIVES].to_pylist()]
+    least = config.add_similarity
+    return [[one is None or one >= least for one in rows] for rows in table[ADD_SIMILARITY].to_pylist()]
+
+
+def _to_array(groups: Sequence[Sequence[Candidate]], source: str) -> pa.Array:
+    rows = [[{**c._asdict(), "source": source} for c in group] for group in groups]
+    return pa.array(rows, pa.list_(NEGATIVE_TYPE))
+
+
+def _to_candidate(row: dict[str, Any]) -> Candidate:
+    fields = {name: row[name] for name in Candidate._fields if name in row}
+    return Candidate(**{**fields, "concepts": tuple(row["concepts"])})

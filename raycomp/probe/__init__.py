@@ -1,0 +1,12 @@
+"""Probes: what is measured, one file each, and the tables that they print."""
+
+from raycomp.config.commands import Command
+
+COMMANDS = {
+    "probe": Command(
+        "measure composition: overlap, composition, theory; or PAS: pas",
+        "probe.command:probe",
+        "probe job --set --out --verify",
+        "probe.config:ProbeConfig",
+    ),
+}

@@ -1,0 +1,87 @@
+"""The tables of ``raycomp probe pas``, and the sentences without which they mislead."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from raycomp.core.calibration import (
+    ALL,
+    CONDITIONS,
+    DIFFERENCES,
+    NONCE,
+    PAPER,
+    describe_order,
+    describe_picture,
+)
+from raycomp.probe.calibration import LEAST_SAMPLES, LEFT_OUT, PasResult
+from raycomp.table import Column, Columns, Table, take_estimate
+
+_PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
+_DIFFERENCES = "Paired differences; 95 % intervals over"
+
+
+def tell_pas(result: PasResult, scorer: str) -> list[Table | str]:
+    """Return the tables; ``scorer`` names model and weights."""
+    lead = (
+        f"Scorer {scorer}; {result.num_samples:,} samples. {len(result.targets):,} of "
+        f"{result.num_targets:,} targets have a nonce, both words and another picture."
+    )
+    left_out = [(reason, num, LEFT_OUT[reason]) for reason, num in result.left_out.items()]
+    return [
+        lead,
+        *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
+        *(_tell_calibration(result) if result.targets else []),
+        _tell_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
+    ]
+
+
+def _tell_calibration(result: PasResult) -> list[Table]:
+    lines = result.calibration
+    total = next(line for line in lines if line["kind"] == ALL)
+    means = _tell_lines("Mean drop s(I, T) - s(I, T~)", lines, CONDITIONS)
+    paper = ("paper", None, *(PAPER.get(name) for name in CONDITIONS))
+    note = (
+        f"95 % intervals over pictures, with the words as drawn. {_PAPER_SAYS}{_tell_others(result, total)}"
+    )
+    over = {"_words": f"the {total['num_words']:,} target words, by Student's t"}
+    over |= {"_nonces": "nonces, by Student's t"}
+    told = f"{describe_order(total)} {describe_picture(total)}"
+    return [
+        Table(means.title, means.columns, [*means.rows, paper], note),
+        _tell_lines(f"{_DIFFERENCES} pictures", lines, DIFFERENCES, note=told),
+        *(_tell_lines(f"{_DIFFERENCES} {what}", lines, DIFFERENCES, end) for end, what in over.items()),
+    ]
+
+
+def _tell_lines(
+    title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "", note: str = ""
+) -> Table:
+    """Return a row of estimates per kind of phrase; ``over`` says what the intervals resample."""
+    columns = ("kind", "targets", *(name.replace("_", " ") for name in names))
+    rows = [(x["kind"], x["num_targets"], *(take_estimate(x, name, over) for name in names)) for x in lines]
+    return Table(title, columns, rows, note)
+
+
+def _tell_others(result: PasResult, total: dict[str, Any]) -> str:
+    """Say what nonces cost where no comparison was possible: the compared ones are no draw of all."""
+    if not result.num_others:
+        return ""
+    return (
+        f" Mean drop of a nonce: {total[NONCE]:.4f} in the targets compared, {result.others_nonce:.4f} in "
+        f"the {result.num_others:,} others with a nonce."
+    )
+
+
+def _tell_retest(result: PasResult) -> Table:
+    names = {"reliability": "reliability", "predicted": "Spearman-Brown from 1"}
+    estimates = (Column(head, digits=3) for head in names.values())
+    rows = [
+        (line["count"], *(take_estimate(line, name) for name in names), 100 * line["in_common"])
+        for line in result.retest
+    ]
+    note = (
+        f"{result.num_again:,} targets have two nonces or more. By chance alone {result.keep:.1%} of the "
+        f"kept set would be kept by both. Standard deviation of drops: {result.between:.4f} between targets, "
+        f"{result.within:.4f} between the nonces of one target."
+    )
+    columns: Columns = ("nonces", *estimates, Column("kept by both", "%", 1))
+    return Table("Mean PAS of the same samples with other nonces", columns, rows, note)

@@ -1,0 +1,161 @@
+"""How much of a benchmark the operations SWAP, REPLACE and ADD explain, and how much the rules write again.
+
+The token-level causal lens (arXiv:2510.26302) reports that its algorithms replicate 60 to 80 %
+of the hard negatives of ARO and VALSE, judged by an LLM. Here ``language/overlap.py`` judges, by a stated
+definition over words; the two figures stand side by side and need not agree.
+
+A definition over words also explains many a paraphrase: "a cat rests on a mat" for "a cat lies on a mat" is
+one REPLACE to it. So where a benchmark's rows hold a second true caption, that is explained like a negative.
+The share of negatives explained says something only as far as it lies above that of these paraphrases.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import reduce
+from itertools import groupby
+from operator import add
+from typing import Any
+
+from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.language.concepts import Edit, parse_concepts
+from raycomp.language.edits.propose import propose
+from raycomp.language.lexicon import Lexicon
+from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
+from raycomp.language.tokens import Token
+from raycomp.models.parser import Parser
+from raycomp.words import OPERATIONS
+
+PAPER = {"aro": (0.6, 0.8), "valse": (0.6, 0.8)}
+TWO_CALLS, NONE = "two calls", "none"
+ANSWERS = (*OPERATIONS, TWO_CALLS, NONE)
+MOST_EDITS = 1000
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """One split: its sound rows by what explains their first negative."""
+
+    benchmark: str
+    split: str
+    count: int
+    explained: Counter[str] = field(default_factory=Counter)
+    """Rows by ``ANSWERS``."""
+    paraphrased: Counter[str] = field(default_factory=Counter)
+    """Rows with a second true caption, by what of ``ANSWERS`` explains it out of the first; empty = none."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Rows that nothing explains by ``language.overlap.REASONS``."""
+    left_out: int = 0
+    """Rows with a defect: outside ``count``."""
+    named: int = 0
+    """Rows of which the benchmark says an operation,"""
+    agreed: int = 0
+    """of these, rows that this one operation explains,"""
+    agreed_kind: int = 0
+    """of these, rows where also the kind of concept is what the benchmark says, if it does."""
+    regenerated: int | None = None
+    """Rows whose negative the rules engine writes, word for word, in one call; None without a lexicon."""
+    same_edit: int | None = None
+    """Rows where it applies the same operation to the very same words."""
+
+
+def measure_overlap(
+    choices: Sequence[Choice], parser: Parser, lexicon: Lexicon | None, seed: int = 0
+) -> list[Overlap]:
+    """Return one row per benchmark and split, in order; of each choice the first two captions are compared.
+
+    With a ``lexicon`` the rules engine is asked for all its edits of every positive; its choice of words is
+    drawn with ``seed``.
+    """
+    rows = []
+    for _, group in groupby(choices, key=lambda choice: (choice.benchmark, choice.split)):
+        rows.append(_measure_split(list(group), parser, lexicon, seed))
+    return rows
+
+
+def _measure_split(rows: list[Choice], parser: Parser, lexicon: Lexicon | None, seed: int) -> Overlap:
+    choices = [choice for choice in rows if not choice.defects]
+    positives = parser.tokens([choice.positives[0] for choice in choices])
+    found = _explain_all(positives, [choice.negatives[0] for choice in choices], parser)
+    pairs = [
+        (tokens, choice) for tokens, choice in zip(positives, choices, strict=True) if choice.positives[1:]
+    ]
+    reworded = _explain_all([tokens for tokens, _ in pairs], [c.positives[1] for _, c in pairs], parser)
+    named = [(choice, answer) for choice, answer in zip(choices, found, strict=True) if choice.op]
+    agreed = [(choice, answer) for choice, answer in named if answer.name == choice.op]
+    exact, same = None, None
+    if lexicon is not None:
+        exact, same = _count_repeats(choices, positives, found, parser, lexicon, seed)
+    return Overlap(
+        benchmark=rows[0].benchmark,
+        split=rows[0].split,
+        count=len(choices),
+        explained=Counter(map(_answer, found)),
+        paraphrased=Counter(map(_answer, reworded)),
+        reasons=Counter(answer.reason for answer in found if answer.reason),
+        left_out=len(rows) - len(choices),
+        named=len(named),
+        agreed=len(agreed),
+        agreed_kind=sum(choice.kind in ("", answer.calls[0].kind) for choice, answer in agreed),
+        regenerated=exact,
+        same_edit=same,
+    )
+
+
+def _explain_all(
+    positives: Sequence[Sequence[Token]], texts: Sequence[str], parser: Parser
+) -> list[Explanation]:
+    return [explain(*pair) for pair in zip(positives, parser.tokens(texts), strict=True)]
+
+
+def _count_repeats(
+    choices: Sequence[Choice],
+    positives: Sequence[Sequence[Token]],
+    found: Sequence[Explanation],
+    parser: Parser,
+    lexicon: Lexicon,
+    seed: int,
+) -> tuple[int, int]:
+    """Return how many negatives the rules engine writes word for word, and how many by the same edit."""
+    num_exact = num_same = 0
+    for choice, tokens, answer in zip(choices, positives, found, strict=True):
+        edits = _write_all(choice, tokens, parser, lexicon, seed)
+        is_exact = is_regenerated(choice.negatives[0], edits)
+        num_exact += is_exact
+        num_same += is_exact or is_same_edit(choice.positives[0], choice.negatives[0], answer.name, edits)
+    return num_exact, num_same
+
+
+def _write_all(
+    choice: Choice, tokens: Sequence[Token], parser: Parser, lexicon: Lexicon, seed: int
+) -> list[Edit]:
+    """Return every edit of the choice's first caption that the rules engine makes in one call."""
+    parsed = parse_concepts(choice.positives[0], tokens, lexicon, parser.labels)
+    key = f"{choice.benchmark}/{choice.split}/{choice.id}"
+    return [edit for op in OPERATIONS for edit in propose(parsed, op, lexicon, seed, key, MOST_EDITS)]
+
+
+def _answer(explanation: Explanation) -> str:
+    return TWO_CALLS if len(explanation.calls) == 2 else explanation.name or NONE
+
+
+def count_calls(answers: Counter[str]) -> tuple[int, int]:
+    """Return how many of the answers take one call, and how many at most two."""
+    one_call = sum(answers[op] for op in OPERATIONS)
+    return one_call, one_call + answers[TWO_CALLS]
+
+
+def sum_rows(rows: Sequence[Overlap]) -> list[Overlap]:
+    """Return one row for each benchmark over all its splits, named "all"."""
+    totals = []
+    for benchmark, group in groupby(rows, key=lambda row: row.benchmark):
+        ours = list(group)
+        names = [one.name for one in fields(Overlap)[2:]]
+        sums = {name: _add_all([getattr(row, name) for row in ours]) for name in names}
+        totals.append(Overlap(benchmark, "all", **sums))
+    return totals
+
+
+def _add_all(values: Sequence[Any]) -> Any:
+    """Return the sum; None where one of the values is not known."""
+    return None if None in values else reduce(add, values)

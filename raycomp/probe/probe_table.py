@@ -1,0 +1,79 @@
+"""The tables of ``raycomp probe composition``, and the sentences without which they mislead."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from raycomp.probe.probe import ProbeResult
+from raycomp.table import Column, Columns, Numeral, Table, number, take_estimate
+
+_SETS = (
+    "The A-distance compares the set of originals with that of edits. The values are 2 (1 - 2 err) of the "
+    "held-out error of a linear classifier, on average a lower bound: below 0 they say no more than 0 does. "
+    "Where the curve still rises towards N the bound is loose; values of another N may not be compared. The "
+    "interval is of what is expected at this N: only its lower end says something of the A-distance itself. "
+    "Where editing twice gives the caption back (SWAP) the sets can have one distribution, and it is near 0 "
+    "even for a perfect encoder: whether that sees the edit is said by the distance of pairs, over that of "
+    "paraphrases, and by the accuracy."
+)
+_NO_IMAGES = "s(I,T) - s(I,T~) and accuracy need image embeddings; none given."
+_FIRST = ("operation", "calls")
+
+
+def tell_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table | str]:
+    """Return the tables. ``notes`` are sentences that stand below them."""
+    lead = (
+        f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
+        f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"
+    )
+    tables = [_tell_distances(result), _tell_drops(result), _tell_sets(result), _tell_shuffles(result)]
+    return [lead, *tables, *([] if result.has_images else [_NO_IMAGES]), *notes]
+
+
+def _tell_distances(result: ProbeResult) -> Table:
+    ratios = {"relative": "over paraphrase", "farther": "farther than it", "over_other": "over other"}
+    columns: Columns = (*_FIRST, "pairs", Column("|g(T)-g(T~)|", digits=3))
+    rows = [
+        (*_name(line), line["num_pairs"], *(take_estimate(line, name) for name in ("distance", *ratios)))
+        for line in result.operations
+    ]
+    over = (Column(name, digits=2) for name in ratios.values())
+    return Table("Distances", [*columns, *over], rows)
+
+
+def _tell_drops(result: ProbeResult) -> Table:
+    measures = {"text_drop": "1 - cos(g(T), g(T~))", "image_drop": "s(I,T) - s(I,T~)", "accuracy": "accuracy"}
+    columns: Columns = (*_FIRST, *(Column(name, digits=3) for name in measures.values()))
+    rows = [(*_name(line), *(take_estimate(line, name) for name in measures)) for line in result.operations]
+    return Table("Cosines", columns, rows)
+
+
+def _tell_sets(result: ProbeResult) -> Table:
+    curve = {"a_eighth": "N/8", "a_quarter": "N/4", "a_half": "N/2"}
+    columns: Columns = (
+        *(Column(name, digits=2) for name in (*curve.values(), "N")),
+        "exchanged by coins",
+    )
+    rows = [
+        (*_name(line), *(line[name] for name in curve), take_estimate(line, "a_distance"), _tell_null(line))
+        for line in result.operations
+    ]
+    note = (
+        f"A lower bound, of one pair of each of N = {result.num_compared:,} captions (- where a line has "
+        f"fewer). {_SETS}"
+    )
+    return Table("A-distance", (*_FIRST, *columns), rows, note)
+
+
+def _tell_shuffles(result: ProbeResult) -> Table:
+    columns = (Column("words shuffled", "%", 0), "captions", Column("mean cosine to the caption", digits=3))
+    rows = [(100 * row["share"], row["num"], take_estimate(row, "cosine")) for row in result.permutation]
+    return Table("Shuffled words", columns, rows)
+
+
+def _name(line: dict[str, Any]) -> tuple[str, int | None]:
+    return line["op"], line["calls"] or None
+
+
+def _tell_null(line: dict[str, Any]) -> Numeral | None:
+    low, high = (line[f"a_null_{end}"] for end in ("low", "high"))
+    return Numeral(f"{number(low, 2)} to {number(high, 2)}") if low == low else None

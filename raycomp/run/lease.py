@@ -1,0 +1,189 @@
+"""One run at a time in a folder: a lease that its holder renews and that expires with a dead holder."""
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from raycomp.config import LeaseLost, UserError
+from raycomp.data.folder import Folder
+from raycomp.data.paths import LEASE
+
+LEASE_S = 60.0
+WAITING = "waiting:"
+"""How the line begins that tells of a wait for another run."""
+_LOOK_S = 0.5
+
+
+class HeldError(UserError):
+    """Another run holds the folder."""
+
+
+class Lease:
+    """What a run holds of its folder. ``check`` before every commit."""
+
+    def __init__(self, folder: Folder, seconds: float):
+        self.folder = folder
+        self.seconds = seconds
+        self.holder = uuid.uuid4().hex
+        self.started = _now()
+        self.stop = threading.Event()
+
+    def content(self) -> dict[str, Any]:
+        """Return what the file says, for this moment."""
+        return {
+            "holder": self.holder,
+            "host": socket.gethostname(),
+            "place": find_place(),
+            "process": os.getpid(),
+            "started": self.started.isoformat(timespec="seconds"),
+            "expires": (_now() + timedelta(seconds=self.seconds)).isoformat(timespec="seconds"),
+        }
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the file still names this run."""
+        try:
+            found = read_lease(self.folder)
+        except ValueError as error:
+            raise LeaseLost(f"{error}; nothing more was committed") from error
+        if found is None or found["holder"] != self.holder:
+            now = f"process {found['process']} on {found['host']}" if found else "nobody"
+            raise LeaseLost(f"the lease of {self.folder.uri} went to {now}, so nothing more was committed")
+
+    def renew(self) -> None:
+        """Renew until stopped or lost, three times in the lease's time. A failing storage is asked again."""
+        while not self.stop.wait(self.seconds / 3):
+            try:
+                self.check()
+                self.folder.write_json(self.content(), LEASE)
+            except LeaseLost:
+                return
+            except OSError:
+                continue
+
+
+@contextmanager
+def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
+    """Hold the folder while the block runs.
+
+    Raises ValueError naming the holder where another run holds it. A lease that has expired is taken over,
+    and at once one whose process on this machine is gone.
+    """
+    lease = Lease(folder, seconds)
+    renewing = threading.Thread(target=lease.renew, daemon=True)
+    try:  # from here on, for a signal may come as soon as the lease is there
+        _take(folder, lease)
+        renewing.start()
+        lease.check()
+        yield lease
+    finally:
+        lease.stop.set()
+        if renewing.ident is not None:
+            renewing.join()
+        # What is no lease is somebody else's. A storage that fails must hide no error; the lease expires.
+        with suppress(ValueError, OSError):
+            found = read_lease(folder)
+            if found and found["holder"] == lease.holder:
+                folder.remove(LEASE)
+
+
+def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
+    """Wait until nobody holds the folder, so long at most: who did may just have been killed elsewhere."""
+    until = time.monotonic() + seconds
+    while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+
+
+@contextmanager
+def queue_lease(folder: Folder, say: Callable[[str], None], check: Callable[[], None]) -> Iterator[Lease]:
+    """Hold the folder while the block runs, once nobody else does: the first who comes makes it for all.
+
+    ``say`` is told once whom it waits for; ``check`` is asked all the while, and raises to end the wait.
+    """
+    lease, has_said = None, False
+    with ExitStack() as stack:
+        while lease is None:
+            try:
+                lease = stack.enter_context(hold_lease(folder))
+            except HeldError as error:
+                if not has_said:
+                    say(f"{WAITING} {error}")
+                has_said = True
+                check()
+                time.sleep(_LOOK_S)
+        yield lease
+
+
+def _take(folder: Folder, lease: Lease) -> None:
+    """Create the lease, in the place of one that is over; raises ValueError where another run holds one."""
+    if folder.create_json(lease.content(), LEASE):
+        return
+    found = read_lease(folder)
+    if found and found["holder"] == lease.holder:
+        return  # a client that lost the answer to its PUT asks again, and finds its own lease
+    if found and not _is_over(found):
+        raise HeldError(
+            f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
+            f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
+        )
+    if found:  # else it was given back in between
+        folder.remove(LEASE)
+    if not folder.create_json(lease.content(), LEASE):
+        raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
+
+
+def find_place() -> str:
+    """Return what tells this process' numbering of processes from any other's: containers share a host name.
+
+    Without ``/proc`` it is the host name.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def read_lease(folder: Folder) -> dict[str, Any] | None:
+    """Return the lease in the folder, None where there is none.
+
+    Raises ValueError where the file is no lease.
+    """
+    try:
+        found = folder.read_json(LEASE)
+        texts = [found[name] for name in ("holder", "host", "place", "started", "expires")]
+        is_lease = all(isinstance(text, str) for text in texts) and isinstance(found["process"], int)
+        is_lease = is_lease and datetime.fromisoformat(found["expires"]).tzinfo is not None
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        is_lease = False
+    if not is_lease:
+        raise ValueError(
+            f"{folder.at(LEASE)}: is no lease of raycomp; remove it if nothing writes in that folder"
+        )
+    return found
+
+
+def _is_over(found: dict[str, Any]) -> bool:
+    if datetime.fromisoformat(found["expires"]) < _now():
+        return True
+    if found["place"] != find_place():
+        return False
+    try:
+        os.kill(found["process"], 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

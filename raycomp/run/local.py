@@ -1,0 +1,206 @@
+"""The executor of one machine without Ray: passes and tasks as plain loops in this process.
+
+Stages on CPUs that allow it run in threads, a few blocks ahead of the model. The commits, files and bytes are
+those of Ray: a run that one of them starts can be resumed by the other.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.config import UserError
+from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS, Item, read_again
+from raycomp.run.executor import Silent
+from raycomp.run.parts import stage_part
+from raycomp.run.passes import Pass, read_timed, run_timed
+from raycomp.run.stage import CPUS, Stage
+
+# Blocks that are made ahead for each thread.
+_AHEAD = 2
+# Rows of a part where no scorer says how many come at a time.
+_PART_ROWS = 1024
+_PAUSE_S = 1.0
+
+
+class Later:
+    """A task that runs once its result is asked for."""
+
+    def __init__(self, call: Callable[[], Any]):
+        self.call: Callable[[], Any] | None = call
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def end(self) -> None:
+        """Run, if it has not run."""
+        if self.call is not None:
+            call, self.call = self.call, None
+            try:
+                self.result = again(call)
+            except Exception as error:
+                self.error = error
+
+
+class Local:
+    """Runs everything here. ``num_threads``: of the stages, and of the model."""
+
+    stall_s: float | None = None
+
+    def __init__(self, num_threads: int):
+        self.num_threads = num_threads
+
+    def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
+        """Run the pass shard by shard, in the order of the stages."""
+        read = partial(read_timed, steps.read)
+        shards = (read_again(read, [steps.items[ordinal]]) for ordinal in ordinals)
+        tables = ahead(_read(chain.from_iterable(shards)), _AHEAD)
+        rows = _PART_ROWS
+        for stage in steps.stages:
+            if stage.where == CPUS:
+                tables = self._on_cpus(stage, cut(tables, steps.rows))
+            else:
+                rows = steps.scorer_rows
+                tables = self._on_scorer(stage, join(tables, rows))
+        for table in join(tables, rows):
+            yield again(partial(stage_part, table, parts_uri, steps.part)).to_pylist()
+
+    def _on_cpus(self, stage: Stage, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        work = partial(run_stage, stage.name, stage.work)
+        if not stage.in_threads:
+            yield from map(work, tables)
+            return
+        waiting: deque[Future[pa.Table]] = deque()
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix=stage.name) as pool:
+            try:
+                for table in tables:
+                    waiting.append(pool.submit(work, table))
+                    if len(waiting) > _AHEAD * self.num_threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _on_scorer(self, stage: Stage, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        scorer = again(partial(stage.begin, self.num_threads))
+        for table in tables:
+            yield run_stage(stage.name, scorer, table)
+
+    def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Later:
+        """Return the task, which runs when it is waited for."""
+        return Later(partial(function, *args))
+
+    def wait(self, handles: Sequence[Later], count: int, timeout_s: float | None = None) -> list[Later]:
+        """Run the first ones."""
+        for handle in handles[:count]:
+            handle.end()
+        return list(handles[:count])
+
+    def get(self, handle: Later) -> Any:
+        """Return what a task returned."""
+        handle.end()
+        if handle.error is not None:
+            raise handle.error
+        return handle.result
+
+    def settle(self, handles: Sequence[Later]) -> None:
+        """Return: what was not asked for never runs."""
+
+    def put(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+    def count(self, resource: str) -> float:
+        """Return the threads, and no GPU."""
+        return self.num_threads if resource == "CPU" else 0
+
+    def merge_options(self) -> dict[str, Any]:
+        """Return none."""
+        return {}
+
+    def watch_growth(self) -> AbstractContextManager[None]:
+        """Return a context that counts nothing: nothing comes or goes."""
+        return nullcontext()
+
+    def open_meter(self, phase: str) -> Silent:
+        """Return metrics that nobody collects."""
+        return Silent()
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Raise RuntimeError for a plain ValueError of the block, which would be taken for the user's mistake."""
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except ValueError as error:
+        raise RuntimeError(f"stage {name} failed: {error}") from error
+
+
+def run_stage(name: str, work: Callable[[pa.Table], pa.Table], table: pa.Table) -> pa.Table:
+    """Run a stage, timed."""
+    with _blamed(name):
+        return again(partial(run_timed, name, work, table))
+
+
+def _read(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    with _blamed("read"):
+        yield from tables
+
+
+def again(call: Callable[[], Any]) -> Any:
+    """Return what the call returns, tried again where a storage fails in a way that may pass."""
+    for _ in range(MAP_RETRIES):
+        try:
+            return call()
+        except OSError as error:
+            if not any(said in str(error) for said in STORAGE_ERRORS):
+                raise
+            time.sleep(_PAUSE_S)
+    return call()
+
+
+def ahead(items: Iterable[Item], count: int) -> Iterator[Item]:
+    """Yield the items, so many of them made ahead in a thread of their own."""
+    made, end, waiting = iter(items), object(), deque[Future[Any]]()
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        try:
+            while True:
+                while len(waiting) <= count:
+                    waiting.append(pool.submit(next, made, end))
+                item = waiting.popleft().result()
+                if item is end:
+                    return
+                yield item
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def cut(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the tables in pieces of at most so many rows."""
+    for table in tables:
+        for start in range(0, len(table), rows):
+            yield table.slice(start, rows)
+
+
+def join(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of so many; fewer in the last one, and before rows of other columns."""
+    held: list[pa.Table] = []
+    for table in tables:
+        if held and table.schema != held[0].schema:
+            yield pa.concat_tables(held).combine_chunks()
+            held = []
+        held.append(table)
+        while sum(map(len, held)) >= rows:
+            whole = pa.concat_tables(held)
+            yield whole.slice(0, rows).combine_chunks()
+            held = [whole.slice(rows)]
+    if sum(map(len, held)):
+        yield pa.concat_tables(held).combine_chunks()

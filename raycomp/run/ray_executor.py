@@ -1,0 +1,84 @@
+"""The executor on Ray: passes over Ray Data, tasks and actors on every node of the cluster."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from raycomp.data.retries import TASK_RETRIES
+from raycomp.run.growth import Growth
+from raycomp.run.passes import Pass
+from raycomp.run.ray_labels import leave_head_alone
+from raycomp.run.ray_metrics import Meter
+from raycomp.run.ray_passes import lay
+from raycomp.run.ray_private import count_pool
+from raycomp.run.ray_receipts import read_receipts
+
+# Functions whose tasks are kept.
+_TASKS = 8
+
+
+class OnRay:
+    """Runs the work on the connected cluster."""
+
+    def __init__(self, stall_s: float):
+        self.stall_s: float | None = stall_s
+        self.tasks: dict[Callable[..., Any], tuple[dict[str, Any], Any]] = {}
+
+    def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
+        """Run the pass as a streaming dataset."""
+        return read_receipts(lay(steps, ordinals, parts_uri))
+
+    def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Return a reference to the result of a task, which takes a CPU unless ``options`` say otherwise."""
+        known, task = self.tasks.get(function, ({}, None))
+        if task is None or known != options:
+            # Every new one is sent to all workers, so the last few are kept.
+            task = ray.remote(**{"num_cpus": 1, **TASK_RETRIES, **options})(function)
+            self.tasks = dict([*self.tasks.items()][-_TASKS:]) | {function: (options, task)}
+        return task.remote(*args)
+
+    def wait(self, handles: Sequence[Any], count: int, timeout_s: float | None = None) -> list[Any]:
+        """Return tasks that have ended."""
+        return ray.wait(list(handles), num_returns=count, timeout=timeout_s)[0]
+
+    def get(self, handle: Any) -> Any:
+        """Return what a task returned."""
+        return ray.get(handle)
+
+    def settle(self, handles: Sequence[Any]) -> None:
+        """Wait for tasks, whatever comes of them."""
+        if handles:
+            ray.wait(list(handles), num_returns=len(handles))
+
+    def put(self, value: Any) -> Any:
+        """Return a reference to the value in the object store."""
+        return ray.put(value)
+
+    def count(self, resource: str) -> float:
+        """Return how much the cluster has now, inf where it cannot be asked."""
+        with suppress(RayError, ConnectionError):  # a cluster that is down is reported where work is awaited
+            return ray.cluster_resources().get(resource, 0)
+        return float("inf")
+
+    def merge_options(self) -> dict[str, Any]:
+        """Return what lets a task start at once, on any node but an idle head."""
+        return {"scheduling_strategy": "SPREAD", "num_cpus": 0, **leave_head_alone()}
+
+    def watch_growth(self) -> Growth:
+        """Count the scorers and CPUs of the cluster."""
+        return Growth(count_there)
+
+    def open_meter(self, phase: str) -> Meter:
+        """Return metrics that Prometheus reads of this node."""
+        return Meter(phase)
+
+
+def count_there() -> tuple[int, int]:
+    """Return the scorers of this driver that have their model loaded, and the CPUs of the cluster."""
+    try:
+        return count_pool(), int(ray.cluster_resources().get("CPU", 0))
+    except RayError as error:
+        raise ConnectionError(str(error)) from error

@@ -1,0 +1,106 @@
+"""GPUs of a cluster: how many it may get, the wait for the first, and that scorers have all the same."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from raycomp.config import UserError
+from raycomp.run.progress import Progress
+from raycomp.run.ray_private import find_limits
+from raycomp.run.run import say_gpu
+
+# Where `ray up` leaves the cluster's config on the head, in json; there a submitted job's driver runs, too.
+_CLUSTER_CONFIG = Path("~/ray_bootstrap_config.yaml")
+_ANYWHERE: Mapping[str, Any] = {}
+
+
+def count_offered(resource: str) -> float:
+    """Return how much of a resource ("GPU", "CPU") the cluster's autoscaler may bring it to.
+
+    inf where it knows no limit; 0 where there is no autoscaler, or none that tells its node types.
+    """
+    told = find_limits()
+    if told is not None:
+        most = told.get(resource, 0)
+        return math.inf if most >= 2**31 else most
+    path = _CLUSTER_CONFIG.expanduser()
+    return _count_in_file(json.loads(path.read_text()), resource) if path.is_file() else 0
+
+
+def _count_in_file(config: Mapping[str, Any], resource: str) -> float:
+    """Return how much of a resource the workers of a cluster.yaml have at most, and its head."""
+    types: Mapping[str, Any] = config.get("available_node_types", {})
+    head, left = config.get("head_node_type", ""), config.get("max_workers", math.inf)
+    has = {name: one.get("resources", {}).get(resource, 0) for name, one in types.items()}
+    most = has.get(head, 0)
+    for name in sorted(set(types) - {head}, key=has.__getitem__, reverse=True):
+        taken = min(left, types[name].get("max_workers", left))
+        most += taken * has[name] if has[name] else 0
+        left -= taken
+    return most
+
+
+def describe_gpu() -> dict[str, Any] | None:
+    """Return what the GPU of this process is. torch, 2 s of it, is loaded by processes that ask alone."""
+    from raycomp.models import device
+
+    return device.describe_gpu()
+
+
+def _look() -> tuple[str, dict[str, Any] | None]:
+    """Return where a task runs and what GPU it has there."""
+    return ray.util.get_node_ip_address(), describe_gpu()
+
+
+def await_gpu(
+    limit_s: float | None, where: Mapping[str, Any] = _ANYWHERE, look: Callable[[], Any] = _look
+) -> dict[str, Any]:
+    """Return what the first GPU is, when there is one; tell meanwhile that it is awaited.
+
+    ``where`` are the options of tasks that ask for nodes with labels.
+
+    Raises ValueError where none came within ``limit_s``, or where torch finds none in the place of one.
+    """
+    asked_at = time.strftime("%H:%M:%S")
+    asked = ray.remote(num_cpus=0, num_gpus=1, **where)(look).remote()
+    try:
+        with Progress("start", 1, unit="GPU"):
+            ready, _ = ray.wait([asked], timeout=limit_s)
+    except BaseException:
+        ray.cancel(asked)
+        raise
+    if not ready:
+        ray.cancel(asked)
+        there = ray.cluster_resources().get("GPU", 0)
+        raise ValueError(
+            f"cluster.gpu: no GPU came free within cluster.wait_s={limit_s:g} s, asked for at {asked_at} "
+            f"({there:.0f} are there); set cluster.gpu=true to wait on, cluster.gpu=false to score on CPUs"
+        )
+    node, found = ray.get(asked)
+    if found is None:
+        raise ValueError(_say_none(node))
+    return found
+
+
+def _say_none(node: str) -> str:
+    return (
+        f"cluster.gpu: node {node} says that it has a GPU, and torch finds none there; mend its driver, or "
+        f"set cluster.gpu=false to score on CPUs"
+    )
+
+
+def check_gpu(wanted: Mapping[str, Any]) -> None:
+    """Raise UserError unless this process has a GPU of this kind."""
+    found = describe_gpu()
+    if found is None:
+        raise UserError(_say_none(ray.util.get_node_ip_address()))
+    if found != wanted:
+        raise UserError(
+            f"cluster: a scorer has {say_gpu(found)}, the run was begun on {say_gpu(wanted)}, and their "
+            f"scores differ in the last bits; give all scorers GPUs of one kind"
+        )

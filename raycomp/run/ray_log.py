@@ -1,0 +1,46 @@
+"""What Ray says: warnings in a file of the run's folder, errors on the terminal, too."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from raycomp.data.folder import Folder
+from raycomp.run.events import open_log
+from raycomp.run.ray_private import catch_notes
+
+LOG = ("logs", "ray.log")
+# Ray Data's does not hand on to Ray's.
+_LOGGERS = tuple(map(logging.getLogger, ("ray", "ray.data")))
+
+
+@contextmanager
+def keep_log(out: Folder | None, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Append what Ray says at WARNING and above to ``logs/ray.log`` in a folder, not to the terminal.
+
+    On a store it is written at the end, also of a run that fails, unless ``check`` raises LeaseLost: the
+    folder is then another run's. Without a folder it is kept nowhere.
+    """
+    _quieten()
+    if out is None:
+        with catch_notes(_LOGGERS[0].warning):
+            yield
+        return
+    with open_log(out, LOG, check) as log, catch_notes(_LOGGERS[0].warning):
+        log.setLevel(logging.WARNING)
+        log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        for logger in _LOGGERS:
+            logger.addHandler(log)
+        try:
+            yield
+        finally:
+            for logger in _LOGGERS:
+                logger.removeHandler(log)
+
+
+def _quieten() -> None:
+    """Let warnings through to files, and only errors to a terminal."""
+    for logger in _LOGGERS:
+        logger.setLevel(logging.WARNING)
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                handler.setLevel(logging.ERROR)

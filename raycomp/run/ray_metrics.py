@@ -1,0 +1,69 @@
+"""What a running phase tells Prometheus, through the metrics of its Ray node; docs/grafana.json draws it.
+
+The driver counts, which hears of every block as it is done. Names here lack what Ray adds: ``ray_`` before
+them, and ``_total`` behind those of counters.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+import ray
+from ray.util.metrics import Counter, Gauge, Metric
+
+from raycomp.run.events import name_run
+
+
+class Kind(NamedTuple):
+    """A metric's type, what it says, and its labels beside those that all have."""
+
+    make: type[Metric]
+    says: str
+    labels: tuple[str, ...] = ()
+
+
+LABELS = ("run", "out", "phase")
+"""Of every metric: the run's id in run.json and its folder, and the phase."""
+METRICS = {
+    "raycomp_rows": Kind(Counter, "rows that are done, by their status", ("status",)),
+    "raycomp_busy_seconds": Kind(
+        Counter, "seconds that the workers of a stage were at work, added up", ("stage", "where")
+    ),
+    "raycomp_workers": Kind(Gauge, "workers of a stage at most", ("stage", "where")),
+    "raycomp_done": Kind(Gauge, "shards (or another unit) that are done", ("unit",)),
+    "raycomp_planned": Kind(Gauge, "shards (or another unit) that there are to do", ("unit",)),
+    "raycomp_waiting_seconds": Kind(Gauge, "for how long nothing has come, and for want of what", ("what",)),
+    "raycomp_waves": Kind(Counter, "waves that are committed"),
+}
+
+
+@cache
+def _make(name: str) -> Metric:
+    kind = METRICS[name]
+    return kind.make(name, kind.says, (*LABELS, *kind.labels))
+
+
+class Meter:
+    """The metrics of one phase. Without a cluster it tells nobody."""
+
+    def __init__(self, phase: str):
+        self.labels = {**name_run(), "phase": phase}
+
+    def add(self, name: str, value: float = 1, **labels: str) -> None:
+        """Add to a counter; nothing is nothing."""
+        if value and ray.is_initialized():
+            metric = _make(name)
+            assert isinstance(metric, Counter), name
+            metric.inc(value, self.labels | labels)
+
+    def put(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge, which its node tells for 20 s."""
+        if ray.is_initialized():
+            metric = _make(name)
+            assert isinstance(metric, Gauge), name
+            metric.set(value, self.labels | labels)
+
+    def add_rows(self, statuses: Mapping[str, int]) -> None:
+        """Count rows by their status."""
+        for status, count in statuses.items():
+            self.add("raycomp_rows", count, status=status)

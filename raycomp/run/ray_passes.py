@@ -1,0 +1,130 @@
+"""A pass over Ray Data: tasks that read and prepare, a pool of actors that score, tasks that write parts.
+
+Reading and the stage after it are apart: Ray Data fuses two steps on CPUs that ask for the same resources,
+and a large shard would be decoded by the one task that reads it. What is read comes in more pieces where
+there are fewer shards than workers.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy, Dataset
+
+from raycomp.config import ClusterFailed
+from raycomp.models.faults import one_line
+from raycomp.run.parts import stage_part
+from raycomp.run.passes import CPUS_PER_READER, Pass, add_seconds, read_timed, run_timed
+from raycomp.run.ray_gpus import check_gpu
+from raycomp.run.ray_private import count_restarts
+from raycomp.run.ray_source import ItemSource
+from raycomp.run.stage import CPUS, DEVICE, Scorer, Stage
+
+# Of the 32 MiB that Ray Data cuts what is read into: small enough for every worker to have some of it, large
+# enough to be worth a task.
+_PIECES_PER_WORKER = 2
+_PIECES_AT_MOST = 16
+# The driver holds 5 kB of each read task, and takes a millisecond to make it, before the first row is there.
+_READ_TASKS_AT_MOST = 20_000
+# Calls that a scorer is handed at a time, two of which run: the pool grows only where there are at least 1.75
+# for each that runs.
+_CALLS_AHEAD = 4
+# How often a scorer is started again, its GPU broken or its node lost, before a broken GPU ends the run.
+_RESTARTS = 5
+
+
+def lay(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
+    """Return the dataset of the receipts of these shards' parts."""
+    each = -(-len(ordinals) // _READ_TASKS_AT_MOST)
+    items = [steps.items[ordinal] for ordinal in ordinals]
+    shares = [items[start : start + each] for start in range(0, len(items), each)]
+    source = ItemSource(shares, partial(read_timed, steps.read))
+    wanted = _PIECES_PER_WORKER * steps.free_cpus if steps.is_cut else 0
+    pieces = min(max(len(shares), wanted), _PIECES_AT_MOST * len(shares))
+    dataset = ray.data.read_datasource(source, override_num_blocks=pieces, num_cpus=CPUS_PER_READER)
+    for stage in steps.stages:
+        on_cpus = stage.where == CPUS
+        dataset = _on_cpus(dataset, stage, steps) if on_cpus else _on_scorers(dataset, stage, steps)
+    write = partial(stage_part, parts_uri=parts_uri, part=steps.part)
+    return dataset.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
+
+
+def _on_cpus(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
+    run = _in_slices(stage, steps.rows)
+    return dataset.map_batches(run, batch_size=None, batch_format="pyarrow", num_cpus=1)
+
+
+def _on_scorers(dataset: Dataset, stage: Stage, steps: Pass) -> Dataset:
+    """Lay a stage over a pool of scorers; while one call computes, the next is put together."""
+    session = steps.session
+    pool = ActorPoolStrategy(
+        min_size=session.least_scorers or session.num_scorers,
+        max_size=session.num_scorers,
+        initial_size=session.count_first(),
+        max_tasks_in_flight_per_actor=_CALLS_AHEAD,
+        max_concurrent_calls_per_actor=2,
+    )
+    return dataset.map_batches(
+        type(stage.name, (_Scorer,), {}),
+        fn_constructor_args=(stage, session.num_threads, session.gpu),
+        batch_size=steps.scorer_rows,
+        batch_format="pyarrow",
+        compute=pool,
+        **session.scorer_resources,
+    )
+
+
+def _in_slices(stage: Stage, rows: int) -> Callable[[pa.Table], Iterator[pa.Table]]:
+    """Return a stage on CPUs as Ray Data calls it, a few rows at a time; its tasks bear the stage's name."""
+
+    def run(table: pa.Table) -> Iterator[pa.Table]:
+        for start in range(0, len(table), rows):
+            yield run_timed(stage.name, stage.work, table.slice(start, rows))
+
+    run.__name__ = stage.name
+    return run
+
+
+class _Scorer:
+    """One actor: loads its model once. On a GPU, so without ``num_threads``, that is timed, too.
+
+    ``gpu`` is what the GPU must be; none = it is not asked for.
+    """
+
+    def __init__(self, stage: Stage, num_threads: int | None, gpu: Mapping[str, Any] | None = None):
+        if gpu is not None:
+            check_gpu(gpu)
+        self.name = stage.name
+        self.is_on_gpu = num_threads is None
+        self.work = stage.begin(num_threads)
+        assert isinstance(self.work, Scorer), f"{stage.name}: tells no device"
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        try:
+            table = run_timed(self.name, self.work, table)
+        except Exception as error:
+            if self.work.device.is_broken():
+                _start_again(error)
+            raise
+        seconds = self.work.device.take_busy_seconds() if self.is_on_gpu else None
+        return table if seconds is None else add_seconds(table, DEVICE, seconds)
+
+
+def _start_again(error: Exception) -> NoReturn:
+    """End this process, which can compute on its GPU no more: Ray starts the actor again, with its rows.
+
+    Raises ClusterFailed where that was done often enough.
+    """
+    restarts = count_restarts()
+    if restarts >= _RESTARTS:
+        node = ray.util.get_node_ip_address()
+        said = f"a scorer was started again {restarts} times, and its GPU on node {node} broke once more"
+        raise ClusterFailed(
+            f"{said} ({one_line(error)}); take the node out, the same command goes on"
+        ) from error
+    print(f"The GPU is lost to this process, which ends: {one_line(error)}", file=sys.stderr, flush=True)
+    os._exit(1)

@@ -1,0 +1,308 @@
+"""Connect to Ray, and set Ray Data's options in one place."""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from math import inf, isfinite
+from typing import Any, NoReturn
+
+import ray
+from ray.data import DataContext
+from ray.exceptions import RayError
+
+from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, TooMuchBadData
+from raycomp.data.folder import Folder
+from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS
+from raycomp.run.executor import use
+from raycomp.run.ray_executor import OnRay
+from raycomp.run.ray_failures import is_refused, say_refused, told_as_failed_cluster, watch_head
+from raycomp.run.ray_forward import forward_environment
+from raycomp.run.ray_gpus import await_gpu, count_offered
+from raycomp.run.ray_labels import ask_labels
+from raycomp.run.ray_log import keep_log
+from raycomp.run.ray_private import ForgetBlocks
+from raycomp.run.session import Session
+
+# A scorer without a GPU asks for other resources than the tasks before it; asking for the same, Ray would
+# fuse decoding into the scoring actor.
+_CPUS_PER_CPU_SCORER = 2
+_CPUS_FOR_TASKS = 3
+# What Ray says where its raylet gave up on its agent: a busy machine may need more than the 15 s that Ray has
+# fixed for it (ray-project/ray issue 65983), and another try finds its files warm. What a failed start leaves
+# ends with this process.
+_GAVE_UP = "The current node timed out during startup"
+_STARTS = 3
+# A cluster that is there answers within seconds, and a busy machine starts its own within half a minute.
+_JOIN_S = 60.0
+_START_S = 180.0
+_LONGEST = 500
+_LONGEST_SOCKET = 107
+# What Ray adds to its temporary folder, but for the process' number.
+_SOCKET = "/ray/session_0000-00-00_00-00-00_000000_/sockets/plasma_store"
+_LEAST_TMPDIR_BYTES = 100_000_000
+# Of what is no phase and cannot begin again: a training waits long for its own steps and for spot GPUs.
+_PATIENCE_S = 4 * 3600.0
+
+
+@contextmanager
+def connect(
+    config: ClusterConfig,
+    out: Folder | None = None,
+    check: Callable[[], None] = lambda: None,
+    needed: int | None = None,
+    scores: bool = True,
+    dashboard: bool = False,
+) -> Iterator[Session]:
+    """Join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the end.
+
+    A connection that the caller already has is used and left as it is. Ray's warnings reach a file in the
+    folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
+    ``needed`` CPUs; none = those that scoring needs. Only who ``scores`` (or trains) takes GPUs, and waits
+    for the first. Who starts trainings that may be stopped needs the ``dashboard`` of a cluster started here,
+    on localhost, and RAY_ADDRESS, which says which cluster is meant: without them Ray Train never gives back
+    what a stopped training held. Raises ClusterFailed where Ray does not start or fails in the block.
+    """
+    if ray.is_initialized():
+        with keep_log(out, check), told_as_failed_cluster(), use(OnRay(config.stall_s)):
+            settle_data_context(config.stall_s)
+            yield _describe(config, scores)
+        return
+    with keep_log(out, check), _hush_native_code(), told_as_failed_cluster():
+        _, most = config.span or (1, 1)
+        _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
+        try:
+            settle_data_context(config.stall_s)
+            here = ray.get_runtime_context().gcs_address
+            named = _named_address() if dashboard else nullcontext()
+            with watch_head(here), named, use(OnRay(config.stall_s)):
+                yield _describe(config, scores)
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _named_address() -> Iterator[None]:
+    """Let RAY_ADDRESS name the connected cluster while the block runs."""
+    before = os.environ.get("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    try:
+        yield
+    finally:
+        os.environ.pop("RAY_ADDRESS")
+        if before is not None:
+            os.environ["RAY_ADDRESS"] = before
+
+
+@contextmanager
+def _hush_native_code() -> Iterator[None]:
+    """Keep what Ray's native code writes to descriptor 2 in a file; show it only if the block fails.
+
+    Python's own ``sys.stderr`` goes on to where it went.
+    """
+    try:
+        is_plain = sys.stderr.fileno() == 2
+    except (AttributeError, OSError):  # replaced by something that is no file
+        is_plain = False
+    if not is_plain:
+        yield
+        return
+    before = sys.stderr
+    with tempfile.TemporaryFile() as log, os.fdopen(os.dup(2), "w", buffering=1) as shown:
+        os.dup2(log.fileno(), 2)
+        sys.stderr = shown
+        try:
+            yield
+        except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost, ClusterFailed):
+            # Told in a line.
+            raise
+        except BaseException:
+            log.seek(0)
+            shown.write(log.read().decode(errors="replace"))
+            raise
+        finally:
+            os.dup2(shown.fileno(), 2)
+            sys.stderr = before
+
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+
+
+def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
+    """Join the cluster that there is, or start one here.
+
+    Raises ValueError where none answers or it does not let us in, ClusterFailed where none starts here.
+    """
+    if address := config.address or os.environ.get("RAY_ADDRESS"):
+        _join(address)
+        return
+    num_cpus = config.num_cpus or max(os.cpu_count() or 1, needed)
+    if num_cpus < needed:
+        raise ValueError(f"cluster.num_cpus={num_cpus}: must be at least {needed} for this many workers")
+    folder = check_temporary_folder()
+    late = ClusterFailed(
+        f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
+    )
+    with _at_most(_START_S, late), _keep_signals():
+        for _ in range(_STARTS):
+            try:
+                ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **_QUIET)
+                return
+            except ValueError:  # of what it was asked for
+                raise
+            except Exception as error:  # Ray has no kind of its own for it
+                if _GAVE_UP not in str(error):
+                    said = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+                    raise ClusterFailed(
+                        f"Ray did not start on this machine: {said}; its logs are in {folder}/ray"
+                    ) from error
+        raise late
+
+
+def _join(address: str) -> None:
+    nobody = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
+    with _at_most(_JOIN_S, nobody), _keep_signals():
+        try:
+            ray.init(address=address, runtime_env=forward_environment(), **_QUIET)
+        except (ConnectionError, RuntimeError, RayError) as error:
+            if is_refused(error):
+                raise ValueError(say_refused(address)) from error
+            if isinstance(error, ConnectionError):
+                raise nobody from error
+            said = " ".join(str(error).split())[:_LONGEST]
+            raise ClusterFailed(f"cluster.address={address!r}: cannot be joined: {said}") from error
+
+
+def check_temporary_folder() -> str:
+    """Return where Ray keeps its sockets, logs and spilled objects.
+
+    Raises ValueError where that has too long a name or too little room: Ray would fail, or wait for ever.
+    """
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    named = f"RAY_TMPDIR={folder!r}" if os.environ.get("RAY_TMPDIR") else f"TMPDIR={folder!r}"
+    longest = _LONGEST_SOCKET - len(f"{_SOCKET}{os.getpid()}")
+    if len(os.fsencode(folder)) > longest:
+        raise ValueError(
+            f"{named}: must have at most {longest} letters, or the names of Ray's sockets below it are too "
+            f"long; set RAY_TMPDIR to a shorter folder"
+        )
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise ValueError(f"{named}: cannot be used: {error}") from error
+    if free < _LEAST_TMPDIR_BYTES:
+        raise ValueError(
+            f"{named}: has {free / 1e6:,.0f} MB free, must have at least {_LEAST_TMPDIR_BYTES / 1e6:,.0f} MB "
+            f"for what Ray keeps there; set RAY_TMPDIR to a folder with room"
+        )
+    return folder
+
+
+class _Late(BaseException):
+    """Time is up. No ``Exception``, for Ray takes those for one more failed try."""
+
+
+@contextmanager
+def _at_most(seconds: float, late: Exception) -> Iterator[None]:
+    """Raise ``late`` once the block has taken so long; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise _Late
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _Late as error:
+        raise late from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _keep_signals() -> Iterator[None]:
+    """Keep SIGTERM ending this program in its own way: Ray sets another, which dies in native code later."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as stop:
+        if stop.code == signal.SIGTERM:
+            raise Terminated(signal.SIGTERM) from stop
+        raise
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
+    """Every dial of Ray Data that raycomp turns, each with its reason."""
+    context = DataContext.get_current()
+    # Our own progress lines say more, and are silent when nobody looks.
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    # A pass in which no block has moved for so long is ended, and begun again from its commits (waves.py).
+    context.execution_no_progress_timeout_s = stall_s
+    # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB of a billion rows.
+    context.custom_execution_callback_classes = [ForgetBlocks]
+    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both dials.
+    context.retried_map_errors = list(STORAGE_ERRORS)
+    context.max_map_retries = MAP_RETRIES
+    # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.
+    context.actor_init_retry_on_errors = True
+    context.max_consecutive_actor_init_deaths = 5
+    # A bad sample is a row with a status; a block is never dropped whole.
+    context.max_errored_blocks = 0
+    # Pictures make rows heavy: small blocks keep scorers fed and the object store small.
+    context.target_max_block_size = 32 * 2**20
+
+
+def _describe(config: ClusterConfig, scores: bool = True) -> Session:
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in alive]
+    offered = count_offered("CPU")
+    num_cpus = max(_count("CPU", 1), int(offered) if isfinite(offered) else 0)
+    where = ask_labels(config) if scores else {}
+    if scores and config.gpu is not False and (config.gpu or _count("GPU") or count_offered("GPU")):
+        return _describe_gpus(config, num_cpus, len(nodes), where)
+    least, most = config.span or (1, 1)
+    # A cluster on one machine alone may count more CPUs than there are cores.
+    hosts = {node["NodeManagerHostname"] for node in alive}
+    cores = min(num_cpus, os.cpu_count() or 1) if len(hosts) == 1 else num_cpus
+    threads = max(1, min(cores // most, *(cpus for cpus in nodes if cpus), cores))
+    if least < most:
+        threads = _CPUS_PER_CPU_SCORER  # whatever nodes come
+    scorer: dict[str, Any] = {"num_cpus": _CPUS_PER_CPU_SCORER, **where}
+    return Session(most, scorer, threads, num_cpus, len(nodes), config.block_rows, least)
+
+
+def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: Mapping[str, Any]) -> Session:
+    """Return the session with scorers on GPUs, once the first is there."""
+    offered = count_offered("GPU")
+    least, most = config.span or (1, None)
+    if config.gpu is None and least > max(_count("GPU"), offered):
+        raise ValueError(
+            f"cluster.scorers or train.workers={least}: must be at most {max(_count('GPU'), offered)}, the "
+            f"GPUs there are now or may come; set cluster.gpu=true to wait for more"
+        )
+    if most is None and offered == inf:
+        raise ValueError("cluster.scorers=none: must be MIN..MAX where an autoscaler has no limit of GPUs")
+    gpu = await_gpu(None if config.gpu else config.wait_s, where)
+    if most is None:
+        there = _count("GPU")
+        least, most = (1, int(offered)) if offered > there else (there, there)
+    resources: dict[str, Any] = {"num_gpus": 1, **where}
+    return Session(most, resources, None, num_cpus, num_nodes, config.block_rows, least, gpu)
+
+
+def _count(resource: str, otherwise: int = 0) -> int:
+    """Return how much of a resource the cluster has now."""
+    return int(ray.cluster_resources().get(resource, otherwise))

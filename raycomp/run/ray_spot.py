@@ -1,0 +1,71 @@
+"""Beside Ray on a node of AWS: once AWS says it will take the node back, no new work comes to it.
+
+``python -m raycomp.run.ray_spot HEAD:PORT``, with RAY_CLOUD_INSTANCE_ID set as Ray's autoscaler sets it. AWS
+says so two minutes ahead; Ray then starts nothing more here, and counts what is lost here as nobody's fault.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+"""
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+
+_METADATA = "http://169.254.169.254"
+_POLL_S = 5.0
+_TIMEOUT_S = 2.0
+
+
+def main(head: str) -> int:
+    """Wait for the notice, then drain this node of the cluster at ``head``; return the exit code."""
+    instance = os.environ["RAY_CLOUD_INSTANCE_ID"]
+    deadline = wait_for_notice(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _METADATA))
+    print(f"{instance}: to be taken back at {deadline:%H:%M:%S} UTC", flush=True)
+    refused = drain(head, instance, deadline)
+    print(f"{instance}: {refused or 'drained'}", flush=True)
+    return 1 if refused else 0
+
+
+def wait_for_notice(metadata: str, poll_s: float = _POLL_S) -> datetime:
+    """Return when AWS will stop this machine, as soon as it says so."""
+    while True:
+        try:
+            notice = _get(f"{metadata}/latest/meta-data/spot/instance-action", metadata)
+        except OSError as error:  # asked again: its answers fail at times
+            print(f"{metadata}: {error}", file=sys.stderr, flush=True)
+            notice = None
+        if notice is not None and notice["action"] in ("stop", "terminate"):
+            return datetime.fromisoformat(notice["time"]).astimezone(UTC)
+        time.sleep(poll_s)
+
+
+def _get(url: str, metadata: str) -> dict[str, str] | None:
+    """Return what the instance's metadata say, none where there is no such entry."""
+    lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    ask = urllib.request.Request(f"{metadata}/latest/api/token", method="PUT", headers=lifetime)
+    with urllib.request.urlopen(ask, timeout=_TIMEOUT_S) as answer:
+        token = answer.read().decode()
+    ask = urllib.request.Request(url, headers={"X-aws-ec2-metadata-token": token})
+    try:
+        with urllib.request.urlopen(ask, timeout=_TIMEOUT_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
+
+
+def drain(head: str, instance: str, deadline: datetime) -> str:
+    """Tell the cluster at ``head`` that the node of this ``instance`` ends at ``deadline``.
+
+    Returns why not, "" where it will.
+    """
+    from raycomp.run.ray_private import drain_node  # Ray takes 200 MB, and most nodes are never taken back
+
+    return drain_node(head, instance, int(deadline.timestamp() * 1000))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

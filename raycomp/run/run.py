@@ -1,0 +1,281 @@
+"""One life of a run, whatever its command: begin or go on, work, close the funnel, publish, tidy up.
+
+    with begin("evaluate", config, find_fingerprint, out, say) as run:
+        if run.is_finished:
+            return run.record
+        run.bind("cpu")
+        ...  # results go below run.folder, what only an unfinished run needs below run.work
+        run.close({"ok": 9, "no_image": 1}, {"right": 7, "wrong": 2, "no_image": 1}, kept="right")
+        run.tell("7 of 10 rows are right", page)
+    return run.record
+
+Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
+session's device; one that needs none binds its own, or no device where no result depends on it.
+"""
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from raycomp.config import ClusterFailed, LeaseLost, as_setting, changed_dials, find_config
+from raycomp.data.files import check_writable, copy_file
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import FORMAT, write_manifest
+from raycomp.data.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
+from raycomp.data.runs import FAILED, FINISHED, TIMES, read_run
+from raycomp.data.written import Watch, watch_writes
+from raycomp.run.events import keep_events, log_event
+from raycomp.run.lease import Lease, hold_lease
+from raycomp.run.opening import describe_run, now, open_run, refuse_inside, tidy
+from raycomp.words import OK
+
+Say = Callable[[str], None]
+# The sub-folders that a command's results lie in, if it names no others.
+_ROOMS = ("scores", "subset", "shards", "negatives", "exports")
+_LONGEST_LINE = 2000
+
+
+class Run:
+    """A run that holds its folder. Made by ``begin``."""
+
+    def __init__(
+        self,
+        record: dict[str, Any],
+        previous: dict[str, Any] | None,
+        fingerprint: Callable[[], dict[str, Any]],
+        folder: Folder,
+        lease: Lease,
+        rooms: Sequence[str] = _ROOMS,
+        say: Say = print,
+    ):
+        self.is_finished = previous is not None and previous["status"] == FINISHED
+        """Whether an earlier start did all there is to do."""
+        self.record = previous if previous and self.is_finished else record
+        """What run.json holds, as far as it is known."""
+        self.folder = folder
+        self.work = Folder(folder.at(WORK))
+        """Is removed when the run is published."""
+        self.staged: tuple[str, ...] = ()
+        """Files and sub-folders of ``work`` that become results, under the same names, once all checks are
+        passed."""
+        self.is_stale = (
+            not self.is_finished
+            and previous is not None
+            and previous["fingerprint"].get(TIMES) != record["fingerprint"].get(TIMES)
+        )
+        """Whether files of the input were modified since an earlier start."""
+        self.lease = lease
+        self._begun_on = previous and previous.get("device")
+        self._begun_with = (previous or {}).get("gpu")
+        self._fingerprint = fingerprint
+        self.rooms = rooms
+        """What results lie in."""
+        self.watch = Watch([folder.at(room) for room in rooms])
+        """What the run writes of its results."""
+        self._say = say
+        self._said = "finished"
+        self._page: str | None = None
+
+    def bind(self, device: str, gpu: Mapping[str, Any] | None = None) -> None:
+        """Write down which device results come from, cpu or gpu, and what ``describe_gpu`` found.
+
+        Raises ValueError where the run was begun on another.
+        """
+        begun = self._begun_on or device
+        if begun != device:
+            raise ValueError(
+                f"out={self.folder.uri!r}: was begun on a {begun} and would go on on a {device}, where "
+                f"scores end in other bits; set cluster.gpu={'true' if begun == 'gpu' else 'false'} or name "
+                f"another folder"
+            )
+        if gpu is not None and self._begun_with not in (None, gpu):
+            raise ValueError(
+                f"out={self.folder.uri!r}: was begun on {say_gpu(self._begun_with)} and would go on on "
+                f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
+            )
+        self.start_over()
+        self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
+        self.folder.write_json(self.record, RUN)
+
+    def start_over(self) -> None:
+        """Drop what an earlier start made of files that were modified since: their content may be another.
+
+        ``bind`` does so, unless the command has compared the content and set ``is_stale`` to False.
+        """
+        if self.is_stale:
+            self._say("input: files were modified since this run started; their results are made again")
+            for name in (WORK, *self.rooms):
+                self.folder.remove(name)
+        self.is_stale = False
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError where what the run depends on is no longer what it was when the run began.
+
+        Every run is checked so before it is published.
+        """
+        before, now = self.record["fingerprint"], self._fingerprint()
+        changed = [name for name in before if name != TIMES and now[name] != before[name]]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)}: changed while the run went on, so its results are of neither and not "
+                f"published; run again into another folder"
+            )
+
+    def close(
+        self,
+        read: Mapping[str, int],
+        came: Mapping[str, int],
+        kept: str,
+        corpus: int | None = None,
+        reasons: Collection[str] | None = None,
+        **sections: Any,
+    ) -> None:
+        """Take down the funnel, and the command's own ``sections`` of run.json.
+
+        ``read``: rows by status as they were read. ``came``: rows by what the results say of them, ``kept``
+        or why they were dropped. ``corpus``: the rows that shares are of, if not all. ``reasons``: what rows
+        of status ok may have become beside ``kept`` and what was read, if not anything. Raises RuntimeError
+        unless all rows that were read came out, and those of a status other than ok with that very status.
+        """
+        lost = [status for status, count in read.items() if status != OK and came.get(status, 0) != count]
+        strange = set() if reasons is None else set(came) - {kept, *read, *reasons}
+        if lost or strange or sum(read.values()) != sum(came.values()):
+            raise RuntimeError(f"the funnel does not close: {dict(read)} read, {dict(came)} found")
+        num_read = sum(came.values())
+        funnel = {
+            "read": num_read,
+            "corpus": num_read if corpus is None else corpus,
+            "kept": came.get(kept, 0),
+            "dropped": {reason: count for reason, count in sorted(came.items()) if reason != kept},
+        }
+        self.record |= {"finished": now(), "funnel": funnel, "warnings": [], **sections}
+
+    def tell(self, said: str, page: str | None = None) -> None:
+        """Say in a line what came of the run, and in a page (report.html), once it is published."""
+        self._said, self._page = said, page
+
+    def publish(self, say: Say) -> None:
+        """Write report.html and run.json, tidy up. ``begin`` does so where its block ends well."""
+        if "funnel" not in self.record:
+            raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
+        self.check_unchanged()
+        self.lease.check()
+        for room in self.staged:
+            if "." in room:
+                copy_file(self.work.at(room), self.folder.at(room))
+                continue
+            names = self.work.list_names(room)
+            for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
+                copy_file(self.work.at(room, name), self.folder.at(room, name))
+        if self._page is not None:
+            self.folder.write_bytes(self._page.encode(), REPORT)
+        manifest = write_manifest(self.folder, self.rooms, self.watch.files)
+        self.record |= {"status": FINISHED, "format": FORMAT, "manifest": manifest}
+        self.folder.write_json(self.record, RUN)
+        tidy(self.folder)
+        say(self._said + (f"; report: {self.folder.at(REPORT)}" if self._page is not None else ""))
+
+
+@contextmanager
+def begin(
+    kind: str,
+    config: Any,
+    fingerprint: Callable[[], dict[str, Any]],
+    out: str,
+    say: Say = print,
+    rerun: str | None = None,
+    commands: Mapping[str, str] | None = None,
+    rooms: Sequence[str] = _ROOMS,
+) -> Iterator[Run]:
+    """Begin the run ``kind`` of ``config`` in the folder or uri ``out``, or go on with it; publish it after.
+
+    ``fingerprint()`` is what results depend on beside the dials; it is asked again in the end. ``rerun`` is
+    the line that runs it again, where its config does not say that; ``commands`` are more lines for the
+    record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json").
+    The run's manifest has what lies there when it is published; a run that is found finished must still have
+    it, and is given as it is. Raises ValueError where the folder cannot be written, is held by another
+    process or holds another run, or where results of a finished one are gone or changed.
+    """
+    # Whoever finds the run looks there which of its dials are free.
+    assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
+    folder = Folder(absolute_uri(str(out)))
+    refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
+    check_writable(folder.uri)
+    rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
+    record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
+    with hold_lease(folder) as lease:
+        previous = open_run(folder, record)
+        record["id"] = (previous or record).get("id", record["id"])
+        run = Run(record, previous, fingerprint, folder, lease, rooms, say)
+        if run.is_finished:
+            say(f"{folder.uri} is finished already; nothing to do")
+            yield run
+            return
+        with _watched(run, "begin" if previous is None else "go_on", rerun), watch_writes(run.watch):
+            yield run
+            run.publish(say)
+
+
+@contextmanager
+def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
+    """Log how a run begins and ends; what ends it early bears how it goes on.
+
+    Nothing is logged in a folder that a command which is refused has left as it was.
+    """
+    folder = run.folder
+
+    def check() -> None:
+        run.lease.check()
+        if not folder.exists(RUN):
+            raise LeaseLost(f"out={folder.uri!r}: the run was taken back")
+
+    with keep_events(folder, run.record["id"], check):
+        log_event(begins, kind=run.record["kind"], out=folder.uri, command=rerun)
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"to go on: {rerun}")
+            if isinstance(error, ValueError) and begins == "begin" and "funnel" not in run.record:
+                _leave_no_start(run)
+            if not folder.is_local or folder.exists(RUN):
+                says = " ".join(str(error).split())
+                log_event("fail", error=type(error).__name__, says=says)
+                _keep_failure(run, error, says)
+            raise
+        log_event("finish", funnel=run.record["funnel"])
+
+
+def _leave_no_start(run: Run) -> None:
+    """Leave nothing of a run that was refused before it wrote anything: corrected, it may be another run."""
+    if all(name in (RUN, LEASE) or name.startswith("logs/") for name in run.folder.find_names()):
+        run.lease.check()
+        for name in ("logs", RUN):
+            run.folder.remove(name)
+
+
+def _keep_failure(run: Run, error: BaseException, says: str) -> None:
+    """Write down what a run failed of, where the same command would fail of it again.
+
+    A storage, a lost cluster or a signal is nothing that the run itself failed of: it is resumed.
+    """
+    cause = getattr(error, "cause", error)
+    if isinstance(cause, (OSError, LeaseLost, ClusterFailed)) or not isinstance(cause, Exception):
+        return
+    with suppress(OSError, ValueError, LeaseLost):  # what ended the run is the error to report
+        run.lease.check()
+        record = read_run(run.folder)
+        if record is not None and record["status"] != FINISHED and record.get("id") == run.record["id"]:
+            run.folder.write_json({**record, "status": FAILED, "failed": says[:_LONGEST_LINE]}, RUN)
+
+
+def say_gpu(gpu: Mapping[str, Any]) -> str:
+    """Return in words what ``describe_gpu`` found."""
+    name, *others = gpu.items()
+    return f"{name[1]} ({', '.join(f'{key} {value}' for key, value in others)})"
+
+
+def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
+    """Return the command that sets these dials."""
+    sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
+    return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])

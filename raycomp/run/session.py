@@ -1,0 +1,124 @@
+"""What the work of a run is done on: this process, or the Ray cluster that it connects to."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from raycomp.config import ClusterConfig
+from raycomp.data.folder import Folder
+from raycomp.data.no_pandas import let_pandas_in
+from raycomp.run.executor import Session, find_current, use
+from raycomp.run.local import Local
+from raycomp.run.progress import Progress
+
+# Ray takes half a minute to start, and has more than one process to prepare the input of a model. A guess of
+# where that pays.
+MOST_LOCAL_BYTES = 2_000_000_000
+# Trainings that one process does one after the other before Ray is started for them.
+MOST_ONE_BY_ONE = 4
+_DRIVER = "/dev/nvidiactl"
+
+
+@contextmanager
+def connect(
+    config: ClusterConfig,
+    out: Folder | None = None,
+    check: Callable[[], None] = lambda: None,
+    needed: int | None = None,
+    scores: bool = True,
+    dashboard: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    num_bytes: Callable[[], int] = lambda: 0,
+    better: str | None = None,
+    ray_for: str | None = None,
+) -> Iterator[Session]:
+    """Give the block an executor by ``cluster.executor``, and say which one and why.
+
+    ``auto`` is this process where no cluster is named or connected, no GPU is there, one scorer is enough and
+    the input, ``num_bytes()``, is small; else Ray. ``better`` says why ``auto`` is Ray anyway, ``ray_for``
+    what only Ray does. See ``ray_session.connect`` for the other arguments. Raises ValueError where ``local``
+    is asked for what only Ray does.
+    """
+    Progress.forget()
+    is_local, why = choose_executor(config, num_bytes, better, ray_for)
+    if find_current() is None:
+        say(f"executor: {'local, in this process' if is_local else 'ray'} ({why})")
+    if is_local:
+        executor, session = _begin_local(config)
+        with use(executor):
+            yield session
+        return
+    from raycomp.run import ray_session  # a second of imports
+
+    let_pandas_in()  # Ray Data uses it
+    with ray_session.connect(config, out, check, needed, scores, dashboard) as session:
+        yield session
+
+
+def choose_executor(
+    config: ClusterConfig, num_bytes: Callable[[], int], better: str | None, ray_for: str | None
+) -> tuple[bool, str]:
+    """Return whether the work is done in this process, and why."""
+    if config.executor == "ray":
+        return False, "cluster.executor=ray"
+    reason = ray_for or _find_cluster(config) or _find_more(config)
+    if config.executor == "local":
+        if reason:
+            raise ValueError(f"cluster.executor=local: {reason}; set cluster.executor=ray")
+        return True, "cluster.executor=local"
+    if reason is None and isinstance(find_current(), Local):
+        return True, "as the run around it"
+    reason = reason or better or _find_ray(config) or _find_size(num_bytes)
+    if reason:
+        return False, reason
+    return True, "no cluster is named, no GPU is there, the input is small; set cluster.executor=ray for Ray"
+
+
+def _find_ray(config: ClusterConfig) -> str | None:
+    """Return what of this process or machine is Ray's."""
+    if is_connected():
+        return "this process is connected to a cluster"
+    has_gpu = config.gpu is not False and os.path.exists(_DRIVER)
+    return "this machine has a GPU" if has_gpu else None
+
+
+def _find_size(num_bytes: Callable[[], int]) -> str | None:
+    size, most = num_bytes() / 1e9, MOST_LOCAL_BYTES / 1e9
+    return f"the input has {size:,.1f} GB, more than {most:g}" if size > most else None
+
+
+def _find_cluster(config: ClusterConfig) -> str | None:
+    if config.address:
+        return f"cluster.address={config.address!r} names a cluster"
+    if config.labels:
+        return f"cluster.labels={','.join(config.labels)!r} asks for nodes of a cluster"
+    named = os.environ.get("RAY_ADDRESS")
+    return f"RAY_ADDRESS={named!r} names a cluster" if named else None
+
+
+def _find_more(config: ClusterConfig) -> str | None:
+    """Return which option asks for more than one process on CPUs."""
+    _, most = config.span or (1, 1)
+    if most > 1:
+        return f"cluster.scorers or train.workers={most} are several processes"
+    return "cluster.gpu=true asks for a GPU" if config.gpu else None
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a Ray cluster."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
+def _begin_local(config: ClusterConfig) -> tuple[Local, Session]:
+    cores = config.num_cpus or len(os.sched_getaffinity(0))
+    outer = find_current()
+    executor = outer if isinstance(outer, Local) and outer.num_threads == cores else Local(cores)
+    return executor, Session(1, {}, cores, cores, 1, config.block_rows, is_local=True)
+
+
+def say_many(count: int) -> str | None:
+    """Return why so many trainings go side by side on Ray, which has a process for each; none for few."""
+    is_many = count > MOST_ONE_BY_ONE and len(os.sched_getaffinity(0)) > 1
+    return f"{count} trainings go side by side there" if is_many else None

@@ -1,0 +1,143 @@
+"""Small tasks over many files: one for each, or for a few where most of it is waiting for the storage.
+
+On Ray they are spread over the cluster; in this process they run one after the other.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import Any, TypeVar
+
+from raycomp.config import UserError
+from raycomp.data.written import Written, call_watched, note_written, watched_places
+from raycomp.run.executor import current
+from raycomp.run.progress import Progress
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# As many tasks wait at least, which an autoscaler sees; on a large cluster twice as many as it has CPUs.
+_LEAST_WAITING = 32
+_WAITING_PER_CPU = 2
+# Files of one task, and how many of them it reads at a time: a request to a store is 30 ms of waiting.
+_FILES_PER_TASK = 16
+_FILES_AT_ONCE = 8
+_TASKS_PER_CPU = 4
+
+
+def map_tasks(
+    function: Callable[..., Result], items: Sequence[Item], *args: Any, label: str = "choose"
+) -> Iterator[Result]:
+    """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
+
+    A bounded number of results waits, so the driver's memory does not grow with the number of items. Where
+    a task raises UserError, so does this, once no task runs any more.
+    """
+    with Progress(label, len(items), unit="file") as progress:
+        for result in _run(function, items, args):
+            progress.finish_one()
+            yield result
+
+
+def map_files(
+    function: Callable[..., Result],
+    items: Sequence[Item],
+    *args: Any,
+    label: str = "choose",
+    fold: Callable[[list[Any]], list[Any]] = list,
+) -> Iterator[Result]:
+    """As ``map_tasks`` for little work on many files, of which each task does a few, some at a time.
+
+    ``fold`` makes fewer results of those of a task before they come back. How many files a task has depends
+    on the cluster, so it may only add up what comes to the same in any order.
+    """
+    size = -(-len(items) // (_TASKS_PER_CPU * _count_cpus()))
+    size = min(max(size, 1), _FILES_PER_TASK)
+    shares = [items[start : start + size] for start in range(0, len(items), size)]
+    with Progress(label, len(items), unit="file") as progress:
+        for share, results in zip(shares, _run(_do_each, shares, (function, fold, *args)), strict=True):
+            for _ in share:
+                progress.finish_one()
+            yield from results
+
+
+def _do_each(
+    items: Sequence[Item], function: Callable[..., Result], fold: Callable[[list], list], *args: Any
+) -> list[Result]:
+    """Return ``function(item, *args)`` of every item, folded."""
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return fold(list(pool.map(lambda item: function(item, *args), items)))
+
+
+def add_counts(counts: list[Any]) -> list[Any]:
+    """Fold whole numbers, and arrays of them, into their sum; leave apart what rounding would change."""
+    is_exact = all(isinstance(count, int) or getattr(count, "dtype", None) == "int64" for count in counts)
+    return [sum(counts)] if counts and is_exact else counts
+
+
+def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[Any]) -> Iterator[Result]:
+    """Yield the results in order; how many tasks wait follows the cluster's size, which may change."""
+    executor, task = current(), _watched(function)
+    shared = [executor.put(arg) for arg in args]
+    waiting: deque[Any] = deque()
+    most, left = 0, iter(items)
+    for done in range(len(items)):
+        if done % _LEAST_WAITING == 0:
+            most = max(_LEAST_WAITING, _WAITING_PER_CPU * _count_cpus())
+        while len(waiting) < min(most, len(items) - done):
+            waiting.append(executor.submit(task, next(left), *shared))
+        try:
+            result, written = executor.get(waiting.popleft())
+        except UserError as error:
+            executor.settle(list(waiting))
+            raise getattr(error, "cause", error) from error
+        note_written(written)
+        yield result
+
+
+def _watched(function: Callable[..., Result]) -> Callable[..., tuple[Result, list[Written]]]:
+    """Return what a task does: ``function``, and a list of what it wrote of this run's results."""
+    places = watched_places()
+
+    @wraps(function)
+    def run(*args: Any) -> tuple[Result, list[Written]]:
+        return call_watched(function, places, *args)
+
+    return run
+
+
+def map_some(
+    function: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+    num_tasks: int,
+    check: Callable[[], None],
+    label: str,
+    unit: str,
+    with_gpu: bool = False,
+) -> Iterator[tuple[Any, ...]]:
+    """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order.
+
+    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer. ``with_gpu``: each
+    has a GPU of its own; others see none.
+    """
+    executor, task = current(), _watched(function)
+    waiting: dict[Any, tuple[Any, ...]] = {}
+    queue = iter(jobs)
+    with Progress(label, len(jobs), unit=unit) as progress:
+        while True:
+            for job in queue:
+                waiting[executor.submit(task, *job, num_gpus=int(with_gpu))] = job
+                if len(waiting) == num_tasks:
+                    break
+            if not waiting:
+                return
+            (ended,) = executor.wait(list(waiting), 1)
+            note_written(executor.get(ended)[1])
+            check()
+            progress.finish_one()
+            yield waiting.pop(ended)
+
+
+def _count_cpus() -> int:
+    return max(1, int(current().count("CPU")))

@@ -1,0 +1,301 @@
+"""Run one phase over many shards: stage parts, merge them into one file per shard, commit in waves.
+
+A phase is one streaming pass, so actors live across waves. Blocks end in ``stage_part``, which writes the
+rows of each shard to a staged part and sends the driver a receipt. When a shard's rows are complete its parts
+are merged, in the order of positions, into one deterministic file; when all shards of a wave are merged, a
+manifest written last commits the wave, whose parts are then removed. A restart skips what manifests name and
+redoes the rest; a phase that stands still is begun again so, in the same run.
+
+Each manifest tells the wall time since the commit before it (or since the phase began), so walls add up over
+restarts. What an interrupted try did after its last commit is lost and is done again: it counts neither as
+wall nor as busy time. What it had done of waves that were not committed by then lies in its walls but not in
+its busy seconds, so a busy share after a restart may be told too low, never too high.
+"""
+
+import json
+import posixpath
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from raycomp.config import ClusterFailed
+from raycomp.data.folder import Folder
+from raycomp.data.written import Written, call_watched, note_written, watched_places
+from raycomp.run.events import log_event
+from raycomp.run.executor import current
+from raycomp.run.growth import Growth, There, average
+from raycomp.run.parts import Stalled, Stats, name_parts
+from raycomp.run.progress import Crew, Progress
+from raycomp.run.stage import WRITE
+from raycomp.words import SHARD_ORDINAL, STATUS
+
+Run = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
+# Merges go on beside a phase, as many as the cluster has CPUs; each may be a process that is started for it.
+_LEAST_MERGES = 4
+_LOOK_EVERY_S = 0.1
+# Manifests and folders of parts that are asked for at a time.
+_AT_ONCE = 16
+# So often in a row a phase may stand still without a commit in between.
+_MOST_STALLS = 3
+
+
+def _tell_wave(stats: Stats) -> dict[str, Any]:
+    """Return what an event of the log says of a wave that is committed."""
+    seconds = {stage: round(value, 3) for stage, value in stats.seconds.items()}
+    return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
+
+
+def _merge_timed(merge: Callable[..., int], places: Sequence[str], *args: Any) -> tuple[float, list[Written]]:
+    """Run a merge; return the seconds it took, and what it wrote of the run's results."""
+    started = time.perf_counter()
+    _, written = call_watched(merge, places, *args)
+    return time.perf_counter() - started, written
+
+
+def _above(work: Folder) -> str:
+    """Return what the uris of a run's results begin with."""
+    return posixpath.dirname(work.uri) + "/"
+
+
+def _remove_parts(work: Folder, name: str, ordinals: list[int]) -> None:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda ordinal: work.remove("parts", name, name_parts(ordinal)), ordinals))
+
+
+@dataclass
+class Phase:
+    """A named pass over shards whose results are one file per shard."""
+
+    name: str
+    work: Folder
+    shards_per_wave: int
+    merge: Callable[..., int]
+    """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
+    merge_args: tuple
+    crew: Crew
+    """Who works on each stage."""
+    check: Callable[[], None] = lambda: None
+    """Asked before every commit; raises where this run may not commit."""
+    most: There | None = None
+    """Scorers and CPUs at most, where they come and go."""
+
+    def run(self, ordinals: list[int], make: Run, totals: dict[int, int] | None) -> Stats:
+        """Do what is not yet committed; return the stats of the whole phase, committed waves included.
+
+        ``make(ordinals, parts_uri)`` yields the metadata of parts; ``totals`` counts the rows to expect per
+        shard where the caller knows (else a shard's last row tells).
+        """
+        num_stalls, num_before = 0, -1
+        while True:
+            stats, done = self._read_manifests()
+            todo = [ordinal for ordinal in ordinals if ordinal not in done]
+            self.work.remove("parts", self.name)
+            if not todo:
+                return stats
+            try:
+                stats.add(self._run_once(ordinals, todo, make, totals).to_dict())
+                self.work.remove("parts", self.name)
+                return stats
+            except Stalled as stall:
+                num_stalls = num_stalls + 1 if len(done) == num_before else 1
+                num_before = len(done)
+                self._tell_stall(stall, num_stalls)
+
+    def _run_once(
+        self,
+        ordinals: list[int],
+        todo: list[int],
+        make: Run,
+        totals: dict[int, int] | None,
+    ) -> Stats:
+        """Do the shards ``todo``; return the stats of what was committed."""
+        starts = range(0, len(ordinals), self.shards_per_wave)
+        waves = [ordinals[start : start + self.shards_per_wave] for start in starts]
+        missing = set(todo)
+        left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
+        num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
+        watch = current().watch_growth() if self.most else nullcontext()
+        with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress, watch as growth:
+            run = _Run(self, self.work.at("parts", self.name), left, totals, progress, growth)
+            try:
+                return run.consume(make, todo)
+            except BaseException as error:
+                error.add_note(run.name_rest())
+                raise
+
+    def _tell_stall(self, stall: Stalled, num_stalls: int) -> None:
+        """Say that the phase begins again from its commits; raise where that was in vain too often."""
+        stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
+        if num_stalls > _MOST_STALLS:
+            raise ClusterFailed(
+                f"{stood}, {num_stalls} times without a commit in between; what is committed is kept, "
+                f"the same command goes on with it"
+            ) from stall
+        print(f"{stood}; begun again from its commits", file=sys.stderr, flush=True)
+        log_event("stall", phase=self.name, stalls=num_stalls)
+
+    def _read_manifests(self) -> tuple[Stats, set[int]]:
+        stats, done, above = Stats(), set(), _above(self.work)
+        names = [name for name in self.work.list_names("waves") if name.startswith(f"{self.name}-")]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for manifest in pool.map(lambda name: self.work.read_json("waves", name), names):
+                done.update(manifest["shards"])
+                stats.add(manifest["stats"])
+                note_written(Written(above + name, *facts) for name, facts in manifest["written"].items())
+        return stats, done
+
+
+class _Run:
+    """The driver's view of a running phase: what came of each shard, what is merged, what is committed."""
+
+    def __init__(
+        self,
+        phase: Phase,
+        parts_uri: str,
+        waves: list[list[int]],
+        totals: dict[int, int] | None,
+        progress: Progress,
+        growth: Growth | None,
+    ):
+        self.phase = phase
+        self.parts_uri = parts_uri
+        self.waves = waves
+        self.wave_of = {ordinal: w for w, wave in enumerate(waves) for ordinal in wave}
+        self.missing = {w: set(wave) for w, wave in enumerate(waves)}
+        self.committed = {w for w, wave in enumerate(waves) if not wave}
+        self.wave_stats = {w: Stats() for w in self.missing}
+        self.written: dict[int, list[Written]] = {w: [] for w in self.missing}
+        self.totals = dict(totals or {})
+        self.files: dict[int, list[str]] = {ordinal: [] for ordinal in self.wave_of}
+        self.rows: Counter = Counter()
+        self.merging: dict[Any, int] = {}
+        self.removing: list[Any] = []
+        self.looked_at = 0.0
+        self.stats = Stats()
+        self.commit_s = 0.0
+        self.counted_until = time.monotonic()
+        self.progress, self.growth = progress, growth
+        # Merging is light and must not wait for CPUs that the phase itself holds.
+        self.executor, self.light = current(), current().merge_options()
+        self.places = watched_places()
+
+    def consume(self, make: Run, todo: list[int]) -> Stats:
+        """Stream the dataset's receipts, merging and committing as shards complete."""
+        for ordinal in todo:
+            self._merge_if_complete(ordinal)
+        pending = [ordinal for ordinal in todo if ordinal in self.files]
+        if pending:
+            try:
+                for receipts in make(pending, self.parts_uri):
+                    for receipt in receipts:
+                        self._take(receipt)
+                    if time.monotonic() - self.looked_at > _LOOK_EVERY_S:
+                        self._collect(wait=False)
+            except Stalled:
+                self._finish_merges()  # what is complete need not be done again
+                raise
+        self._finish_merges()
+        if any(self.missing.values()):
+            short = sorted(ordinal for wave in self.missing.values() for ordinal in wave)
+            raise RuntimeError(f"{self.phase.name}: shards {short[:10]} ended short of their rows")
+        for removing in self.removing:
+            self.executor.get(removing)
+        self.stats.add(self._count_wall().to_dict())
+        return self.stats
+
+    def name_rest(self) -> str:
+        """Return how many waves are committed, and with which the phase goes on."""
+        rest = min(set(range(len(self.waves))) - self.committed, default=len(self.waves))
+        return (
+            f"{self.phase.name}: {len(self.committed):,} of {len(self.waves):,} waves are committed, "
+            f"wave {rest + 1:,} goes on"
+        )
+
+    def _take(self, receipt: dict[str, Any]) -> None:
+        ordinal = receipt[SHARD_ORDINAL]
+        self.files[ordinal].append(receipt["file"])
+        self.rows[ordinal] += receipt["rows"]
+        if receipt["total"] is not None:
+            self.totals[ordinal] = receipt["total"]
+        stats = json.loads(receipt["stats"])
+        self.wave_stats[self.wave_of[ordinal]].add(stats)
+        self.progress.add(receipt["rows"], stats["seconds"], stats["counts"].get(STATUS))
+        self._merge_if_complete(ordinal)
+
+    def _merge_if_complete(self, ordinal: int) -> None:
+        if self.rows[ordinal] == self.totals.get(ordinal):
+            while self._has_enough_merges():
+                self._collect(wait=True)
+            names = sorted(self.files.pop(ordinal))
+            task = self.phase.merge, self.places, ordinal, self.parts_uri, names
+            ref = self.executor.submit(_merge_timed, *task, *self.phase.merge_args, **self.light)
+            self.merging[ref] = ordinal
+
+    def _has_enough_merges(self) -> bool:
+        num = len(self.merging)
+        return num >= _LEAST_MERGES and num >= self.executor.count("CPU")
+
+    def _finish_merges(self) -> None:
+        while self.merging:
+            self._collect(wait=True)
+
+    def _collect(self, wait: bool) -> None:
+        """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
+        self.looked_at = time.monotonic()
+        if not self.merging:
+            return
+        refs = list(self.merging)
+        stall_s = self.executor.stall_s if wait else 0
+        done = self.executor.wait(refs, 1 if wait else len(refs), stall_s)
+        if wait and not done:
+            raise Stalled("no merge ended")
+        for ref in done:
+            seconds, written = self.executor.get(ref)
+            ordinal = self.merging.pop(ref)
+            wave = self.wave_of[ordinal]
+            self.written[wave] += written
+            self.wave_stats[wave].seconds[WRITE] += seconds
+            self.progress.add(0, {WRITE: seconds})
+            self.missing[wave].remove(ordinal)
+            self.progress.finish_one()
+            if not self.missing[wave]:
+                self._commit(wave)
+
+    def _commit(self, wave: int) -> None:
+        """Write the wave's manifest. How long that takes, only the next manifest can tell."""
+        self.phase.check()
+        shards, stats = sorted(self.waves[wave]), self.wave_stats.pop(wave)
+        stats.add(self._count_wall().to_dict())
+        written, above = self.written.pop(wave), len(_above(self.phase.work))
+        note_written(written)
+        files = {file.uri[above:]: file[1:] for file in sorted(written)}
+        manifest: dict[str, Any] = {"shards": shards, "written": files, "stats": stats.to_dict()}
+        started = time.monotonic()
+        self.phase.work.write_json(manifest, "waves", f"{self.phase.name}-{shards[0]:08d}.json")
+        self.commit_s += time.monotonic() - started
+        self.stats.add(manifest["stats"])
+        removing = self.executor.submit(_remove_parts, self.phase.work, self.phase.name, shards, **self.light)
+        self.executor.wait([removing], 1, 0)  # on Ray it goes on meanwhile, here it is done now
+        self.removing.append(removing)
+        self.committed.add(wave)
+        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_tell_wave(stats))
+        self.progress.meter.add("raycomp_waves")
+
+    def _count_wall(self) -> Stats:
+        """Return the time since the last count: wall, what it offered every stage, commits within it."""
+        now = time.monotonic()
+        wall_s, self.counted_until = now - self.counted_until, now
+        commit_s, self.commit_s = self.commit_s, 0.0
+        crew = dict(self.phase.crew)
+        offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
+        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, crew=crew)
+        if self.growth and self.phase.most:
+            stats.growth = self.growth.take()
+            shares = average(stats.growth, wall_s, self.phase.most)
+            stats.offered = Counter({stage: offered[stage] * shares[crew[stage].where] for stage in crew})
+        return stats

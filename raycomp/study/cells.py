@@ -1,0 +1,85 @@
+"""What is trained: methods, arms and the cells of the study, in the order in which they are run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raycomp.config.check import check_choice
+from raycomp.study.config import StudyConfig
+from raycomp.words import OPERATIONS
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss and the negatives of a caption in a batch."""
+
+    loss: str
+    num_negatives: int = 0
+    calls: int = 1
+    """2: half of the negatives have two edits (of one negative: every other draw). The number stays."""
+
+
+METHODS = {
+    "clip": Method("clip"),
+    "negclip": Method("negclip", 2),
+    "negclip_mc": Method("negclip", 2, calls=2),
+    "ceclip": Method("ceclip", 4),
+    # Ours: the paper of multi-call negatives (arXiv 2510.26302) has NegCLIP and TripletCLIP.
+    "ceclip_mc": Method("ceclip", 4, calls=2),
+    "triplet": Method("triplet", 1),
+    "triplet_mc": Method("triplet", 1, calls=2),
+}
+FULL, CPI, ALIGN, DRAWN_IN_POOL, RANDOM, ORACLE = (
+    "full",
+    "cpi50",
+    "align50",
+    "align70_random50",
+    "random50",
+    "oracle50",
+)
+# Of the primary contrasts first.
+HALVES = (CPI, ALIGN, DRAWN_IN_POOL, ORACLE, RANDOM)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training and what it is judged on."""
+
+    method: str
+    arm: str
+    seed: int
+    operation: str | None = None
+    """The only one that its negatives come of; none = all."""
+
+    @property
+    def group(self) -> str:
+        """The cell without its seed, as ``--set cells`` names it."""
+        return "-".join([self.method, self.arm, *([self.operation.lower()] if self.operation else [])])
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}-{self.seed:02d}"
+
+
+def list_cells(config: StudyConfig) -> list[Cell]:
+    """Return the cells in their order: a study that is cut off has all arms of as many seeds.
+
+    Raises ValueError where the config names a cell that there is not.
+    """
+    cells = list(_list_all(config))
+    groups = tuple(dict.fromkeys(cell.group for cell in cells))
+    for group in config.cells:
+        check_choice("cells", group, groups)
+    return [cell for cell in cells if not config.cells or cell.group in config.cells]
+
+
+def _list_all(config: StudyConfig) -> Iterator[Cell]:
+    for seed in range(config.seeds):
+        for arm in HALVES:
+            yield Cell("clip", arm, seed)
+    for seed in range(config.other_seeds):
+        for method in METHODS:
+            yield Cell(method, FULL, seed)
+        for arm in HALVES:
+            yield Cell("negclip", arm, seed)
+        for operation in OPERATIONS:
+            yield Cell("negclip", FULL, seed, operation)

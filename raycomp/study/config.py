@@ -1,0 +1,58 @@
+"""The dials of the study on the little world."""
+
+from dataclasses import dataclass, field
+
+from raycomp.config.check import check, check_count
+from raycomp.config.dials import FREE
+from raycomp.config.shared import ClusterConfig
+from raycomp.continual.config import MOST_SEEDS
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """What is compared, on how many worlds and seeds, and how large it all is."""
+
+    worlds: int = 4
+    """Worlds, each with a scorer, pairs and test scenes of its own; seed s belongs to world s modulo worlds.
+    What a rule chooses is one choice per world: figures speak of worlds only where there are many."""
+    seeds: int = 16
+    """Trainings of each arm of the primary contrasts (CLIP on the five subsets)."""
+    other_seeds: int = 3
+    """Trainings of every other cell."""
+    steps: int = 300
+    """Of every training, whatever it trains on."""
+    batch_size: int = 64
+    pairs: int = 4000
+    """Pairs of a world that are chosen from, a third of them with a planted fault."""
+    scorer_pairs: int = 10_000
+    """Clean pairs that a world's scorer is trained on."""
+    scorer_steps: int = 500
+    """Steps of that training."""
+    scenes: int = 800
+    """Test scenes of colours and shapes that were seen together."""
+    unseen_scenes: int = 400
+    """Test scenes with a colour and a shape that were not."""
+    cells: tuple[str, ...] = ()
+    """Cells to train, as METHOD-ARM or METHOD-ARM-OPERATION (clip-cpi50, negclip-full-swap); none = all."""
+    side_by_side: int | None = field(default=None, metadata=FREE)
+    """Trainings at a time, each on one CPU; none = as many as there are cores. No result depends on it."""
+    seed: int = 0
+    """Draws the worlds; and with a cell's own seed its weights, order and negatives."""
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        check_count("worlds", self.worlds, 1, 100)
+        for name in ("seeds", "other_seeds"):
+            check_count(name, getattr(self, name), 1, MOST_SEEDS)
+        for name in ("steps", "scorer_steps", "scenes", "unseen_scenes"):
+            check_count(name, getattr(self, name), 1)
+        check_count("batch_size", self.batch_size, 2)
+        least = 2 * self.batch_size
+        check(self.pairs >= least, "pairs", self.pairs, f"at least {least}, two batches, as arms are halves")
+        least = self.batch_size
+        check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
+        for name in ("pairs", "scorer_pairs"):
+            check_count(name, getattr(self, name), 2)
+        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
+        if self.side_by_side is not None:
+            check_count("side_by_side", self.side_by_side, 1)

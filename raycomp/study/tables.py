@@ -1,0 +1,285 @@
+"""The study's tables: planned contrasts first, then everything else, which is secondary and says so."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from raycomp.core.contrasts import Contrast, contrast
+from raycomp.study.cells import FULL, HALVES, METHODS, ORACLE, RANDOM
+from raycomp.study.compare import CLEANED, Compared, compare, list_groups, of_group
+from raycomp.study.results import AUGMENTED, BRITTLE, PRIMARY, Result, Results
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
+from raycomp.words import OPERATIONS
+from raycomp.worlds.exam import CATEGORIES
+from raycomp.worlds.faults import NO_FAULT
+
+NAMES = tuple(" ".join(category) for category in CATEGORIES)
+Metric = Callable[[Result], float]
+METRICS: dict[str, Metric] = {
+    "primary": Result.macro,
+    "augmented": lambda result: result.macro(AUGMENTED),
+    "brittle": lambda result: result.macro(BRITTLE),
+    "recall@1": Result.recall,
+    "unseen pairs": lambda result: result.macro(seen=False),
+}
+_SAID = "In percent; 95 % intervals by Student's t over seeds. "
+
+
+def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
+    """Return the tables of the page, of what cells there are."""
+    groups = list_groups(results)
+    halves = [f"{method}-{arm}" for method in ("clip", "negclip") for arm in (FULL, *HALVES)]
+    whole = [f"{method}-{FULL}" for method in METHODS]
+    only = [f"negclip-{FULL}-{operation.lower()}" for operation in OPERATIONS]
+    made = [
+        tell_contrasts(planned),
+        tell_groups("The halves", results, [group for group in halves if group in groups]),
+        tell_differences(
+            "Against random halves, of all pairs and of sound ones", results, _against_random(groups)
+        ),
+        tell_faults(results, [group for group in halves if group in groups]),
+        tell_groups("The methods on all pairs", results, [group for group in whole if group in groups]),
+        tell_differences("Single against multi-call", results, _multi_against_single(groups)),
+        tell_differences("Negatives of one operation", results, _only_against_clip(groups, only)),
+        *(tell_categories(results, groups, seen) for seen in (True, False)),
+        tell_worlds(results),
+    ]
+    return [table for table in made if table.rows]
+
+
+def tell_contrasts(planned: Sequence[Compared]) -> Table:
+    """Return the planned contrasts and what they are read against."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{one.first} minus {one.second}",
+            one.by_seed.num,
+            _estimate(one.by_seed),
+            one.by_seed.p,
+            one.p_holm,
+            one.by_seed.detectable,
+            _estimate(one.by_world),
+            Estimate(one.by_seed.value, *one.bootstrap) if one.bootstrap else None,
+            one.by_seed.sd,
+            one.verdict if one.p_holm is not None else "not of the plan",
+        )
+        for one in planned
+    ]
+    columns: Columns = (
+        "Contrast",
+        "seeds",
+        Column("difference", "points", 2),
+        "p",
+        "p after Holm",
+        Column("detectable", "points", 2),
+        Column("by world", "points", 2),
+        Column("bootstrap", "points", 2),
+        Column("SD of a pair", "points", 2),
+        "verdict",
+    )
+    note = (
+        f"The primary metric is the mean accuracy of {', '.join(PRIMARY)} on scenes of seen pairs; a tie is "
+        "wrong. Two contrasts were named in advance and are adjusted for each other after Holm. Trainings of "
+        "one seed share their start and the order of their batches, so they are compared in pairs: by a "
+        "paired t test over seeds; by world, with one mean difference per world, which counts what "
+        "a choice of pairs owes to its world; and by a bootstrap over seeds and test images. Detectable is "
+        "the least difference that as many pairs would show in 80 % of studies, at 5 % two-sided. Undecided "
+        f"means no more than that. {' minus '.join(CLEANED)} is what taking out faulty pairs gains, and "
+        "nothing else: a rule may gain more, as it also chooses which sound pairs stay. How many faulty "
+        "pairs each arm has stands below; of two arms with as many, the better one owes it to something else."
+    )
+    return Table("The contrasts named in advance", columns, rows, note)
+
+
+def _estimate(found: Contrast) -> Estimate:
+    return Estimate(found.value, found.low, found.high)
+
+
+def tell_groups(title: str, results: Results, groups: Sequence[str]) -> Table:
+    """Return the metrics of groups of cells, each with its own interval over seeds."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            group,
+            len(of_group(results, group)),
+            *(mean_of(results, group, metric) for metric in METRICS.values()),
+        )
+        for group in groups
+    ]
+    columns: Columns = ("Cell", "seeds", *(Column(name, digits=1) for name in METRICS))
+    note = (
+        f"{_SAID}Augmented: caption and paraphrase are above the negative. Brittle: the negative lies "
+        "between them. recall@1: both ways among the scenes of seen pairs. The last column is of scenes with "
+        "a pair of colour and shape that no training pair shows or names; a negative often names fewer such "
+        "pairs than its caption, so that to prefer the familiar may be worse than to guess. ADD leaves "
+        "captions of three things without a negative."
+    )
+    return Table(title, columns, rows, note)
+
+
+def mean_of(results: Results, group: str, metric: Metric) -> Estimate:
+    """Return a group's mean of a metric over its seeds."""
+    return _estimate(contrast([metric(result) for result in of_group(results, group).values()]))
+
+
+def _against_random(groups: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [
+        (f"{method}-{arm}", f"{method}-{other}")
+        for method in ("clip", "negclip")
+        for other in (RANDOM, ORACLE)
+        for arm in HALVES
+        if arm not in (RANDOM, other)
+    ]
+    return [pair for pair in pairs if set(pair) <= set(groups)]
+
+
+def _multi_against_single(groups: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [(f"{name}_mc-{FULL}", f"{name}-{FULL}") for name in METHODS]
+    return [pair for pair in pairs if set(pair) <= set(groups)]
+
+
+def _only_against_clip(groups: Sequence[str], only: Sequence[str]) -> list[tuple[str, str]]:
+    clip = f"clip-{FULL}"
+    return [(group, clip) for group in (*only, f"negclip-{FULL}") if {group, clip} <= set(groups)]
+
+
+def tell_differences(title: str, results: Results, pairs: Sequence[tuple[str, str]]) -> Table:
+    """Return paired differences by metric, and by the operation that the negatives of the exam come of."""
+    metrics = {
+        **METRICS,
+        **{operation: _metric_of(operation) for operation in OPERATIONS},
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for first, second in pairs:
+        found = [compare(results, first, second, metric) for metric in metrics.values()]
+        rows.append(
+            (
+                f"{first} minus {second}",
+                found[0].by_seed.num if found[0] else 0,
+                *(_estimate(one.by_seed) if one else None for one in found),
+                found[0].by_seed.detectable if found[0] else None,
+            )
+        )
+    columns: Columns = (
+        "Cells",
+        "seeds",
+        *(Column(name, digits=1) for name in metrics),
+        Column("detectable, primary", digits=1),
+    )
+    note = (
+        "Secondary: points, with 95 % intervals of paired differences over seeds, not adjusted for their "
+        "number. SWAP, REPLACE and ADD are means over the exam's categories of that operation."
+    )
+    return Table(title, columns, rows, note)
+
+
+def _metric_of(operation: str) -> Metric:
+    names = [name for name in NAMES if name.startswith(operation)]
+    return lambda result: result.macro(categories=names)
+
+
+def tell_categories(results: Results, groups: Iterable[str], seen: bool) -> Table:
+    """Return the accuracy of every group in every category."""
+    metrics = [_metric_in(name, seen) for name in NAMES]
+    rows: list[tuple[Cell, ...]] = [
+        (group, len(of_group(results, group)), *(mean_of(results, group, metric) for metric in metrics))
+        for group in groups
+    ]
+    columns: Columns = ("Cell", "seeds", *(Column(name, digits=1) for name in NAMES))
+    title = f"By category, {'seen' if seen else 'unseen'} pairs"
+    return Table(title, columns, rows, f"{_SAID}A guess is right in 50.")
+
+
+def _metric_in(name: str, seen: bool) -> Metric:
+    return lambda result: result.share(name, seen=seen)
+
+
+def tell_faults(results: Results, groups: Sequence[str]) -> Table:
+    """Return how many pairs with a fault each arm trains on, as means over its trainings."""
+    clip = [group for group in groups if group.startswith("clip-")] or list(groups)
+    facts = {group: [result.facts for result in of_group(results, group).values()] for group in clip}
+    faults = sorted(
+        {fault for some in facts.values() for one in some for fault in one["faults"]} - {NO_FAULT}
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for group, some in facts.items():
+        counts = [
+            sum((Counter(one["faults"]) for one in some), Counter())[fault] / len(some) for fault in faults
+        ]
+        pairs = float(np.mean([one["pairs"] for one in some]))
+        rows.append((group, round(pairs), *counts, 100 * sum(counts) / pairs))
+    columns: Columns = (
+        "Arm",
+        "pairs",
+        *(Column(fault.replace("_", " "), digits=0) for fault in faults),
+        Column("with a fault", "%", 1),
+    )
+    return Table("What the arms train on", columns, rows, "Means over trainings.")
+
+
+def tell_worlds(results: Results) -> Table:
+    """Return the scorers of the worlds, and how their trainings fared."""
+    rows: list[tuple[Cell, ...]] = []
+    for world in sorted({result.facts["world"] for result in results.values()}):
+        own = [result for result in results.values() if result.facts["world"] == world]
+        scorer = own[0].facts["scorer"]
+        means = [100 * scorer[way] for way in ("image_to_text", "text_to_image")]
+        rows.append((str(world), len(own), *means, float(np.mean([one.facts["seconds"] for one in own]))))
+    columns: Columns = (
+        "World",
+        "cells",
+        Column("scorer's recall@1, image to text", "%", 1),
+        Column("text to image", "%", 1),
+        Column("a cell", "s", 0),
+    )
+    return Table("The worlds", columns, rows)
+
+
+def write_long(results: Results, planned: Sequence[Compared]) -> str:
+    """Return all figures as CSV, one a row: what, metric, value, low, high, seeds, detectable, p."""
+    lines: list[tuple[object, ...]] = [
+        ("what", "metric", "value", "low", "high", "seeds", "detectable", "p", "p_holm")
+    ]
+    for one in planned:
+        name = f"{one.first} minus {one.second}"
+        lines.append((name, "primary", *_list_figures(one.by_seed), one.p_holm))
+        lines.append((name, "primary by world", *_list_figures(one.by_world), None))
+    for group in list_groups(results):
+        for name, metric in _list_metrics():
+            found = contrast([metric(result) for result in of_group(results, group).values()])
+            lines.append((group, name, *_list_figures(found)[:4], None, None, None))
+    return write_csv(lines)
+
+
+def _list_figures(found: Contrast) -> list[float | None]:
+    figures = (found.value, found.low, found.high, found.num, found.detectable, found.p)
+    return [None if value != value else value for value in figures]
+
+
+def _list_metrics() -> Iterator[tuple[str, Metric]]:
+    yield from METRICS.items()
+    for seen in (True, False):
+        for name in NAMES:
+            yield f"{name}, {'seen' if seen else 'unseen'}", _metric_in(name, seen)
+
+
+def say_verdicts(planned: Sequence[Compared]) -> list[str]:
+    """Return a sentence for each planned contrast."""
+    return [
+        f"{one.first} minus {one.second}: {number(one.by_seed.value, 2)} points "
+        f"[{number(one.by_seed.low, 2)}, {number(one.by_seed.high, 2)}], detectable "
+        f"{number(one.by_seed.detectable, 2)}: {one.verdict}"
+        for one in planned
+        if one.p_holm is not None
+    ]
+
+
+def list_plots(results: Results, planned: Sequence[Compared]) -> dict[str, Plot]:
+    """Return what is drawn, by the name of the file that it is kept in."""
+    rows = [(f"{one.first} - {one.second}", _estimate(one.by_seed)) for one in planned]
+    title, unit = "Differences in the primary metric", "points, with 95 % intervals over seeds"
+    plots = {"contrasts": Plot(title, unit, rows, 0.0)} if rows else {}
+    for name, metric in METRICS.items():
+        rows = [(group, mean_of(results, group, metric)) for group in list_groups(results)]
+        file = name.replace(" ", "-").replace("@", "")
+        plots[file] = Plot(f"Every cell: {name}", "percent, with 95 % intervals over seeds", rows)
+    return plots

@@ -1,0 +1,82 @@
+"""Whether the trials in a sweep's folder are its own and whole, before any of them is believed."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from raycomp.sweep.choose import list_sites
+from raycomp.sweep.journal import TRIALS, Journal, Site, name_trial
+from raycomp.sweep.plan import Plan
+
+_OWN_NAME = re.compile(r"[0-9a-f]{12}")
+
+
+def mend_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
+    """Remove the damaged files of an unfinished sweep, so that they are made again; say a line for each.
+
+    Raises ValueError, naming it, for a trial that is not of this sweep.
+    """
+    for name, file, why in list(_list_damaged(plan, journal)):
+        journal.remove(*filter(None, (name, file)))
+        say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, to be trained again")
+    for name in journal.list_trials():
+        dials, _ = journal.read_dials(name)
+        if dials != (spelled := plan.spell(dials)):
+            dial = next(one for one in dials if dials[one] != spelled[one])
+            raise ValueError(
+                f"{journal.folder.at(TRIALS, name)}: was started by another version of raycomp, which wrote "
+                f"{dial}={dials[dial]} for {spelled[dial]}; name another folder"
+            )
+
+
+def check_trials(plan: Plan, journal: Journal) -> None:
+    """Raise ValueError unless the trials of a finished sweep are its own, and none of their files damaged."""
+    for name, file, why in _list_damaged(plan, journal):
+        raise ValueError(
+            f"{journal.folder.at(TRIALS, *filter(None, (name, file)))}: {why}; the sweep was finished, so "
+            f"remove its folder or name another one to have it again"
+        )
+
+
+def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]]:
+    """Yield the trial, the file (empty: all of the trial) and what is wrong with it.
+
+    Raises ValueError for a trial, or a training of one, that is not of this sweep.
+    """
+    own = {site for sites in list_sites(plan.config.seeds, plan.config.report_seeds) for site in sites}
+    for name in journal.list_trials():
+        try:
+            dials, _ = journal.read_dials(name)
+        except ValueError as error:
+            if not _OWN_NAME.fullmatch(name):
+                raise _refuse(journal, name, "is not the name of a trial") from error
+            yield name, "", f"its options cannot be read: {error}"
+            continue
+        _check_dials(plan, journal, name, dials)
+        for site in journal.list_sites(name):
+            if site not in own:
+                raise _refuse(journal, f"{name}/{site.name}.json", "no training of this sweep has that seed")
+            if why := _find_damage(journal, name, site):
+                yield name, f"{site.name}.json", why
+
+
+def _check_dials(plan: Plan, journal: Journal, name: str, dials: dict[str, str]) -> None:
+    if name != name_trial(dials):
+        raise _refuse(journal, name, "its options are not those that it is named after")
+    try:
+        plan.spell(dials)
+    except ValueError as error:
+        raise _refuse(journal, name, str(error)) from error
+
+
+def _find_damage(journal: Journal, name: str, site: Site) -> str:
+    """Return what is wrong with the outcome of a training; nothing where it can be read."""
+    try:
+        journal.find(name, site)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _refuse(journal: Journal, name: str, why: str) -> ValueError:
+    where = journal.folder.at(TRIALS, *name.split("/"))
+    return ValueError(f"{where}: is not of this sweep: {why}; remove it")

@@ -1,0 +1,94 @@
+"""Which trial is best, and what it is worth: chosen on development seeds alone, told of on others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from raycomp.core.contrasts import contrast
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, Site, Trial
+from raycomp.table import Estimate
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best trial of a group."""
+
+    group: Mapping[str, str]
+    """The value of ``per`` that the group has; nothing where there is one group."""
+    trial: Trial
+    development: Estimate
+    report: Estimate
+    """NaN where there is no report seed."""
+
+    @property
+    def name(self) -> str:
+        """The group in a word."""
+        return next(iter(self.group.values()), "best")
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean over trainings with its 95 % interval by Student's t; no interval of fewer than two."""
+    found = contrast(values)
+    return Estimate(found.value, found.low, found.high)
+
+
+def estimate_all(trials: Sequence[Trial], metric: str, split: str) -> Estimate:
+    """Return the mean over trials, by Student's t over the seeds that all of them have, each counted once."""
+    found = [trial.find_values(metric, split) for trial in trials]
+    shared = sorted(set.intersection(*map(set, found))) if found else []
+    return estimate([fmean(values[seed] for values in found) for seed in shared])
+
+
+def estimate_apart(trial: Trial, other: Trial, metric: str) -> Estimate:
+    """Return by how much a trial lies above another on development seeds, paired by seed."""
+    own, others = (one.find_values(metric, DEVELOPMENT) for one in (trial, other))
+    return estimate([own[seed] - others[seed] for seed in own if seed in others])
+
+
+def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:
+    """Whether all development trainings of a trial ended well: only such are compared."""
+    values = trial.list_values(metric, DEVELOPMENT)
+    return len(values) == num_seeds and all(value == value for value in values)
+
+
+def of_group(trials: Sequence[Trial], group: Mapping[str, str]) -> list[Trial]:
+    """Return the trials that have the dials of a group."""
+    return [trial for trial in trials if group.items() <= trial.dials.items()]
+
+
+def choose_best(
+    trials: Sequence[Trial], group: Mapping[str, str], metric: str, mode: str, num_seeds: int
+) -> Winner:
+    """Return the best trial of a group by its mean over development seeds; ties to the one begun first.
+
+    Raises ValueError where no trial of the group came to its end.
+    """
+    own = of_group(trials, group)
+    whole = [trial for trial in own if is_whole(trial, metric, num_seeds)]
+    if not whole:
+        reasons = [f": {one.why}" for trial in own for one in trial.outcomes.values() if one.status == FAILED]
+        said = ", ".join(f"{dial}={value}" for dial, value in group.items())
+        why = (reasons or [f": no {metric} is told" if own else ""])[0]
+        raise ValueError(f"space: no trial{said and ' of '}{said} came to its end{why}")
+    sign = 1 if mode == "max" else -1
+
+    def rank(trial: Trial) -> float:
+        return sign * estimate(trial.list_values(metric, DEVELOPMENT)).value
+
+    best = max(whole, key=rank)
+    development, report = (estimate(best.list_values(metric, split)) for split in (DEVELOPMENT, REPORT))
+    return Winner(group, best, development, report)
+
+
+def list_sites(num_development: int, num_report: int) -> tuple[list[Site], list[Site]]:
+    """Return the sites of both splits; no number is in both."""
+    return (
+        [Site(DEVELOPMENT, number) for number in range(num_development)],
+        [Site(REPORT, num_development + number) for number in range(num_report)],
+    )
+
+
+def mean_so_far(outcomes: Sequence[Outcome], metric: str) -> float:
+    """Return the mean of a metric over trainings that ended; NaN where one of them failed."""
+    values = [one.value(metric) for one in outcomes]
+    return sum(values) / len(values)

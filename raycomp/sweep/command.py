@@ -1,0 +1,246 @@
+"""``raycomp sweep``: dials tried by Ray Tune, the best chosen on some seeds and told of on others."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from raycomp.continual.command import check_prepared, check_streams, fingerprint_streams
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.parquet import write_table
+from raycomp.data.paths import RUN, absolute_uri
+from raycomp.data.runs import check_classed, digest, identify, list_scores, read_finished
+from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluate.open import open_exams
+from raycomp.models.describe import fingerprint_scorer
+from raycomp.report.charts import cut_out, intervals
+from raycomp.report.markup import Html
+from raycomp.report.response import response
+from raycomp.run.run import Run, Say, begin
+from raycomp.run.session import connect
+from raycomp.sweep.check import check_trials, mend_trials
+from raycomp.sweep.choose import Winner, choose_best, is_whole, list_sites
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.curves import (
+    list_curves,
+    list_grids,
+    list_plots,
+    list_trade_offs,
+    published_curve,
+    published_table,
+)
+from raycomp.sweep.job_file import BEST, write_job
+from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
+from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
+from raycomp.sweep.page import render_sweep
+from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
+from raycomp.sweep.ray_worlds import make_worlds
+from raycomp.sweep.room import is_alone, plan_alone
+from raycomp.sweep.rows import make_rows
+from raycomp.sweep.site import COMMANDS, Job
+from raycomp.sweep.streams import make_streams
+from raycomp.sweep.tables import list_warnings, make_tables, say_winner
+from raycomp.sweep.worlds import list_places, scored_dials
+from raycomp.train.config import WITH_NEGATIVES
+from raycomp.train.little_world import TINY_CLIP
+from raycomp.train.pairs import fingerprint_pairs
+from raycomp.words import OK
+
+TABLE, _FIGURES = "trials.parquet", "figures"
+_ROOMS = (TRIALS, TABLE, BEST, _FIGURES)
+
+_TUNE = "a sweep searches with Ray Tune"
+
+
+def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Sweep the space of ``config`` into the folder ``out``; return what run.json holds.
+
+    A finished sweep of the same config is left as it is; an unfinished one goes on, and trains nothing that
+    ended once more. Raises ValueError for what the user can mend, before anything starts.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    if config.has_worlds and "://" in out:
+        raise ValueError(f"out={out!r}: little worlds need a local folder")
+    if config.command == "continual" and "://" in out:
+        raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
+    check_prepared(config.continual, out)
+    plan, metric = _check(config)
+    needed = plan_alone(config) if is_alone(config) else None
+    check_writable(out)
+    with begin("sweep", config, partial(_fingerprint, config), out, say, rooms=_ROOMS) as run:
+        if run.is_finished:
+            check_trials(plan, Journal(run.folder))
+            return run.record
+        mend_trials(plan, Journal(run.folder), say)
+        cluster = replace(config.cluster, scorers=config.workers)
+        with (
+            _leave_no_start(run.folder),
+            connect(
+                cluster, run.folder, run.lease.check, needed, dashboard=True, say=say, ray_for=_TUNE
+            ) as session,
+        ):
+            from raycomp.sweep.ray_room import count_trials
+
+            at_once = count_trials(config, session)
+            run.bind(session.device, session.gpu)
+            places = list_places(config, run.work) if config.has_worlds else []
+            make_worlds(places, _wants_negatives(plan), session.count_cores(), run, say)
+            work = run.work.at(TRIALS)
+            if config.command == "continual":
+                make_streams(config, work, say)
+            job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command])
+            winners = _try_all(job, metric, at_once, run, say)
+        _close(run, plan, winners, metric)
+    return run.record
+
+
+def _check(config: SweepConfig) -> tuple[Plan, str]:
+    """Return what will be tried and the metric's whole name; raises ValueError for all that is known to be
+    wrong before anything starts."""
+    scored = scored_dials() if config.has_worlds else None
+    if config.curated:
+        curated = read_finished(config.curated)
+        if curated["kind"] != "curate":
+            raise ValueError(
+                f"curated={config.curated!r}: holds {curated['kind']}; name the curation that scored"
+            )
+        check_classed(curated, config.curated)
+        list_scores(curated, config.curated)
+        scored = curated["config"]
+    plan = make_plan(config, scored)
+    metric = check_metric(config.metric, _list_known(config))
+    if config.report_on is not None:
+        check_metric(metric, list_metrics(config.report_on))
+    if config.command == "continual":
+        _check_streams(plan)
+    return plan, metric
+
+
+def _check_streams(plan: Plan) -> None:
+    """Raise ValueError where the streams of a trial cannot be had: each set of what they are made of once."""
+    seen: set[tuple[Any, ...]] = set()
+    for dials in list_checked(plan):
+        trial = plan.find_trial(dials)
+        key = (trial.model, trial.reference, trial.parser, trial.primitives)
+        if key not in seen:
+            seen.add(key)
+            check_streams(with_absolute_paths(trial))
+
+
+def _list_known(config: SweepConfig) -> list[str]:
+    if config.command == "continual":
+        return list_stream_metrics(config.continual)
+    return list_world_metrics() if config.has_worlds else list_metrics(config.evaluate)
+
+
+def _fingerprint(config: SweepConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    if config.command == "continual":
+        return fingerprint_streams(config.continual)
+    if config.has_worlds:
+        return {"architecture": digest(TINY_CLIP)}
+    found: dict[str, Any] = {}
+    if config.curated:
+        found["curated"] = identify(read_finished(config.curated))
+    else:
+        found |= fingerprint_pairs(config.train)
+    for asked in filter(None, (config.evaluate, config.report_on)):
+        found["exams"] = digest([found.get("exams"), *(one.fingerprint for one in open_exams(asked, _hush))])
+    return {**found, "model": fingerprint_scorer(fetch_model(find_model(config.train.model)))}
+
+
+def _hush(line: str) -> None:
+    """What an evaluation has to tell it tells by itself."""
+
+
+@contextmanager
+def _leave_no_start(folder: Folder) -> Iterator[None]:
+    """Leave nothing of a sweep that is refused before its first trial: mended it may be another."""
+    try:
+        yield
+    except ValueError:
+        if not folder.exists(TRIALS):
+            for name in ("work", "logs", RUN):
+                folder.remove(name)
+        raise
+
+
+def _wants_negatives(plan: Plan) -> bool:
+    losses = (
+        plan.space["train.loss"].values if "train.loss" in plan.space else (plan.config.train.train.loss,)
+    )
+    return any(loss in WITH_NEGATIVES for loss in losses)
+
+
+def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Winner]:
+    """Try every group alike, then train on report seeds what is told of; return the best, best first."""
+    from raycomp.sweep.ray_tune import Watch, train_points, tune_group
+
+    config, journal = job.config, job.journal
+    development, report = list_sites(config.seeds, config.report_seeds)
+    watch = Watch(run.lease.check, say, metric, at_once)
+    groups = list(list_groups(job.plan))
+    for group in groups:
+        tune_group(job, group, development, watch)
+    chosen = _choose(journal.read(), groups, config, metric)
+    told = [one.trial for one in chosen]
+    if config.report == "all":
+        told = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
+    if report:
+        train_points(job, [trial.dials for trial in told], report, watch)
+    return _choose(journal.read(), groups, config, metric)
+
+
+def _choose(
+    trials: Sequence[Trial], groups: Sequence[Mapping[str, str]], config: SweepConfig, metric: str
+) -> list[Winner]:
+    """Return the best of each group, the best of all first."""
+    found = [choose_best(trials, group, metric, config.mode, config.seeds) for group in groups]
+    sign = -1 if config.mode == "max" else 1
+    return sorted(found, key=lambda one: sign * one.development.value)
+
+
+def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
+    """Write trials, the best as a job, and what is said of it."""
+    trials = Journal(run.folder).read()
+    development, _ = list_sites(plan.config.seeds, plan.config.report_seeds)
+    rows = make_rows(plan, trials, development, metric)
+    write_table(rows, run.folder.at(TABLE), rows.schema)
+    run.folder.write_bytes(write_job(plan, winners, run.folder.at(BEST)).encode(), BEST)
+    came = Counter(OK if status == FINISHED else status for status in rows["status"].to_pylist())
+    best = [
+        {
+            "group": dict(one.group),
+            "trial": one.trial.name,
+            "dials": dict(one.trial.dials),
+            "development": vars(one.development),
+            "report": vars(one.report),
+        }
+        for one in winners
+    ]
+    run.close({OK: sum(came.values())}, came, OK, reasons=(FAILED, STOPPED), metric=metric, best=best)
+    run.record["warnings"] = list_warnings(plan, trials, winners, metric)
+    tables = make_tables(plan, trials, winners, metric)
+    if plan.config.beside:
+        tables.insert(1, published_table(plan, trials, metric))
+    charts = {f"over-{name}": chart for name, chart in _draw(plan, trials, metric)}
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
+    said = f"{len(trials):,} trials; " + "; ".join(say_winner(one, plan, metric) for one in winners)
+    lines = [say_winner(one, plan, metric) for one in winners]
+    run.tell(said, render_sweep(run.record, lines, tables, list(charts.values())))
+
+
+def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
+    """Yield the figures by the name of what they are over."""
+    makers = (list_curves, list_grids, list_trade_offs)
+    curves = [curve for make in makers for curve in make(plan, trials, metric)]
+    for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
+        shape = (curve.is_log, not curve.is_measured)
+        yield curve.name, response(curve.title, curve.dial, curve.unit, curve.series, *shape)
+    for plot in list_plots(plan, trials, metric):
+        yield plot.title.rpartition(" ")[2], intervals(plot)

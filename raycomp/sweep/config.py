@@ -1,0 +1,170 @@
+"""The dials of a sweep: what is tried of which command's dials, where, and what is best."""
+
+from dataclasses import dataclass, field
+
+from raycomp.config.check import check, check_choice, check_count
+from raycomp.config.dials import FREE, PLACE, SELECT
+from raycomp.config.shared import ClusterConfig
+from raycomp.continual.config import ContinualConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.train.config import TrainConfig
+from raycomp.words import WORLD_STREAMS
+
+SEARCHES = ("grid", "random", "optuna")
+SCHEDULERS = ("none", "asha")
+REPORTS = ("best", "all")
+# Published curves that may stand beside a response (sweep/retention.py).
+BESIDE = ("retention",)
+NO_WORLD = "with little worlds, which bring their own; name curated or train.input for data of yours"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command that a trial runs, and which of its dials may be swept."""
+
+    name: str
+    config: type
+    mark: str | None = None
+    """Only dials that have it; none = all but those that no result depends on."""
+
+
+# By command what its trials run, in their order; sweep/site.py runs it. A dial is that of the first
+# part that has it.
+SWEPT = {
+    "train": (Part("select", CurateConfig, *SELECT), Part("train", TrainConfig)),
+    "continual": (Part("continual", ContinualConfig),),
+}
+# What a trial has of its seed and its place.
+OWN_DIALS = (
+    *("seed", "train.seed", "input", "subset", "materialize"),
+    *("seeds", "first_seed", "tune_seeds", "stream"),
+)
+
+
+@dataclass(frozen=True)
+class WorldsConfig:
+    """The little worlds of a sweep without data: how large each is."""
+
+    pairs: int = 4000
+    """Pairs that are chosen from, a third of them with a planted fault."""
+    scorer_pairs: int = 10_000
+    """Clean pairs that a world's scorer is trained on."""
+    scorer_steps: int = 500
+    """Steps of that training."""
+    batch_size: int = 64
+    """Of that training."""
+    scenes: int = 800
+    """Scenes of a world's exam."""
+
+    def __post_init__(self) -> None:
+        check_count("worlds.batch_size", self.batch_size, 2)
+        batch = self.batch_size
+        least = {"pairs": 2 * batch, "scorer_pairs": batch, "scorer_steps": 1, "scenes": 2}
+        for name, count in least.items():
+            value = getattr(self, name)
+            check_count(f"worlds.{name}", value, count)
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """Dials tried on some seeds, the best chosen, and told of on others."""
+
+    command: str = "train"
+    """What a trial does. train: choose from the one table of scores, train, evaluate; continual: let a method
+    learn streams that are embedded once."""
+    space: str = ""
+    """What is tried, an entry for each dial by its own command's name: attribute.keep=grid(0.5,0.7),
+    train.learning_rate=loguniform(1e-4,1e-3), choice(...), uniform(a,b), or a value that all trials have;
+    entries set apart by spaces. ``--space`` adds one."""
+    metric: str = "world.accuracy"
+    """What is best: BENCHMARK.METRIC of the evaluation, its macro mean where it has splits, or
+    BENCHMARK.METRIC.SPLIT; of continual STREAM.METRIC, as world.last."""
+    mode: str = "max"
+    """max or min: whether more of it is better or less."""
+    search: str = "grid"
+    """grid: every point of the grids; random: with draws from choices and ranges; optuna: its TPE, which
+    learns from the trials before."""
+    num_samples: int = 8
+    """random: draws for every point of the grids; optuna: trials."""
+    scheduler: str = "none"
+    """none, or asha: trials that are behind after 1, 2, 4, ... seeds are stopped there. A rung is a number of
+    whole trainings, for metrics on the way fall to the learning rate that is still high."""
+    per: str | None = None
+    """A dial of the space, with a grid: the others are tuned alike for each of its values (methods, say), by
+    as many trials over the same space, and the best of each is told of."""
+    seeds: int = 2
+    """Development: trainings of a trial, each with a seed, and a little world, of its own."""
+    report_seeds: int = 2
+    """Further ones, of which nothing is chosen, that tell what the best is worth; 0 = none."""
+    report: str = "best"
+    """best: the best trial (of each value of ``per``) is trained on them; all: every trial that ended."""
+    seed: int = 0
+    """Draws seeds, little worlds and what is random in the search."""
+    beside: str | None = field(default=None, metadata=FREE)
+    """retention: lay the curve of Go et al. (arXiv 2605.22651), Table 1, beside the response."""
+    curated: str | None = field(default=None, metadata=PLACE)
+    """A curation whose scores every trial chooses from; none = train.input, or little worlds where that is
+    none, too."""
+    worlds: WorldsConfig = field(default_factory=WorldsConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """What trials have of ``raycomp train`` where the space says nothing else; train.train.workers each."""
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    """What a trained model is asked; its model is set by the trial."""
+    report_on: EvaluateConfig | None = None
+    """What it is asked on report seeds; none = the same, and the page says so."""
+    continual: ContinualConfig = field(default_factory=ContinualConfig)
+    """What trials have of ``raycomp continual`` where the space says nothing else; one method."""
+    max_concurrent: int | None = field(default=None, metadata=FREE)
+    """Trials at a time; none = as many as there is room for. No result depends on it."""
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+    """Of the sweep and all that trials run."""
+
+    def __post_init__(self) -> None:
+        check_choice("command", self.command, tuple(SWEPT))
+        check_choice("mode", self.mode, ("max", "min"))
+        check_choice("search", self.search, SEARCHES)
+        check_choice("scheduler", self.scheduler, SCHEDULERS)
+        check_choice("report", self.report, REPORTS)
+        if self.beside is not None:
+            check_choice("beside", self.beside, BESIDE)
+        for name, least, limit in (("num_samples", 1, 10_000), ("seeds", 1, 100), ("report_seeds", 0, 100)):
+            check_count(name, getattr(self, name), least, limit)
+        check(
+            self.seeds + self.report_seeds <= 100, "report_seeds", self.report_seeds, "100 with seeds at most"
+        )
+        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
+        is_staged = self.scheduler != "asha" or self.seeds > 1
+        check(
+            is_staged, "seeds", self.seeds, "at least 2 with scheduler=asha, which stops after some of them"
+        )
+        if self.max_concurrent is not None:
+            check_count("max_concurrent", self.max_concurrent, 1)
+        self._check_places()
+
+    def _check_places(self) -> None:
+        if self.command == "continual":
+            methods = self.continual.method
+            check(len(methods) == 1 and methods != ("all",), "continual.method", ",".join(methods), "one")
+            check(self.beside is None, "beside", self.beside, "none with command=continual")
+            little, num = self.continual.little.backbones, self.seeds + self.report_seeds
+            is_apart = little >= num or not set(WORLD_STREAMS) & set(self.continual.stream)
+            wanted = f"at least {num}, one for each of seeds and report_seeds"
+            check(is_apart, "continual.little.backbones", little, wanted)
+        elif self.has_worlds:
+            own = (("train.model", self.train.model, TrainConfig().model), ("evaluate", self.evaluate, None))
+            for name, value, default in own:
+                check(value == (default or EvaluateConfig()), name, "set", f"as it is {NO_WORLD}")
+            check(self.report_on is None, "report_on", "set", f"none {NO_WORLD}")
+        else:
+            check(bool(self.evaluate.benchmarks), "evaluate.benchmarks", "", "set: what trials are asked")
+
+    @property
+    def has_worlds(self) -> bool:
+        """Whether trials are trained in little worlds."""
+        return self.command == "train" and not self.curated and not self.train.input
+
+    @property
+    def workers(self) -> int:
+        """Processes that train side by side in one trial."""
+        return (self.train.train.workers or 1) if self.command == "train" else 1

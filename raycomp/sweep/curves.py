@@ -1,0 +1,189 @@
+"""Response curves: what a metric is over the values of each dial, and a published curve beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raycomp.config.space import GRID, LOGUNIFORM
+from raycomp.sweep.choose import estimate, estimate_all, is_whole, of_group
+from raycomp.sweep.journal import DEVELOPMENT, REPORT, Trial
+from raycomp.sweep.plan import Plan, list_groups
+from raycomp.sweep.retention import SOURCE, TABLE_1
+from raycomp.sweep.rows import is_number
+from raycomp.sweep.tables import list_varied, name_metric
+from raycomp.table import Column, Estimate, Plot, Table
+
+_NAN = float("nan")
+# Metrics of continual learning, between the name of a stream and its split.
+_LEARNED, _LOST = ".learned.", ".forgetting_best."
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure's content: series of (value of the dial, estimate)."""
+
+    name: str
+    """What it is over, for a file."""
+    title: str
+    dial: str
+    """What lies along: a dial, or another metric."""
+    unit: str
+    series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
+    is_log: bool = False
+    is_measured: bool = False
+    """Whether what lies along is a result: then no series may be moved along it to be seen beside others."""
+
+
+def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return a curve for every dial of numbers, a point for each of its values.
+
+    A point is the mean over the trials that have the value, whatever else they have, by Student's t over
+    seeds. One series for each value of ``per``; report seeds, where all trials were trained on them, are a
+    series of their own.
+    """
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    numbers = [dial for dial in list_varied(plan) if is_number(plan, dial)]
+    return [
+        Curve(
+            dial,
+            f"{name_metric(metric)} over {dial}",
+            dial,
+            name_metric(metric),
+            [one for one in _list_series(plan, whole, dial, metric) if one[1]],
+            plan.space[dial].kind == LOGUNIFORM,
+        )
+        for dial in numbers
+    ]
+
+
+def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return the whole of a grid of two dials of numbers: over the one, a series for each value of the other.
+
+    A point is one trial, the mean over its development trainings. Nothing of other spaces.
+    """
+    dials = list_varied(plan)
+    if len(dials) != 2 or plan.config.per is not None:
+        return []
+    if not all(is_number(plan, dial) and plan.space[dial].kind == GRID for dial in dials):
+        return []
+    by, over = sorted(dials, key=lambda dial: len(plan.space[dial].values))
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    series = [
+        (f"{by} {value}", _list_points(of_group(whole, {by: value}), over, metric, DEVELOPMENT))
+        for value in sorted(plan.space[by].values, key=float)
+    ]
+    title = f"{name_metric(metric)} over {over}, by {by}"
+    return [Curve(f"{over}-by-{by}", title, over, name_metric(metric), series)]
+
+
+def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
+    """Return what is learned over what is forgotten, a point for each trial of continual learning.
+
+    Who forgets less may have learned less: of two series the better one lies above at the same forgetting.
+    """
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = []
+    for learned in sorted({name for trial in whole for name in trial.list_metrics() if _LEARNED in name}):
+        stream, _, split = learned.partition(_LEARNED)
+        lost = f"{stream}{_LOST}{split}"
+        series = [
+            (
+                ", ".join(group.values()) or "trials",
+                [
+                    (
+                        round(estimate(trial.list_values(lost, DEVELOPMENT)).value, 1),
+                        estimate(trial.list_values(learned, DEVELOPMENT)),
+                    )
+                    for trial in of_group(whole, group)
+                    if lost in trial.list_metrics()
+                ],
+            )
+            for group in list_groups(plan)
+        ]
+        title = f"{stream}: learned over forgotten, a point for each trial"
+        along = "forgotten, points"
+        if any(points for _, points in series):
+            found.append(Curve(f"{stream}-forgotten", title, along, "learned, %", series, is_measured=True))
+    return found
+
+
+def _list_series(
+    plan: Plan, trials: Sequence[Trial], dial: str, metric: str
+) -> list[tuple[str, list[tuple[float, Estimate]]]]:
+    splits = (
+        [DEVELOPMENT, REPORT] if plan.config.report == "all" and plan.config.report_seeds else [DEVELOPMENT]
+    )
+    found = []
+    for group in list_groups(plan):
+        own = of_group(trials, group)
+        for split in splits:
+            name = ", ".join([*group.values(), f"{split} seeds"])
+            found.append((name, _list_points(own, dial, metric, split)))
+    return found
+
+
+def _list_points(trials: Sequence[Trial], dial: str, metric: str, split: str) -> list[tuple[float, Estimate]]:
+    found = [(float(value), estimate_all(own, metric, split)) for value, own in _group(trials, dial).items()]
+    return [(value, one) for value, one in found if one.value == one.value]
+
+
+def _group(trials: Sequence[Trial], dial: str) -> dict[str, list[Trial]]:
+    """Return the trials that have each value of a dial."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.dials[dial], []).append(trial)
+    return found
+
+
+def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
+    """Return for every dial of words the estimates of its values, each in a row."""
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = []
+    for dial in (dial for dial in list_varied(plan) if not is_number(plan, dial)):
+        groups = _group(whole, dial)
+        rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
+        found.append(Plot(f"{name_metric(metric)} over {dial}", "95 % intervals over seeds", rows))
+    return found
+
+
+def published_curve() -> Curve:
+    """Return the paper's curve, which is of other data, another model and another test."""
+    series = [
+        ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100, _NAN, _NAN)) for row in TABLE_1]),
+    ]
+    return Curve("share-kept", f"As published: {SOURCE}", "share kept", "SugarCrepe, overall", series)
+
+
+def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+    """Return the paper's rows, and beside them what the sweep found at the same shares."""
+    dial = next(iter(list_varied(plan)), "attribute.keep")
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    mine = dict(_list_points(whole, dial, metric, DEVELOPMENT)) if dial in plan.space else {}
+    none = Estimate(_NAN, _NAN, _NAN)
+    rows = [
+        (
+            f"{row.keep:.0%}",
+            row.sugarcrepe,
+            row.sugarcrepe_pp,
+            row.imagenet,
+            row.text_to_image,
+            _percent(mine.get(row.keep, none)),
+        )
+        for row in TABLE_1
+    ]
+    columns = (
+        "Kept by alignment",
+        Column("published: SugarCrepe", "%", 2),
+        Column("SugarCrepe++", "%", 2),
+        Column("ImageNet", "%", 2),
+        Column("Flickr text to image", "%", 2),
+        Column(f"here: {name_metric(metric)}", "%", 2),
+    )
+    note = (
+        f"Published: {SOURCE}; its authors call it exploratory. Here: other pairs, another model and another "
+        "test, so only the shapes can be held beside each other, not the levels."
+    )
+    return Table("Beside the published curve", columns, rows, note)
+
+
+def _percent(one: Estimate) -> Estimate:
+    return Estimate(100 * one.value, 100 * one.low, 100 * one.high)

@@ -1,0 +1,128 @@
+"""The best trial as a job: a Python file that says what it is and returns the config that trains it again."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+from raycomp.config import Domain, changed_dials, write_space
+from raycomp.config.space import FIXED
+from raycomp.sweep.choose import Winner
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.plan import Plan
+from raycomp.table import Estimate, is_numeral, plain, write_cell
+
+BEST = "best.py"
+_HEAD = '''"""The best of a sweep of {space}
+
+by {metric} on development seeds; what report seeds say of it, of which nothing was chosen, stands beside:
+{told}
+
+    raycomp sweep {file} --out AGAIN      # trains it again, seed by seed, to the same figures
+{lines}
+
+Cost: that of {num} of the sweep's trainings.
+"""
+
+from raycomp.config import {kinds}, override_all
+'''
+_FUNCTION = '''
+
+def {name}() -> {kind}:
+    """{text}"""
+    return override_all({kind}(), {{{dials}}})
+'''
+
+
+def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
+    """Return the text of the job: ``config`` is the best of all, further functions those of each group."""
+    best = winners[0]
+    names = name_functions([one.name for one in winners])
+    others = [(names[one.name], one) for one in winners] if len(winners) > 1 else []
+    told = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
+    lines = _list_lines(plan, best, file)
+    head = _HEAD.format(
+        space=_escape(write_space(plan.space)),
+        metric=plan.config.metric,
+        told=_escape("\n".join(told)),
+        file=_escape(file),
+        lines=_escape("\n".join(f"    {line}" for line in lines)),
+        num=plan.config.seeds + plan.config.report_seeds,
+        kinds=", ".join(sorted(["SweepConfig", _find_kind(plan)])),
+    )
+    functions = [_write_sweep("config", plan, best)]
+    functions += [_write_sweep(name, plan, one) for name, one in others]
+    functions.append(_write_training(plan, best))
+    return head + "".join(functions)
+
+
+def name_functions(values: Sequence[str]) -> dict[str, str]:
+    """Return by the values of groups what the job's functions of them are called; no two alike.
+
+    Signs of numbers are words; where letters that a name cannot have leave two alike, later ones of the
+    sorted values are numbered.
+    """
+    found: dict[str, str] = {}
+    for value in sorted(values):
+        text = value.replace("-", " minus ").replace("+", " plus ") if is_numeral(value) else value
+        base = f"of_{re.sub(r'[^0-9a-zA-Z]+', '_', text).strip('_').lower()}"
+        numbered = (f"{base}_{n}" for n in count(2))
+        found[value] = next(name for name in chain([base], numbered) if name not in found.values())
+    return found
+
+
+def fix(plan: Plan, winner: Winner) -> SweepConfig:
+    """Return the sweep that has a winner's dials and no others."""
+    space = {dial: Domain(FIXED, (value,)) for dial, value in winner.trial.dials.items()}
+    return replace(
+        plan.config, space=write_space(space), search="grid", scheduler="none", per=None, report="best"
+    )
+
+
+def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
+    dials = changed_dials(fix(plan, winner))
+    text = f"{winner.name}: one trial, on all of the sweep's seeds."
+    return _FUNCTION.format(name=name, kind="SweepConfig", text=_escape(text), dials=_write(dials))
+
+
+def _write_training(plan: Plan, winner: Winner) -> str:
+    """Return the function of the command alone; of a training the command line names the input."""
+    command = plan.config.command
+    base = changed_dials(getattr(plan.config, command))
+    dials = {**base, **plan.split(winner.trial.dials)[command]}
+    of_train = "The training alone; a trial's seed, pairs and little world are not in it."
+    text = of_train if command == "train" else "The command alone; a trial's seed is not in it."
+    return _FUNCTION.format(name=command, kind=_find_kind(plan), text=text, dials=_write(dials))
+
+
+def _find_kind(plan: Plan) -> str:
+    """Return the name of the config of the sweep's command."""
+    return type(getattr(plan.config, plan.config.command)).__name__
+
+
+def _list_lines(plan: Plan, winner: Winner, file: str) -> list[str]:
+    """Return the commands that do by themselves, with one's own pairs, what the best trial does."""
+    if plan.config.command == "continual":
+        return [f"raycomp continual {file}:continual --out OUT"]
+    chosen = plan.split(winner.trial.dials).get("select", {})
+    lines = []
+    if plan.scored is not None:
+        sets = " ".join(f"--set {dial}={value}" for dial, value in chosen.items())
+        lines.append(f"raycomp select CURATED {sets} --out CHOSEN".replace("  ", " "))
+    place = "CHOSEN" if plan.scored is not None else "INPUT"
+    return [*lines, f"raycomp train {file}:train --set input={place} --out MODEL"]
+
+
+def _write(dials: Mapping[str, object]) -> str:
+    """Return dials as the inside of a dict, in ASCII."""
+    lines = [f"        {path!a}: {value!a},\n" for path, value in dials.items()]
+    return "\n" + "".join(lines) + "    " if lines else ""
+
+
+def _escape(text: str) -> str:
+    """Return text that may stand in a docstring."""
+    return text.encode("ascii", "backslashreplace").decode().replace("\\", "\\\\").replace('"', "'")
+
+
+def _say(one: Estimate) -> str:
+    return plain(write_cell(one))

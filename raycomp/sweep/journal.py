@@ -1,0 +1,187 @@
+"""The journal of a sweep: a folder for each trial, a file for each training that ended.
+
+``trials/NAME/dials.json``: what the trial tries, since when. ``trials/NAME/SITE.json``: what a training came
+to; written last, so whatever has one is never trained again, whoever was killed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+from raycomp.data.folder import Folder
+from raycomp.data.runs import digest
+from raycomp.table import Estimate
+
+TRIALS = "trials"
+_DIALS = "dials.json"
+_NAME_LETTERS = 12
+_SITE = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
+DEVELOPMENT, REPORT = "development", "report"
+# What became of a training: it ended, it could not (with the reason), or it was not begun, its trial stopped.
+FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
+_OUTCOME = {"status": (str,), "metrics": (dict,), "seconds": (int, float), "starts": (int,), "why": (str,)}
+_BEGUN = {"dials": (dict,), "begun": (str,)}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one training of a trial is done: its seed, in the little world of that number where there are
+    any."""
+
+    split: str
+    """``development``, of which is chosen, or ``report``."""
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.split}-{self.number:02d}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training came to."""
+
+    status: str
+    metrics: Mapping[str, Estimate]
+    """Of a finished one the figures of its evaluation by name, with their intervals over examples."""
+    seconds: float = 0.0
+    """Of its last start, from scores to figures."""
+    starts: int = 1
+    """How often it was begun: more than once where a sweep was killed in the middle of it."""
+    why: str = ""
+    """Of a failed one the reason."""
+
+    def value(self, metric: str) -> float:
+        """Return a metric; NaN where there is none."""
+        return self.metrics[metric].value if metric in self.metrics else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what json can hold; NaN is null."""
+        metrics = {name: _write(one) for name, one in self.metrics.items()}
+        return {**vars(self), "metrics": metrics}
+
+    @staticmethod
+    def from_dict(values: Any) -> "Outcome":
+        """Return what ``to_dict`` wrote. Raises ValueError for anything else."""
+        _check_types(values, _OUTCOME)
+        if values["status"] not in (FINISHED, FAILED):
+            raise ValueError(f"status={values['status']!r}: must be {FINISHED} or {FAILED}")
+        metrics = {name: _read_ends(name, ends) for name, ends in values["metrics"].items()}
+        return Outcome(**{**values, "metrics": metrics})
+
+
+def _write(one: Estimate) -> list[float | None]:
+    return [None if end != end else end for end in (one.value, one.low, one.high)]
+
+
+def _read_ends(name: str, ends: Any) -> Estimate:
+    """Return a metric as ``_write`` wrote it."""
+    if not isinstance(ends, list) or len(ends) != 3:
+        raise ValueError(f"metrics.{name}: must have a value and the two ends of its interval")
+    if not all(type(end) in (int, float, NoneType) for end in ends):
+        raise ValueError(f"metrics.{name}: must have numbers")
+    return Estimate(*(float("nan") if end is None else end for end in ends))
+
+
+def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
+    """Raise ValueError unless ``values`` has these fields and no others, each of its types."""
+    if not isinstance(values, dict) or values.keys() != types.keys():
+        raise ValueError(f"must have {', '.join(types)}")
+    for name, wanted in types.items():
+        if type(values[name]) not in wanted:
+            raise ValueError(f"{name}={values[name]!r}: is of the wrong type")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting of the dials and its trainings, as far as they ended."""
+
+    name: str
+    dials: Mapping[str, str]
+    begun: str
+    outcomes: Mapping[Site, Outcome]
+
+    def find_values(self, metric: str, split: str) -> dict[int, float]:
+        """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
+        training has none of it."""
+        found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
+        ended = ((site, one) for site, one in found if site.split == split and one.status == FINISHED)
+        return {site.number: one.value(metric) for site, one in ended}
+
+    def list_values(self, metric: str, split: str) -> list[float]:
+        """Return a metric of the finished trainings of a split, by their seeds."""
+        return list(self.find_values(metric, split).values())
+
+    def list_metrics(self) -> list[str]:
+        """Return the metrics that all finished trainings have."""
+        ended = [set(one.metrics) for one in self.outcomes.values() if one.status == FINISHED]
+        return sorted(set.intersection(*ended)) if ended else []
+
+
+def name_trial(dials: Mapping[str, str]) -> str:
+    """Return what a trial of these dials, in their one spelling, is called, whenever it is tried."""
+    return digest(dict(dials))[:_NAME_LETTERS]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The journal in a sweep's folder."""
+
+    folder: Folder
+
+    def begin(self, dials: Mapping[str, str], now: str) -> str:
+        """Write down that a trial is tried, unless it was before; return its name."""
+        name = name_trial(dials)
+        self.folder.create_json({"dials": dict(dials), "begun": now}, TRIALS, name, _DIALS)
+        return name
+
+    def find(self, name: str, site: Site) -> Outcome | None:
+        """Return what a training came to; none where it has not ended.
+
+        Raises ValueError where the file is damaged.
+        """
+        file = (TRIALS, name, f"{site.name}.json")
+        return Outcome.from_dict(self._read_json(*file)) if self.folder.exists(*file) else None
+
+    def write(self, name: str, site: Site, outcome: Outcome) -> None:
+        """Write down what a training came to."""
+        self.folder.write_json(outcome.to_dict(), TRIALS, name, f"{site.name}.json")
+
+    def read(self) -> list[Trial]:
+        """Return all trials, in the order in which they were begun."""
+        trials = [self._read_trial(name) for name in self.list_trials()]
+        return sorted(trials, key=lambda trial: (trial.begun, trial.name))
+
+    def list_trials(self) -> list[str]:
+        """Return the names of the folders that trials lie in."""
+        return Folder(self.folder.at(TRIALS)).list_folders()
+
+    def list_sites(self, name: str) -> list[Site]:
+        """Return the sites that a trial has an outcome of."""
+        found = [_SITE.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
+        return [Site(one[1], int(one[2])) for one in found if one]
+
+    def read_dials(self, name: str) -> tuple[dict[str, str], str]:
+        """Return what a trial tries, and since when. Raises ValueError where it is not written there."""
+        if not self.folder.exists(TRIALS, name, _DIALS):
+            raise ValueError("there is none")
+        told = self._read_json(TRIALS, name, _DIALS)
+        _check_types(told, _BEGUN)
+        _check_types(told["dials"], dict.fromkeys(told["dials"], (str,)))
+        return told["dials"], told["begun"]
+
+    def remove(self, *file: str) -> None:
+        """Forget a trial, or one of its files."""
+        self.folder.remove(TRIALS, *file)
+
+    def _read_trial(self, name: str) -> Trial:
+        found = {site: self.find(name, site) for site in self.list_sites(name)}
+        return Trial(name, *self.read_dials(name), {site: one for site, one in found.items() if one})
+
+    def _read_json(self, *file: str) -> Any:
+        try:
+            return self.folder.read_json(*file)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is not json ({' '.join(str(error).split())})") from error

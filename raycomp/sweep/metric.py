@@ -1,0 +1,128 @@
+"""Metrics by name, BENCHMARK.METRIC.SPLIT: which an evaluation gives, and what it gave."""
+
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+
+from raycomp.config.check import check_choice
+from raycomp.continual.cells import name_stream
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
+from raycomp.core.uids import KEY
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks import world as own_exam
+from raycomp.evaluate.choices import ChoiceExam
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluate.exam import Exam, Pictures, Texts
+from raycomp.evaluate.open import open_exams
+from raycomp.evaluate.outcomes import CUTS, find_outcomes
+from raycomp.evaluate.table import make_lines
+from raycomp.evaluate.world import write_exam
+from raycomp.table import Estimate, read_csv
+from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
+
+# Scenes that have a negative of every category among them.
+_SCENES = 40
+_RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
+ALL = "all"
+# Of continual learning, beside the main figure.
+_FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last")
+_CLASSIFIED = (ACC1, ACC5, MEAN_PER_CLASS_RECALL)
+
+
+def check_metric(name: str, known: Sequence[str]) -> str:
+    """Return the whole name of a metric. Raises ValueError where it is none of the ``known`` ones.
+
+    Without a split it is the macro mean, or the only split there is.
+    """
+    if name in known:
+        return name
+    splits: dict[str, list[str]] = {}
+    for one in known:
+        splits.setdefault(one.rpartition(".")[0], []).append(one)
+    means = {
+        metric: f"{metric}.{MACRO}" if f"{metric}.{MACRO}" in some else some[0]
+        for metric, some in splits.items()
+        if len(some) == 1 or f"{metric}.{MACRO}" in some
+    }
+    more = ", or one of these with a split behind it" if len(known) > len(means) else ""
+    check_choice("metric", name, tuple(means), more)
+    return means[name]
+
+
+def list_metrics(config: EvaluateConfig) -> list[str]:
+    """Return all metrics that an evaluation may give. Raises ValueError where it cannot be made."""
+    found = []
+    for opened in open_exams(config, say=lambda line: None):
+        found += _list_of_exam(opened.exam)
+    return found
+
+
+def list_world_metrics() -> list[str]:
+    """Return those of a little world's exam."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_exam(folder, _SCENES, 0)
+        return list_metrics(world_evaluation(folder))
+
+
+def world_evaluation(folder: str) -> EvaluateConfig:
+    """Return what asks a model of the exam in a folder."""
+    return EvaluateConfig(benchmarks=(own_exam.NAME,), world=BenchmarkConfig(folder))
+
+
+def list_stream_metrics(config: ContinualConfig) -> list[str]:
+    """Return the metrics of a method on its streams: those of the main figure, alone and less the frozen
+    model's, and a few more."""
+    return _name_ends(config, [*MAIN, *(f"{name}{MINUS_FROZEN}" for name in MAIN), *_FURTHER, "seconds"])
+
+
+def list_main_metrics(config: ContinualConfig) -> list[str]:
+    """Return those of them that are told of every trial."""
+    return _name_ends(config, [*MAIN, *_FURTHER])
+
+
+def _name_ends(config: ContinualConfig, ends: Sequence[str]) -> list[str]:
+    return [
+        f"{name_stream(stream)}.{end.replace(' ', '_')}.{ALL}" for stream in config.stream for end in ends
+    ]
+
+
+def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
+    """Return the figures of the one method of a finished run that is not frozen."""
+    rows = read_csv(folder.read_bytes(table).decode())
+    method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
+    return {
+        f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": Estimate(
+            *(float(row[name] or "nan") for name in ("mean", "low", "high"))
+        )
+        for row in rows
+        if row["method"] == method
+    }
+
+
+def _list_of_exam(exam: Exam) -> list[str]:
+    if not isinstance(exam, ChoiceExam):
+        metrics = _RETRIEVED if exam.name == "retrieval" else _CLASSIFIED
+        return [f"{exam.name}.{metric}.{TEST}" for metric in metrics]
+    # What any model's scores would be called: these are of a model that sees nothing.
+    pictures = list(dict.fromkeys(exam.pictures))
+    blank = np.zeros((len(pictures), 1), np.float32)
+    keys = np.zeros(len(pictures), KEY)
+    seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
+    texts = list(dict.fromkeys(exam.list_texts(seen)))
+    read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
+    lines = make_lines(exam.name, find_outcomes(exam.grade(seen, read)))
+    return [f"{exam.name}.{line.metric}.{line.split}" for line in lines if not line.control]
+
+
+def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
+    """Return the model's own figures of a finished evaluation by name."""
+    rows = read_csv(folder.read_bytes(table).decode())
+    return {
+        f"{row['benchmark']}.{row['metric']}.{row['split']}": Estimate(
+            *(float(row[name] or "nan") for name in ("value", "low", "high"))
+        )
+        for row in rows
+        if not row["control"]
+    }

@@ -1,0 +1,318 @@
+"""Ray Tune around trials: which comes next, which is stopped, how many there are at a time.
+
+What a trial came to stands in the journal of the sweep, not in Tune's: a sweep that goes on offers Tune all
+trials that were begun once more, in their order, and those that ended tell it at once what they know. So a
+search and a scheduler learn what they had learned, and nothing is trained twice. ``Tuner.restore`` would go
+by a snapshot that is taken now and then, and lacks what came between it and the kill.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import optuna
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
+from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
+from raycomp.data.retries import TASK_RETRIES
+from raycomp.run.progress import Progress
+from raycomp.run.run import Say
+from raycomp.sweep.choose import mean_so_far
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.journal import FINISHED, Outcome, Site, name_trial
+from raycomp.sweep.plan import Plan, list_points, write_number
+from raycomp.sweep.room import OF_TRIAL
+from raycomp.sweep.site import Job, run_site
+
+_METRIC, _POINT = "metric", "point"
+# No files beside the journal, no table on the terminal, no way of its own with Ctrl-C.
+_QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+}
+_TOLD = "told"
+# Suggestions that were tried before after which a search has nothing new.
+_MOST_REPEATS = 50
+_HALVED = 2
+
+
+@dataclass
+class Watch:
+    """What the driver does as trainings end."""
+
+    check: Callable[[], None]
+    say: Say
+    metric: str
+    at_once: int
+    """Trials that are run side by side."""
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Trials that Tune is given together."""
+
+    sites: Sequence[Site]
+    space: Mapping[str, Any]
+    num: int
+    group: Mapping[str, str]
+    search: Searcher | None = None
+    scheduler: TrialScheduler | None = None
+
+
+def tune_group(job: Job, group: Mapping[str, str], sites: Sequence[Site], watch: Watch) -> None:
+    """Try what the space has for a group, on the development sites."""
+    config, plan = job.config, job.plan
+    scheduler = _make_asha(len(sites)) if config.scheduler == "asha" else None
+    if config.search == "optuna":
+        begun = [trial.dials for trial in job.journal.read()]
+        search, space = _make_search(plan, group, begun), _to_tune(plan, group)
+        _run(job, _Round(sites, space, config.num_samples, group, search, scheduler), watch)
+        return
+    points = [point for point in list_points(plan) if group.items() <= point.items()]
+    if scheduler is None:
+        train_points(job, points, sites, watch)
+    else:
+        _run(job, _list_round(points, sites, scheduler), watch)
+
+
+def train_points(job: Job, points: Sequence[Mapping[str, str]], sites: Sequence[Site], watch: Watch) -> None:
+    """Train trials at all of these sites; those that were need not be told of again."""
+    left = [point for point in points if not _is_over(job, name_trial(point), sites)]
+    if left:
+        _run(job, _list_round(left, sites), watch)
+
+
+def _is_over(job: Job, name: str, sites: Sequence[Site]) -> bool:
+    """Whether a trial was trained at all sites, or failed at one."""
+    outcomes = [job.journal.find(name, site) for site in sites]
+    return all(outcomes) or any(one is not None and one.status != FINISHED for one in outcomes)
+
+
+def _list_round(
+    points: Sequence[Mapping[str, str]], sites: Sequence[Site], scheduler: TrialScheduler | None = None
+) -> _Round:
+    """Return the round of trials that are known beforehand."""
+    space = {_POINT: tune.grid_search([dict(point) for point in points])}
+    return _Round(sites, space, len(points), {}, None, scheduler)
+
+
+def _run(job: Job, round_: _Round, watch: Watch) -> None:
+    """Give trials to Tune until all have ended. Raises what ended one of them and is not its own fault."""
+    os.environ.update(_QUIET)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    what = {"job": job, "group": dict(round_.group), "sites": list(round_.sites), "metric": watch.metric}
+    trial = tune.with_resources(tune.with_parameters(_try, **what), OF_TRIAL)
+    how = tune.TuneConfig(
+        metric=_METRIC,
+        mode=job.config.mode,
+        search_alg=round_.search,
+        scheduler=round_.scheduler,
+        num_samples=round_.num if round_.search else 1,
+        max_concurrent_trials=watch.at_once,
+        reuse_actors=True,
+    )
+    total = round_.num * len(round_.sites)
+    with TemporaryDirectory() as room, Progress("sweep", total, unit="training") as progress:
+        run_config = tune.RunConfig(
+            name="sweep",
+            storage_path=room,
+            verbose=0,
+            callbacks=[_Teller(watch, progress)],
+            failure_config=tune.FailureConfig(max_failures=0, fail_fast="raise"),
+        )
+        tuner = tune.Tuner(trial, param_space=dict(round_.space), tune_config=how, run_config=run_config)
+        try:
+            with warnings.catch_warnings():
+                # What a trial held is given back where its process ends.
+                warnings.filterwarnings("ignore", message="fail_fast='raise'")
+                tuner.fit()
+        except Exception as error:  # what ended a trial, or the lease that a callback found lost
+            cause = find_cause(error)
+            if cause is error:
+                raise
+            raise cause from error
+
+
+def find_cause(error: Exception) -> Exception:
+    """Return what ended a trial without what tasks and actors between have wrapped it in.
+
+    A mistake of our own stays wrapped: the traceback of where it was made is in there.
+    """
+    cause: Exception = error
+    while isinstance(getattr(cause, "cause", None), Exception):
+        cause = cause.cause  # type: ignore[attr-defined]
+    is_told = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
+    return cause if is_told else error
+
+
+def _make_asha(num_sites: int) -> ASHAScheduler:
+    """Return what stops a trial that is behind half of the others after 1, 2, 4, ... trainings."""
+    return ASHAScheduler(
+        time_attr=tune.result.TRAINING_ITERATION, max_t=num_sites, grace_period=1, reduction_factor=_HALVED
+    )
+
+
+def _try(
+    point: dict[str, Any], job: Job, group: Mapping[str, str], sites: Sequence[Site], metric: str
+) -> None:
+    """Be a trial of Tune's: train at one site after the other, tell the mean so far after each."""
+    dials = point.get(_POINT) or _to_dials(job.plan, point, group)
+    journal = job.journal
+    name = journal.begin(dials, datetime.now(UTC).isoformat())
+    done: list[Outcome] = []
+    for site in sites:
+        outcome = journal.find(name, site)
+        is_new = outcome is None
+        if outcome is None:
+            outcome = ray.get(_start_site(job, name, dials, site))
+        done.append(outcome)
+        mean = mean_so_far(done, metric)
+        worst = float("-inf") if job.config.mode == "max" else float("inf")
+        told = {"name": name, "dials": dict(dials), "site": site, "outcome": outcome, "is_new": is_new}
+        tune.report({_METRIC: mean if mean == mean else worst, _TOLD: told})
+        if outcome.status != FINISHED:
+            return
+
+
+def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Any:
+    """Return the result to come of a training, which runs outside of what Tune has set aside for the trial.
+
+    Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names.
+    """
+    address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    resources: dict[str, Any] = {"num_cpus": 0, **TASK_RETRIES}
+    resources["retry_exceptions"] = [OSError, ClusterFailed]
+    task = ray.remote(**resources)(run_site)
+    return task.options(scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}).remote(
+        job, name, dict(dials), site
+    )
+
+
+class _Teller(tune.Callback):
+    """Says what trainings came to, as Tune hears of it."""
+
+    def __init__(self, watch: Watch, progress: Progress):
+        self._watch, self._progress = watch, progress
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: what Tune writes down of an experiment is never read."""
+        return {}
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict, **info: Any) -> None:
+        self._watch.check()
+        self._progress.finish_one()
+        told = result[_TOLD]
+        if told["is_new"]:
+            self._watch.say(_say_outcome(told, self._watch.metric))
+
+
+def _say_outcome(told: Mapping[str, Any], metric: str) -> str:
+    outcome, site = told["outcome"], told["site"]
+    dials = ", ".join(f"{dial}={value}" for dial, value in told["dials"].items())
+    figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
+    return f"{dials}: {site.split} seed {site.number}: {figure} ({outcome.seconds:.0f} s)"
+
+
+def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
+    """Return the dials that a search draws as Tune has them."""
+    drawn = {dial: domain for dial, domain in plan.space.items() if dial not in group}
+    return {
+        dial: _to_domain(domain, plan.is_whole(dial))
+        for dial, domain in drawn.items()
+        if domain.kind != FIXED
+    }
+
+
+def _to_domain(domain: Domain, is_whole: bool) -> Any:
+    if domain.kind == CHOICE:
+        return tune.choice(list(domain.values))
+    low, high = domain.ends
+    if is_whole:
+        drawn = tune.lograndint if domain.kind == LOGUNIFORM else tune.randint
+        return drawn(int(low), int(high) + 1)
+    return (tune.loguniform if domain.kind == LOGUNIFORM else tune.uniform)(low, high)
+
+
+def _to_dials(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
+    """Return the dials of a point that a search drew, in the order of the space."""
+    found = dict(group)
+    for dial, domain in plan.space.items():
+        if domain.kind == FIXED:
+            found[dial] = domain.values[0]
+        elif dial not in group:
+            value = point[dial]
+            found[dial] = write_number(value, domain, plan.is_whole(dial)) if domain.is_range else value
+    return {dial: found[dial] for dial in plan.space}
+
+
+def _to_point(plan: Plan, dials: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a search drew where a trial has these dials."""
+    return {
+        dial: _read(dials[dial], domain, plan.is_whole(dial))
+        for dial, domain in plan.space.items()
+        if domain.kind != FIXED and dial not in group
+    }
+
+
+def _read(value: str, domain: Domain, is_whole: bool) -> Any:
+    if not domain.is_range:
+        return value
+    return int(value) if is_whole else float(value)
+
+
+def _make_search(plan: Plan, group: Mapping[str, str], begun: Sequence[Mapping[str, str]]) -> Searcher:
+    """Return Optuna's TPE, which begins with the trials that were begun before."""
+    config: SweepConfig = plan.config
+    mine = [dials for dials in begun if group.items() <= dials.items()]
+    points = [_to_point(plan, dials, group) for dials in mine]
+    inner = OptunaSearch(points_to_evaluate=points, seed=config.seed, metric=_METRIC, mode=config.mode)
+    return _Once(inner, lambda point: name_trial(_to_dials(plan, point, group)))
+
+
+class _Once(Searcher):
+    """A search that suggests no trial twice: it is told at once that the second one is of no use."""
+
+    def __init__(self, inner: Searcher, name: Callable[[Mapping[str, Any]], str]):
+        super().__init__(metric=inner.metric, mode=inner.mode)
+        self._inner, self._name = inner, name
+        self._seen: set[str] = set()
+        self._asked: dict[str, str] = {}
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict, **spec: Any) -> bool:
+        return self._inner.set_search_properties(metric, mode, config, **spec)
+
+    def suggest(self, trial_id: str) -> Any:
+        for turn in range(_MOST_REPEATS):
+            asked = f"{trial_id}-{turn}"
+            point = self._inner.suggest(asked)
+            if not isinstance(point, dict):  # none for now, or for good
+                return point
+            name = self._name(point)
+            if name not in self._seen:
+                self._seen.add(name)
+                self._asked[trial_id] = asked
+                return point
+            self._inner.on_trial_complete(asked, error=True)
+        return Searcher.FINISHED
+
+    def on_trial_result(self, trial_id: str, result: dict) -> None:
+        self._inner.on_trial_result(self._asked[trial_id], result)
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        self._inner.on_trial_complete(self._asked[trial_id], result, error)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: who goes on begins with the journal."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing was saved."""

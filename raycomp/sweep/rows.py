@@ -1,0 +1,73 @@
+"""``trials.parquet``: a row for every training of a sweep, the dials of its trial in columns of their own."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from raycomp.sweep.journal import STOPPED, Outcome, Site, Trial
+from raycomp.sweep.plan import Plan
+from raycomp.table import Estimate, is_numeral
+
+_NAN = float("nan")
+_OWN = [
+    ("trial", pa.string()),
+    ("split", pa.string()),
+    ("seed", pa.int32()),
+    ("world", pa.int32()),
+    ("status", pa.string()),
+    ("metric", pa.float64()),
+    ("low", pa.float64()),
+    ("high", pa.float64()),
+    ("seconds", pa.float64()),
+    ("starts", pa.int32()),
+    ("why", pa.string()),
+]
+
+
+def make_rows(plan: Plan, trials: Sequence[Trial], development: Sequence[Site], metric: str) -> pa.Table:
+    """Return the rows of trials in the order in which they were begun.
+
+    Seeds of development that a stopped trial was not trained with have a row, too. ``metric`` with the
+    interval over examples of one training; ``world`` is null where the data are the user's.
+    """
+    fields = [*_OWN, *((dial, _find_type(plan, dial)) for dial in plan.space)]
+    rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric)]
+    return pa.Table.from_pylist(rows, pa.schema(fields))
+
+
+def _list_rows(
+    plan: Plan, trial: Trial, development: Sequence[Site], metric: str
+) -> Iterator[dict[str, Any]]:
+    stopped = {site: Outcome(STOPPED, {}, starts=0) for site in development}
+    found = sorted({**stopped, **trial.outcomes}.items(), key=lambda item: item[0].number)
+    for site, outcome in found:
+        one = outcome.metrics.get(metric, Estimate(_NAN, _NAN, _NAN))
+        figures = {name: value if value == value else None for name, value in vars(one).items()}
+        yield {
+            "trial": trial.name,
+            "split": site.split,
+            "seed": site.number,
+            "world": site.number if plan.config.has_worlds else None,
+            "status": outcome.status,
+            "metric": figures["value"],
+            "low": figures["low"],
+            "high": figures["high"],
+            "seconds": outcome.seconds,
+            "starts": outcome.starts,
+            "why": outcome.why or None,
+            **{dial: _to_value(plan, dial, value) for dial, value in trial.dials.items()},
+        }
+
+
+def is_number(plan: Plan, dial: str) -> bool:
+    """Whether all that is tried of a dial are numbers."""
+    return all(is_numeral(value) for value in plan.space[dial].values)
+
+
+def _find_type(plan: Plan, dial: str) -> pa.DataType:
+    return pa.float64() if is_number(plan, dial) else pa.string()
+
+
+def _to_value(plan: Plan, dial: str, value: str) -> float | str:
+    return float(value) if is_number(plan, dial) else value

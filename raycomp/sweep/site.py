@@ -1,0 +1,151 @@
+"""One training of a trial: the commands that it runs, each in a folder of its own, and what came of it."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from raycomp.config import ModelConfig, TooMuchBadData, UserError, override_all
+from raycomp.continual.command import TABLE as CONTINUAL_TABLE
+from raycomp.continual.command import continual
+from raycomp.continual.tables import FROZEN
+from raycomp.curate.command import select
+from raycomp.data.folder import Folder
+from raycomp.evaluate.command import TABLE, evaluate
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.run.lease import await_lease, hold_lease
+from raycomp.study.world import Place
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
+from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
+from raycomp.sweep.plan import Plan, base_train
+from raycomp.sweep.ray_worlds import say_nothing
+from raycomp.sweep.streams import describe_continual
+from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES
+from raycomp.table import Estimate
+from raycomp.train.command import train
+from raycomp.train.config import WITH_NEGATIVES, TrainConfig
+
+_SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
+_RAN = "ran"
+Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
+"""Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
+# Weights of a trial follow from its seed where they are drawn.
+_DRAWN = "random:"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all trials share."""
+
+    plan: Plan
+    folder: str
+    """The sweep's, which the journal lies in."""
+    work: str
+    places: tuple[Place, ...]
+    """The little worlds by number; none where the data are the user's."""
+    run: Run
+    """What a training is, of COMMANDS."""
+
+    @property
+    def config(self) -> SweepConfig:
+        return self.plan.config
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(Folder(self.folder))
+
+
+def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outcome:
+    """Train a trial at a site and ask the model; write what came of it into the journal.
+
+    A training that was broken off goes on from its last checkpoint, once whoever was at it is gone. What the
+    user would have to mend, as a loss that is not finite, is a failed training, and no end of the sweep.
+    """
+    folder = Folder(Folder(job.work).at(name, site.name))
+    await_lease(folder)
+    with hold_lease(folder):
+        return job.journal.find(name, site) or _run_held(job, name, dials, site, folder)
+
+
+def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder: Folder) -> Outcome:
+    starts = 1 + _count_starts(folder)
+    folder.write_json(starts, _STARTS)
+    began = time.perf_counter()
+    try:
+        metrics = job.run(job, dials, site, folder)
+        outcome = Outcome(FINISHED, metrics, time.perf_counter() - began, starts)
+    except (ValueError, TooMuchBadData) as error:
+        cause = getattr(error, "cause", error)
+        if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
+            raise
+        why = " ".join(str(cause).split())
+        outcome = Outcome(FAILED, {}, time.perf_counter() - began, starts, why)
+    job.journal.write(name, site, outcome)
+    folder.remove()
+    return outcome
+
+
+def _count_starts(folder: Folder) -> int:
+    """Return how often a training was begun before; 0 where that was never written, or was damaged."""
+    try:
+        found = folder.read_json(_STARTS) if folder.exists(_STARTS) else 0
+    except (ValueError, RecursionError):
+        return 0
+    return found if type(found) is int else 0
+
+
+def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+    """Choose pairs from the scores there are, train on them, evaluate."""
+    split, place = job.plan.split(dials), job.places[site.number] if job.places else None
+    source = place.files.at(CURATED) if place else job.config.curated
+    seed = 1000 * job.config.seed + site.number
+    chosen = None
+    if source:
+        chosen = folder.at(_SELECTED)
+        await_lease(Folder(chosen))
+        select(source, {"seed": seed, "materialize": False, **split["select"]}, chosen, say_nothing)
+    config = _describe_training(job.config, split["train"], place, seed)
+    trained = folder.at(_TRAINED)
+    await_lease(Folder(trained))
+    # One thread, however many trials there are at a time: no result depends on that.
+    train(replace(config, input=chosen or config.input), trained, say_nothing, num_threads=1)
+    asked = _describe_evaluation(job.config, site, place)
+    evaluated = folder.at(_EVALUATED)
+    await_lease(Folder(evaluated))
+    evaluate(replace(asked, model=replace(asked.model, weights=trained)), evaluated, say_nothing)
+    return read_metrics(Folder(evaluated), TABLE)
+
+
+def _describe_training(
+    config: SweepConfig, dials: Mapping[str, str], place: Place | None, seed: int
+) -> TrainConfig:
+    """Return what a trial is trained with but for its pairs."""
+    found: TrainConfig = override_all(base_train(config), {**dials, "train.seed": seed})
+    found = replace(found, train=replace(found.train, workers=config.workers))
+    weights = f"{_DRAWN}{seed}" if found.model.weights.startswith(_DRAWN) else found.model.weights
+    if place is None:
+        return replace(found, model=replace(found.model, weights=weights))
+    model = ModelConfig(place.scorer.model, weights)
+    negatives = place.files.at(NEGATIVES) if found.train.loss in WITH_NEGATIVES else None
+    return replace(found, model=model, negatives=negatives)
+
+
+def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -> EvaluateConfig:
+    asked = world_evaluation(place.files.at(EXAM)) if place else config.evaluate
+    if site.split == REPORT and config.report_on is not None:
+        asked = config.report_on
+    # One scorer, whatever else is there: what it may hold is counted (room.py).
+    return replace(asked, cluster=replace(config.cluster, scorers=1))
+
+
+def run_continual(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+    """Let the method, and the frozen model beside it, learn the streams that all trials share."""
+    config = override_all(describe_continual(job.config, job.work), dials)
+    config = replace(config, method=(*config.method, FROZEN), first_seed=site.number)
+    ran = folder.at(_RAN)
+    await_lease(Folder(ran))
+    continual(config, ran, say_nothing)
+    return read_stream_metrics(Folder(ran), CONTINUAL_TABLE)
+
+
+COMMANDS: Mapping[str, Run] = {"train": run_train, "continual": run_continual}

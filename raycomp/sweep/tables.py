@@ -1,0 +1,168 @@
+"""What a sweep came to, in tables and sentences."""
+
+import math
+from collections.abc import Sequence
+
+from raycomp.config import Domain
+from raycomp.config.space import LOGUNIFORM
+from raycomp.sweep.choose import Winner, estimate, estimate_apart, is_whole
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Trial
+from raycomp.sweep.metric import ALL, list_main_metrics
+from raycomp.sweep.plan import Plan
+from raycomp.table import Cell, Column, Columns, Table, plain, write_cell
+from raycomp.words import MACRO
+
+# Of a range whose best value lies there the whole is hardly seen.
+_EDGE = 0.05
+
+
+def name_metric(metric: str) -> str:
+    """Return a metric as a reader says it."""
+    return metric.removesuffix(f".{MACRO}").removesuffix(f".{ALL}")
+
+
+def say_dials(plan: Plan, trial: Trial) -> str:
+    """Return the dials of a trial that others have otherwise."""
+    own = [f"{dial}={trial.dials[dial]}" for dial in list_varied(plan)]
+    return ", ".join(own) or ", ".join(f"{dial}={value}" for dial, value in trial.dials.items())
+
+
+def list_varied(plan: Plan) -> list[str]:
+    """Return the dials of which more than one value may be tried."""
+    return [dial for dial, domain in plan.space.items() if len(domain.values) > 1]
+
+
+def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
+    """Return in a line what is best and what it is worth."""
+    figures = f"{name_metric(metric)} {plain(write_cell(winner.development))} on development seeds"
+    if winner.report.value == winner.report.value:
+        figures += f", {plain(write_cell(winner.report))} on {plan.config.report_seeds} others"
+    return f"best: {say_dials(plan, winner.trial)}: {figures}"
+
+
+def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[Table]:
+    """Return the tables of the page: what was chosen, then every trial, then further metrics."""
+    return [
+        _tell_winners(plan, winners, metric),
+        _tell_trials(plan, trials, winners, metric),
+        _tell_more(plan, trials, metric),
+    ]
+
+
+def _tell_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (say_dials(plan, one.trial), one.development, one.report) for one in winners
+    ]
+    name = name_metric(metric)
+    columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
+    note = (
+        f"{_say_places(plan)} The best of many is best by chance, too, so its figure on development seeds "
+        "flatters it; the figure on report seeds does not. Intervals: 95 %, Student's t over seeds; none of "
+        "fewer than two."
+    )
+    return Table("What was chosen, and what it is worth", columns, rows, note)
+
+
+def _say_places(plan: Plan) -> str:
+    config = plan.config
+    first, last = config.seeds, config.seeds + config.report_seeds - 1
+    place = "little worlds" if config.has_worlds else "seeds"
+    chosen = f"Chosen by the mean over development {place} 0 to {first - 1}"
+    if not config.report_seeds:
+        return f"{chosen}; nothing else was asked, so no figure here is free of the choice."
+    told = f"told of on {place} {first} to {last}, of which nothing was chosen."
+    if config.has_worlds:
+        return f"{chosen}; {told}"
+    exam = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
+    return f"{chosen}; {told} Report seeds sit {exam}."
+
+
+def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for trial in trials:
+        best = next(one.trial for one in winners if one.group.items() <= trial.dials.items())
+        own = [trial.list_values(metric, split) for split in (DEVELOPMENT, REPORT)]
+        ended = len(own[0]) == plan.config.seeds
+        failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
+        became = failed or ("" if ended else f"stopped after {len(own[0])} of {plan.config.seeds} seeds")
+        rows.append(
+            (
+                *(trial.dials[dial] for dial in plan.space),
+                *(estimate(values) for values in own),
+                "the best" if trial.name == best.name else estimate_apart(trial, best, metric),
+                sum(one.seconds for one in trial.outcomes.values()),
+                became,
+            )
+        )
+    name = name_metric(metric)
+    columns: Columns = (
+        *plan.space,
+        Column(f"{name}, development"),
+        Column("report"),
+        Column("less the best, seed by seed"),
+        Column("trained and asked", "s", 0),
+        "",
+    )
+    best_of = f"the best of its {plan.config.per}" if plan.config.per else "the best"
+    note = (
+        "In the order in which they were begun; trials.parquet has a row per seed. Less the best: "
+        f"differences from {best_of}, on development seeds, which trials share. Where the interval holds 0, "
+        "the seeds do not tell the two apart; as the best was chosen on them, and many are held beside it, "
+        "some intervals leave out 0 by chance."
+    )
+    return Table("Every trial", columns, rows, note)
+
+
+def _tell_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+    """Return the other means of the evaluation by trial: what the chosen metric costs elsewhere."""
+    whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
+    found = {name for trial in whole for one in trial.outcomes.values() for name in one.metrics}
+    means = sorted(name for name in found if name.endswith(f".{MACRO}"))
+    wanted = list_main_metrics(plan.config.continual) if plan.config.command == "continual" else means
+    names = [name for name in wanted if name in found and name != metric]
+    rows: list[tuple[Cell, ...]] = [
+        (say_dials(plan, trial), *(estimate(trial.list_values(name, DEVELOPMENT)) for name in names))
+        for trial in whole
+    ]
+    columns: Columns = ("Trial", *(Column(name_metric(name)) for name in names))
+    return Table(
+        "Other metrics, development seeds",
+        columns,
+        rows if names else [],
+        "Secondary: nothing was chosen by them.",
+    )
+
+
+def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[str]:
+    """Return what a reader should know before believing the best."""
+    found = []
+    if plan.config.seeds < 2:
+        found.append(
+            "seeds: one training of each trial; how far apart two of the same dials lie is not known"
+        )
+    if not plan.config.report_seeds:
+        found.append("report_seeds: none, so what the best is worth elsewhere is not known")
+    for one in winners:
+        for dial in list_varied(plan):
+            domain, value = plan.space[dial], one.trial.dials[dial]
+            if _is_at_end(value, domain):
+                found.append(f"{dial}: the best, {value}, lies at an end of what was tried")
+    failed = sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials)
+    if failed:
+        found.append(f"failed: {failed} of {len(trials)} trials; the table says why")
+    return list(dict.fromkeys(found))
+
+
+def _is_at_end(value: str, domain: Domain) -> bool:
+    """Whether a number is the least or largest of at least three that were tried, or in the last twentieth of
+    a range."""
+    if domain.is_range:
+        low, high = domain.ends
+        at = [math.log(one) if domain.kind == LOGUNIFORM else one for one in (low, float(value), high)]
+        share = (at[1] - at[0]) / (at[2] - at[0])
+        return not _EDGE <= share <= 1 - _EDGE
+    try:
+        numbers = sorted(float(one) for one in domain.values)
+    except ValueError:
+        return False
+    return len(numbers) > 2 and float(value) in (numbers[0], numbers[-1])

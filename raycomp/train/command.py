@@ -1,0 +1,223 @@
+"""``raycomp train``: pairs in, a model out, on as many workers as there are."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from raycomp.config import TooMuchBadData
+from raycomp.core.epochs import EpochPlan
+from raycomp.core.leaks import Known, merge_known
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import check_output
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.paths import CHECKPOINT, RUN, WORK, absolute_uri, count_bytes
+from raycomp.data.whole import with_absolute_paths
+from raycomp.models.describe import describe_scorer, fingerprint_scorer
+from raycomp.models.spec import ScorerSpec
+from raycomp.run.opening import refuse_early
+from raycomp.run.run import Run, Say, begin
+from raycomp.run.session import Session, connect
+from raycomp.run.tasks import map_files
+from raycomp.train.board import News
+from raycomp.train.config import TrainConfig
+from raycomp.train.feed import Drawing
+from raycomp.train.index import Index, make_index
+from raycomp.train.job import OWN_COLUMNS, Course, Evaluate, Job, Stock
+from raycomp.train.journal import EVENTS, METRICS, read_metrics
+from raycomp.train.page import list_uses, render_train
+from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
+from raycomp.train.states import list_states
+from raycomp.train.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
+from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
+
+_EPOCHS = 5
+# Slots that make batches beside trainers on a machine without a cluster.
+_CPUS_FOR_BATCHES = 2
+# Without which no batch would ever be made.
+_CPUS_TO_DECODE = 1
+_ROOMS = (CHECKPOINT, METRICS, *TRAINED)
+_OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
+
+
+def train(
+    config: TrainConfig,
+    out: str,
+    say: Say = print,
+    evaluate: Evaluate | None = None,
+    num_threads: int | None = None,
+) -> dict[str, Any]:
+    """Train ``config.model`` on ``config.input`` into the folder or ``s3://`` uri ``out``.
+
+    Returns what run.json holds. ``evaluate`` is called every ``train.evaluate_steps`` and in the end, by one
+    worker, and tried before the first step; what it returns stands in metrics.jsonl. ``num_threads`` are
+    torch's of a worker on CPUs; none = the machine's cores, shared out. A finished run of the same config is
+    left as it is; an unfinished one resumes from its last checkpoint. Raises ValueError for what the user
+    can mend, and TooMuchBadData.
+    """
+    out, config = absolute_uri(str(out)), with_absolute_paths(config)
+    pairs = find_pairs(config)
+    check_output(config.input, out)
+    check_writable(out)  # before a model is looked for
+    config = replace(config, model=find_model(config.model))
+    refuse_early("train", config, out)
+    spec = describe_scorer(fetch_model(config.model))
+    before = read_trained(config.model.weights)
+    fingerprint = partial(_fingerprint, config)
+    with begin("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
+        if run.is_finished:
+            return run.record
+        workers = config.train.workers
+        cluster = replace(config.cluster, scorers=workers or config.cluster.scorers)
+        needed = (workers or 1) + _CPUS_FOR_BATCHES
+        with (
+            _leave_no_start(run.folder),
+            connect(
+                cluster,
+                run.folder,
+                run.lease.check,
+                needed,
+                say=say,
+                num_bytes=lambda: count_bytes(pairs.shards),
+            ) as session,
+        ):
+            if num_threads is None and session.is_local:
+                num_threads = os.cpu_count()  # as one rank on Ray has: weights depend on it
+            if num_threads is not None and session.device == "cpu":
+                session = replace(session, num_threads=num_threads)
+            run.bind(session.device)
+            index = make_index(pairs, run.work)
+            for warning in index.warnings:
+                say(warning)
+            job = _plan(run, config, session, spec, pairs, index, evaluate)
+            write_trained(gather_keys(index, before), run.work)  # before hours of steps: it takes memory
+            news = _fit(job, session, run, say)
+        _close(run, job, session, index, news)
+    return run.record
+
+
+def _fit(job: Job, session: Session, run: Run, say: Say) -> News:
+    if session.is_local:
+        from raycomp.train.local_fit import fit_here
+
+        return fit_here(job, run.lease.check, say)
+    from raycomp.train.ray_fit import Ranks, fit
+
+    return fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+
+
+def _fingerprint(config: TrainConfig) -> dict[str, Any]:
+    """Return what results depend on beside the dials."""
+    return {**fingerprint_pairs(config), "model": fingerprint_scorer(fetch_model(config.model))}
+
+
+def _plan(
+    run: Run,
+    config: TrainConfig,
+    session: Session,
+    spec: ScorerSpec,
+    pairs: Pairs,
+    index: Index,
+    evaluate: Evaluate | None,
+) -> Job:
+    """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
+    dials = config.train
+    if session.is_elastic:
+        raise ValueError(
+            f"train.workers=none: must be set where workers come and go, {session.least_scorers} to "
+            f"{session.num_scorers} of them here"
+        )
+    most = session.num_cpus - _CPUS_TO_DECODE
+    if session.device == "cpu" and session.num_scorers > most and not session.is_local:
+        raise ValueError(
+            f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for "
+            f"batches of the {session.num_cpus} that the cluster has"
+        )
+    plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
+    if dials.batch_size < session.num_scorers:
+        raise ValueError(
+            f"train.batch_size={dials.batch_size}: must be at least {session.num_scorers}, a pair for each "
+            "worker"
+        )
+    kinds = tuple(sorted(index.kinds))
+    draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds, index.most_negatives)
+    return Job(
+        config=config,
+        out=run.folder.uri,
+        stock=Stock(pairs, index.uris),
+        course=Course(plan, draw),
+        num_steps=dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
+        steps_per_epoch=plan.steps_per_epoch,
+        num_kinds=len(kinds),
+        image=spec.image,
+        threads=session.num_threads,
+        evaluate=evaluate,
+    )
+
+
+@contextmanager
+def _leave_no_start(folder: Folder) -> Iterator[None]:
+    """Leave nothing of a run that is refused before its first checkpoint: mended it may be another."""
+    try:
+        yield
+    except (ValueError, TooMuchBadData):
+        if not list_states(folder):
+            for name in _OF_A_START:
+                folder.remove(name)
+        raise
+
+
+def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> None:
+    """Take down what came of it."""
+    metrics = read_metrics(run.folder)
+    num_steps, num_pairs = len(metrics["step"]), job.config.train.batch_size
+    seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
+    sections: dict[str, Any] = {
+        "steps": num_steps,
+        "epochs": num_steps / job.steps_per_epoch,
+        "batch_size": num_pairs,
+        "workers": session.num_scorers,
+        **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
+        "pairs_with_negatives": index.tally["with_negatives"],
+        "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
+        "first_loss": float(metrics["loss"][0]),
+        "last_loss": float(metrics["loss"][-1]),
+        "train_s": seconds,
+        "samples_per_s": num_steps * num_pairs / seconds,
+        "resumed": news.resumed,
+        "evaluations": _list_evaluations(metrics),
+    }
+    read = dict(index.reasons)
+    for reason in (NOT_IN_SUBSET, DUPLICATE_UID):
+        read[OK] += read.pop(reason, 0)
+    run.staged = (CHECKPOINT, *TRAINED)
+    warnings = list(index.warnings)
+    run.close(read, index.reasons, OK, reasons=(NOT_IN_SUBSET, DUPLICATE_UID), warnings=warnings, **sections)
+    copies = index.tally["copies"]
+    repeated = f"; {copies:,} of the {index.tally['pairs']:,} pairs are copies of others" if copies else ""
+    said = (
+        f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
+        f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
+    )
+    run.tell(said, render_train(run.record, metrics))
+
+
+def gather_keys(index: Index, before: Known | None) -> Known:
+    """Return the keys of all pairs, and of those that the model had been trained on ``before``."""
+    found = list(map_files(read_keys, index.uris, label="key pairs", fold=merge_some))
+    return merge_known([*found, *([before] if before else [])])
+
+
+def _list_evaluations(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
+    """Return what each evaluation told, and after how many steps, as it was told itself."""
+    names = [name for name in metrics if name not in OWN_COLUMNS]
+    found: dict[int, dict[str, float]] = {}
+    for name in names:
+        for step in np.flatnonzero(np.isfinite(metrics[name])).tolist():
+            found.setdefault(step, {"step": step + 1})[name] = float(metrics[name][step])
+    return [found[step] for step in sorted(found)]

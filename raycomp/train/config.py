@@ -1,0 +1,152 @@
+"""The dials of training."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from raycomp.config.check import check, check_choice, check_share
+from raycomp.config.dials import FREE, INPUT, PLACE
+from raycomp.config.shared import ClusterConfig, ModelConfig
+from raycomp.words import TOWERS
+
+LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
+WITH_NEGATIVES = ("negclip", "ceclip", "triplet")
+WITH_NEGATIVE_IMAGES = ("triplet",)
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How a model is fitted: AdamW with warm-up and cosine, as open_clip trains."""
+
+    loss: str = "clip"
+    """clip or siglip; negclip or ceclip, which need ``negatives``; triplet, which needs ``negative_images``,
+    too."""
+    steps: int | None = None
+    """Optimizer steps; none = those of ``epochs``."""
+    epochs: int | None = None
+    """Passes over the pairs, instead of ``steps``; none = 5 unless that is set."""
+    batch_size: int = 256
+    """Pairs of a step, of all workers together; an image has to find its caption among all of them."""
+    workers: int | None = field(default=None, metadata=FREE)
+    """Processes that share a batch; none = one for each GPU, or one on a machine without."""
+    learning_rate: float = 5e-4
+    """The highest one, at the end of the warm-up; it then falls to 0 along half a cosine. The default is for
+    random weights: fine-tuning takes some 1e-6 to 1e-5."""
+    warmup: float = 0.05
+    """Share of all steps in which the learning rate rises: 0.05 of 10,000 are 500."""
+    weight_decay: float = 0.2
+    """On matrices only: never on biases, norms or the logit scale."""
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-6
+    """With ``beta1`` and ``beta2``, AdamW's."""
+    clip_norm: float | None = None
+    """Length that longer gradients are cut to, of all weights together; none = they stay."""
+    autocast: bool = False
+    """Compute in bf16 where that is safe, faster on GPUs; weights and the optimizer stay as
+    ``model.precision`` has them, best in fp32."""
+    accumulate: int = 1
+    """Parts in which a worker embeds its rows, to save memory; above 1 it embeds each row twice. The loss
+    is that of the whole batch all the same."""
+    num_negatives: int = 1
+    """Hard negatives that a caption has in a batch, at most; drawn anew in every epoch. triplet takes 1."""
+    crop: tuple[float, ...] = (0.9, 1.0)
+    """Least and largest share of an image's area that a random crop has, as open_clip's. 1 and 1 = the
+    preprocessing of evaluation, without a crop."""
+    fast_decode: bool = False
+    """Decode large JPEGs at a reduced scale: faster, and pixels differ a little."""
+    max_pixels: int = 100_000_000
+    """Pairs whose image has more pixels are dropped; a curation has its own limit."""
+    window: int = 8
+    """Shards whose pairs are shuffled together. Three windows of them lie in memory, with their images."""
+    imc: float = 0.3
+    """ceclip: weight of the contrast between captions and negatives. Zhang et al. (arXiv 2306.08832)."""
+    cmr: float = 0.2
+    """ceclip: weight of the rank, by which an image prefers its caption by a margin."""
+    freeze: tuple[str, ...] = ()
+    """Towers that keep their weights, joined with commas: image, text; image:3 = all of it but its last 3
+    groups of layers, of which the projection is one and each block one."""
+    lora_rank: int | None = None
+    """LoRA: train adapters of this rank beside the matrices of queries, keys and values in both towers, and
+    add them to the weights in the end; none = train all weights."""
+    keep_start: float = 0.0
+    """WiSE-FT: share of the weights that training began with in the model that is written, to keep what a
+    fine-tuning would forget; 0 = as trained."""
+    seed: int = 0
+    """Draws the order of the pairs, crops, and which caption and negatives a pair has; random weights have
+    their own, in ``model.weights``."""
+    checkpoint_steps: int = field(default=500, metadata=FREE)
+    """Steps from one checkpoint to the next: what a kill costs at most."""
+    keep_checkpoints: int = field(default=2, metadata=FREE)
+    """Checkpoints that stay, the last ones."""
+    evaluate_steps: int | None = field(default=None, metadata=FREE)
+    """Steps from one evaluation to the next, where Python gave ``raycomp.train`` a function for it; none =
+    only at the end."""
+
+    def __post_init__(self) -> None:
+        check_choice("train.loss", self.loss, LOSSES)
+        both = self.steps is None or self.epochs is None
+        check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
+        for name in ("steps", "epochs", "workers", "lora_rank", "evaluate_steps"):
+            value = getattr(self, name)
+            check(value is None or value >= 1, f"train.{name}", value, "at least 1")
+        counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
+        for name in counts.split():
+            check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
+        is_one = self.loss != "triplet" or self.num_negatives == 1
+        check(is_one, "train.num_negatives", self.num_negatives, "1 with train.loss=triplet")
+        check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
+        for name in ("learning_rate", "eps", "clip_norm"):
+            value = getattr(self, name)
+            check(value is None or 0 < value < inf, f"train.{name}", value, "above 0, and finite")
+        for name in ("weight_decay", "imc", "cmr"):
+            value = getattr(self, name)
+            check(0 <= value < inf, f"train.{name}", value, "at least 0, and finite")
+        for name in ("beta1", "beta2", "warmup"):
+            value = getattr(self, name)
+            check(0 <= value < 1, f"train.{name}", value, "from 0 to below 1")
+        check_share("train.keep_start", self.keep_start)
+        crop = self.crop
+        fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
+        check(fits, "train.crop", crop, "two shares above 0, the larger one last")
+        for entry in self.freeze:
+            tower, colon, count = entry.partition(":")
+            is_tower = tower in TOWERS and (not colon or count.isdecimal())
+            check(is_tower, "train.freeze", entry, "image or text, or one of them and :N")
+        fits = 1 <= self.max_pixels <= 178_956_970
+        check(fits, "train.max_pixels", self.max_pixels, "between 1 and 178,956,970")
+        check(self.seed >= 0, "train.seed", self.seed, "at least 0")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Pairs in, a model out."""
+
+    input: str = field(default="", metadata=INPUT)
+    """A folder that ``raycomp curate`` or ``select`` wrote, with shards or without, or shards or Parquet as
+    ``raycomp curate`` takes them."""
+    subset: str | None = field(default=None, metadata=PLACE)
+    """A ``subset.npy`` or ``kept.parquet`` that names the pairs to train on. A pair that it names k times
+    is trained on k times in each epoch. none = all pairs, once."""
+    negatives: str | None = field(default=None, metadata=PLACE)
+    """A folder that ``raycomp negatives`` wrote of the same pairs."""
+    negative_images: str | None = field(default=None, metadata=PLACE)
+    """Parquet with a row for each negative that a picture shows: uid, negative (its text), and image (bytes)
+    or path."""
+    max_bad_fraction: float = field(default=0.05, metadata=FREE)
+    """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3 before the
+    first step. Duplicates and rows that ``subset`` leaves out are not bad. A curation has its own limit. Also
+    the share of ``negative_images`` that may be bad."""
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(weights="random:0"))
+    train: FitConfig = field(default_factory=FitConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        check_share("max_bad_fraction", self.max_bad_fraction)
+        precision = self.model.precision
+        check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
+        loss = self.train.loss
+        folder = f"a folder that raycomp negatives wrote, which train.loss={loss} needs"
+        check(bool(self.negatives) or loss not in WITH_NEGATIVES, "negatives", self.negatives, folder)
+        files = f"Parquet with images of negatives, which train.loss={loss} needs; without take negclip"
+        has_images = bool(self.negative_images) or loss not in WITH_NEGATIVE_IMAGES
+        check(has_images, "negative_images", self.negative_images, files)

@@ -1,0 +1,268 @@
+"""Hard negatives of the pairs that are trained on: found, joined by uid, and their pictures by uid and text.
+
+A file of negatives, or of their pictures, is looked up by keys of 16 bytes; with the place of each row that
+is 24 bytes for every caption, or picture, in each process that joins them. N pairs, F negatives of them all,
+M keys in order.
+"""
+
+import hashlib
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.config import UserError
+from raycomp.core.selection import parse_uids
+from raycomp.core.uids import KEY, find_keys, to_keys
+from raycomp.data.headers import MAX_MEMBER_BYTES
+from raycomp.data.inputs import expand_input
+from raycomp.data.parquet import count_rows, read_columns, read_rows, read_schema
+from raycomp.data.paths import join_uri, resolve
+from raycomp.data.rows import parse_uid
+from raycomp.data.runs import find_curation, identify, list_negatives, read_curation, read_finished
+from raycomp.models.images import ImageFault, decode_image
+from raycomp.schema import HARD_TYPE
+from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, UID
+
+PATH = "path"
+
+
+def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[str, ...]:
+    """Return the files of negatives in the folder of a finished run, by number.
+
+    ``run`` is the curation or selection in ``source`` that is trained on, none where that is no run's
+    folder. Raises ValueError where there are none, or they are of another curation.
+    """
+    try:
+        written = read_finished(uri)
+        if written["kind"] != "negatives":
+            raise ValueError(f"holds {written['kind']}, must hold a run of raycomp negatives")
+        tables = list_negatives(written, uri)
+    except ValueError as error:
+        raise ValueError(f"negatives={uri!r}: {error}") from error
+    if run is not None and not _is_of(written, run, source):
+        raise ValueError(
+            f"negatives={uri!r}: were written for {written['config'].get('input')!r}, which is no curation "
+            f"of the pairs in {source}; run raycomp negatives on these"
+        )
+    num_rows, num_written = sum(map(count_rows, tables)), written["funnel"]["read"]
+    if num_rows != num_written:
+        raise ValueError(f"negatives={uri!r}: holds {num_rows:,} captions, the run wrote {num_written:,}")
+    return tuple(tables)
+
+
+def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
+    """Whether negatives are of a run's own pairs, or of others that the same scores stand behind."""
+    known = written["fingerprint"].get("input")
+    if known == identify(run):
+        return True
+    curated = identify(find_curation(run, source))
+    if known == curated:
+        return True
+    try:
+        folder, other = read_curation(str(written["config"].get("input")))
+        return (
+            other is not None
+            and known == identify(other)
+            and curated == identify(find_curation(other, folder.uri))
+        )
+    except ValueError:
+        return False
+
+
+def find_images(spec: str) -> tuple[str, ...]:
+    """Return the Parquet files of negatives' pictures. Raises ValueError where one is none."""
+    try:
+        shards = expand_input(spec)
+    except ValueError as error:
+        raise ValueError(f"negative_images={spec!r}: {error}") from error
+    for shard in shards:
+        names = read_schema(shard.uri).names if shard.format == "parquet" else []
+        if not {UID, NEGATIVE} <= set(names) or not {IMAGE, PATH} & set(names):
+            raise ValueError(
+                f"negative_images={shard.uri!r}: must be Parquet with the columns {UID}, {NEGATIVE}, and "
+                f"{IMAGE} or {PATH}"
+            )
+    return tuple(shard.uri for shard in shards)
+
+
+class _Places(NamedTuple):
+    key_M: np.ndarray
+    file_M: np.ndarray
+    row_M: np.ndarray
+
+    def find(self, key_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return file and row of each key, -1 where it has none."""
+        place_N = find_keys(self.key_M, key_N)
+        if not len(self.key_M):
+            return place_N, place_N
+        found_N = place_N >= 0
+        return np.where(found_N, self.file_M[place_N], -1), np.where(found_N, self.row_M[place_N], -1)
+
+
+@lru_cache(maxsize=2)
+def _place(uris: tuple[str, ...], columns: tuple[str, ...], token: str) -> _Places:
+    """Return where the keys of files stand, of their uids, or of uids and texts; kept for ``token``."""
+    keys, files, rows = [np.empty(0, KEY)], [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for number, uri in enumerate(uris):
+        table = read_columns(uri, columns)
+        key_n, row_n = _to_keys(table)
+        keys.append(key_n)
+        files.append(np.full(len(key_n), number, np.int32))
+        rows.append(row_n)
+    key_M = np.concatenate(keys)
+    order_M = np.argsort(key_M, kind="stable")
+    return _Places(key_M[order_M], np.concatenate(files)[order_M], np.concatenate(rows)[order_M])
+
+
+def _to_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys of a table's rows, and their places; a row whose uid is none has no key."""
+    try:
+        uids, rows = table[UID], np.arange(len(table), dtype=np.int32)
+        uid_N2 = parse_uids(uids)
+    except (ValueError, KeyError):
+        own = [parse_uid(uid) for uid in table[UID].to_pylist()]
+        rows = np.flatnonzero([uid is not None for uid in own]).astype(np.int32)
+        uid_N2 = parse_uids([uid for uid in own if uid])
+    if NEGATIVE not in table.column_names:
+        return to_keys(uid_N2), rows
+    return _to_text_keys(to_keys(uid_N2), table[NEGATIVE].take(rows).to_pylist()), rows
+
+
+def _to_text_keys(key_N: np.ndarray, texts: Sequence[str | None]) -> np.ndarray:
+    """Return keys of uid and text, the first 16 bytes of BLAKE2b."""
+    digests = [
+        hashlib.blake2b(key.ljust(16, b"\0") + str(text).encode(), digest_size=16).digest()
+        for key, text in zip(key_N.tolist(), texts, strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), KEY)
+
+
+def join_negatives(
+    uris: tuple[str, ...], uids: pa.ChunkedArray, captions: pa.ChunkedArray, token: str
+) -> pa.ListArray:
+    """Return a list of HARD_TYPE for each uid, empty where there are no negatives; no picture shows any.
+
+    Where the files' rows stand is remembered for the next call with the ``token``. Raises UserError where
+    negatives are of none of a pair's ``captions``, but for white space: data sets whose shards and keys have
+    the same names have the same uids.
+    """
+    file_N, row_N = _place(uris, (UID,), token).find(to_keys(parse_uids(uids)))
+    kind = pa.list_(HARD_TYPE)
+    parts, count = [pa.array([[]], kind)], 1
+    order_N = np.zeros(len(file_N), np.int64)
+    for file in np.unique(file_N[file_N >= 0]).tolist():
+        mine = np.flatnonzero(file_N == file)
+        found = read_columns(uris[file], [NEGATIVES, CAPTION]).take(pa.array(row_N[mine]))
+        _check_captions(uris[file], found[CAPTION], uids.take(pa.array(mine)), captions.take(pa.array(mine)))
+        parts.append(_to_hard(found[NEGATIVES].combine_chunks()))
+        order_N[mine] = count + np.arange(len(mine))
+        count += len(mine)
+    return pa.concat_arrays(parts).take(pa.array(order_N))
+
+
+def _check_captions(
+    uri: str, written: pa.ChunkedArray, uids: pa.ChunkedArray, captions: pa.ChunkedArray
+) -> None:
+    rows = zip(written.to_pylist(), uids.to_pylist(), captions.to_pylist(), strict=True)
+    others = [uid for text, uid, own in rows if text and _plain(text) not in map(_plain, own)]
+    if others:
+        raise UserError(
+            f"negatives: {len(others):,} of {len(written):,} captions in {uri} with a pair's uid are not "
+            f"its caption, as of uid {others[0]}; name the negatives of these pairs"
+        )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _to_hard(lists: pa.ListArray) -> pa.ListArray:
+    """Return lists of NEGATIVE_TYPE as lists of HARD_TYPE."""
+    length_N = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten()
+    fields = [pc.struct_field(flat, name) for name in ("text", "op", "kind")]
+    without = pa.array(np.zeros(len(flat), bool))
+    return _to_lists(length_N, pa.StructArray.from_arrays([*fields, without], fields=list(HARD_TYPE)))
+
+
+def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
+    offset_N = np.concatenate([[0], np.cumsum(length_N)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offset_N), flat)
+
+
+@dataclass(frozen=True)
+class HardImages:
+    """Pictures of negatives, in files that ``find_images`` found."""
+
+    uris: tuple[str, ...]
+    token: str
+
+    def mark(self, uids: pa.ChunkedArray, negatives: pa.ListArray, max_pixels: int) -> pa.ListArray:
+        """Return negatives that say which of them a picture shows: one that can be had, and decodes."""
+        flat, file_F, row_F = self._find(uids, negatives)
+        shown_F = np.zeros(len(flat), bool)
+        for place, data in _read_images(self.uris, file_F, row_F):
+            shown_F[place] = data is not None and _decodes(data, max_pixels)
+        fields = [*flat.flatten()[:-1], pa.array(shown_F)]
+        marked = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
+        return _to_lists(pc.list_value_length(negatives).to_numpy(), marked)
+
+    def count_listed(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> int:
+        """Return how many negatives have a row, whether or not its picture can be had."""
+        return int((self._find(uids, negatives)[1] >= 0).sum())
+
+    def load(self, uids: pa.ChunkedArray, negatives: pa.ListArray) -> pa.ListArray:
+        """Return the bytes of every negative's picture, null where none shows it."""
+        flat, file_F, row_F = self._find(uids, negatives)
+        file_F = np.where(pc.struct_field(flat, "image").to_numpy(zero_copy_only=False), file_F, -1)
+        images: list[bytes | None] = [None] * len(flat)
+        for place, data in _read_images(self.uris, file_F, row_F):
+            images[place] = data
+        return _to_lists(pc.list_value_length(negatives).to_numpy(), pa.array(images, pa.large_binary()))
+
+    def _find(
+        self, uids: pa.ChunkedArray, negatives: pa.ListArray
+    ) -> tuple[pa.StructArray, np.ndarray, np.ndarray]:
+        """Return the negatives in one array, and file and row of each one's picture."""
+        flat = negatives.flatten()
+        key_F = np.repeat(to_keys(parse_uids(uids)), pc.list_value_length(negatives).to_numpy())
+        key_F = _to_text_keys(key_F, pc.struct_field(flat, "text").to_pylist())
+        return flat, *_place(self.uris, (UID, NEGATIVE), self.token).find(key_F)
+
+
+def _read_images(
+    uris: tuple[str, ...], file_F: np.ndarray, row_F: np.ndarray
+) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the places of negatives that have a file, and the bytes that are there."""
+    for file in np.unique(file_F[file_F >= 0]).tolist():
+        place_f = np.flatnonzero(file_F == file)
+        place_f = place_f[np.argsort(row_F[place_f], kind="stable")]
+        column = IMAGE if IMAGE in read_schema(uris[file]).names else PATH
+        places = iter(place_f.tolist())
+        for table in read_rows(uris[file], [column], row_F[place_f].astype(np.int64)):
+            for value in table[column].to_pylist():
+                yield next(places), _load(value, uris[file]) if isinstance(value, str) else value
+
+
+def _load(path: str, uri: str) -> bytes | None:
+    """Return a file's bytes, None where there is no such file, or one beyond MAX_MEMBER_BYTES."""
+    filesystem, place = resolve(path if "://" in path else join_uri(posixpath.dirname(uri), path))
+    info = filesystem.get_file_info(place)
+    if not info.is_file or info.size > MAX_MEMBER_BYTES:
+        return None
+    with filesystem.open_input_stream(place) as stream:
+        return stream.read()
+
+
+def _decodes(data: bytes, max_pixels: int) -> bool:
+    try:
+        decode_image(data, max_pixels)
+    except ImageFault:
+        return False
+    return True

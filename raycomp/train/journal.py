@@ -1,0 +1,116 @@
+"""What each step of a training told: a line in ``metrics.jsonl``, a point on the curves of TensorBoard.
+
+The file holds step s in line s + 1, each step once, whatever was killed and resumed: who goes on from the
+checkpoint of step s keeps the first s lines. It is a local file that grows by a line per step, which
+``tail -f`` follows. S3 appends nothing, so there the file grows in temporary space and is written whole by
+``keep``, at each checkpoint: a line has some 120 bytes, so the millionth step's checkpoint writes 120 MB of
+lines and 90 MB of events, beside 1.8 GB of a ViT-B/32 and its optimiser. Parts would save that, and would
+have to be joined.
+"""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from raycomp.data.files import name_place
+from raycomp.data.folder import Folder
+from raycomp.data.paths import resolve
+from raycomp.data.written import forget_written
+from raycomp.train.job import STEP
+
+METRICS = "metrics.jsonl"
+EVENTS = "tensorboard"
+
+
+class Journal:
+    """The lines and curves of a training from ``first_step`` on; of one process alone.
+
+    Raises ValueError where the folder lacks a step before ``first_step``.
+    """
+
+    def __init__(self, folder: Folder, first_step: int):
+        self._folder, self._next = folder, first_step
+        from raycomp.train.events import Events  # tensorboardX imports boto3
+
+        begun = _read_lines(folder, first_step)
+        self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")
+        self._near = folder if self._spool is None else Folder(self._spool.name)
+        self._near.write_bytes(begun, METRICS)
+        forget_written(self._near.at(METRICS))  # it grows from here on
+        path = Path(resolve(self._near.uri)[1])
+        self._lines = (path / METRICS).open("ab")
+        self._events = Events(path / EVENTS, first_step)
+
+    def write(self, told: Mapping[str, float]) -> None:
+        """Take down the next step: ``step``, ``loss``, and whatever else is a number; floats to the last bit.
+
+        JSON has neither NaN nor infinity; they become null.
+        """
+        assert told[STEP] == self._next, f"step {told[STEP]}: must be {self._next}"
+        line = {name: value if math.isfinite(value) else None for name, value in told.items()}
+        with name_place(self._near.uri):
+            self._lines.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            self._lines.flush()
+            self._events.write(told)
+        self._next += 1
+
+    def keep(self) -> None:
+        """Make all steps so far outlast this machine's memory, and on S3 this machine.
+
+        To be called before the state of the same step is written: a state has all lines before it.
+        """
+        with name_place(self._near.uri):
+            self._lines.flush()
+            os.fsync(self._lines.fileno())
+            self._events.flush()
+        if self._spool is not None:
+            for names in ((METRICS,), (EVENTS, self._events.name)):
+                self._folder.write_bytes(self._near.read_bytes(*names), *names)
+
+    def close(self) -> None:
+        """Keep all steps, and write no more."""
+        self.keep()
+        self._lines.close()
+        self._events.close()
+        if self._spool is not None:
+            self._spool.cleanup()
+
+
+def _read_lines(folder: Folder, count: int) -> bytes:
+    """Return the lines of the first ``count`` steps; ValueError where they are not all there."""
+    if not count:
+        return b""
+    data = folder.read_bytes(METRICS) if folder.exists(METRICS) else b""
+    lines = data.split(b"\n")
+    try:
+        is_whole = len(lines) > count and json.loads(lines[count - 1])[STEP] == count - 1
+    except (ValueError, TypeError, KeyError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError(
+            f"{folder.at(METRICS)}: must hold the {count:,} steps before the checkpoint to go on from; "
+            "put it back, or begin in another folder"
+        )
+    return b"\n".join(lines[:count]) + b"\n"
+
+
+def read_metrics(folder: Folder) -> dict[str, np.ndarray]:
+    """Return ``metrics.jsonl`` by name of the metric: float64, one for each step, NaN where there is none.
+
+    ``step`` is int64. Raises ValueError where it is not what a ``Journal`` wrote.
+    """
+    try:
+        table = pyarrow.json.read_json(pa.BufferReader(folder.read_bytes(METRICS)))
+        steps = table[STEP].to_numpy()
+        columns = {name: table[name].cast(pa.float64()) for name in table.column_names}
+    except (pa.ArrowException, KeyError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise ValueError(f"{folder.at(METRICS)}: was not written by a training ({line})") from error
+    return {name: column.to_numpy() for name, column in columns.items()} | {STEP: steps}

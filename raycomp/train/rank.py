@@ -1,0 +1,117 @@
+"""One rank's way through a training: step after step, checkpoints now and then, a model in the end."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model
+from raycomp.data.paths import WORK
+from raycomp.models.clip import load_start
+from raycomp.train.config import TrainConfig
+from raycomp.train.evaluation import evaluate_model, try_evaluation
+from raycomp.train.finish import finish, make_final
+from raycomp.train.fit import Trainer
+from raycomp.train.job import Evaluate, Told
+from raycomp.train.journal import Journal
+from raycomp.train.ranks import share
+from raycomp.train.state import save_state
+from raycomp.train.states import keep_states, list_states
+from raycomp.train.towers import Batch
+
+
+class Writer:
+    """What one rank writes for all: a line for each step, checkpoints, the model."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        config: TrainConfig,
+        folder: Folder,
+        tell: Callable[[dict[str, Any]], None],
+        evaluate: Evaluate | None = None,
+    ):
+        self.trainer, self.config, self.folder = trainer, config, folder
+        self.tell, self.evaluate = tell, evaluate
+        self.journal = Journal(folder, trainer.step)
+        self.began = time.perf_counter()
+
+    def take(self, told: Told) -> None:
+        """Take down a step."""
+        spent = time.perf_counter() - self.began
+        row = {**told._asdict(), "samples_per_s": self.trainer.batch_size / spent}
+        every = self.config.train.evaluate_steps
+        is_due = every is not None and self.trainer.step % every == 0
+        if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
+            row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
+        self.journal.write(row)
+        self.tell(row)
+        self.began = time.perf_counter()
+
+    def try_evaluation(self) -> None:
+        """Evaluate once before the first step. Raises UserError where that fails."""
+        if self.evaluate and self.trainer.step == 0:
+            try_evaluation(self.evaluate, self._make_final())
+        self.began = time.perf_counter()
+
+    def _make_final(self) -> Any:
+        """Return the model as it would be written now."""
+        with torch.inference_mode():
+            return make_final(self.trainer, self.config.model)
+
+    def keep(self) -> None:
+        """Write a checkpoint: all that was told so far, then the state that goes on from there."""
+        self.journal.keep()
+        save_state(self.trainer, self.folder)
+        keep_states(self.folder, self.config.train.keep_checkpoints)
+        self.began = time.perf_counter()
+
+    def close(self) -> None:
+        """Keep the last step, if it is not, and write the model, which is no result before it is checked."""
+        if self.trainer.step not in list_states(self.folder):
+            self.keep()
+        keep_states(
+            self.folder, self.config.train.keep_checkpoints
+        )  # the last start may have been killed at it
+        self.journal.close()
+        finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
+
+
+def begin_rank(
+    config: TrainConfig, num_steps: int, num_kinds: int, device: str, num_threads: int | None
+) -> Trainer:
+    """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    clip = load_start(fetch_model(config.model), config.train.loss).to(device)
+    size, said = config.train.batch_size, config.model.said_weights
+    return Trainer(clip, config.train, num_steps, size, num_kinds, wrap=share, said_weights=said)
+
+
+def train_rank(
+    trainer: Trainer,
+    batches: Iterable[Batch],
+    checkpoint_steps: int,
+    writer: Writer | None = None,
+    is_warned: Callable[[], bool] = lambda: False,
+) -> None:
+    """Take the steps that are left; the rank with the ``writer`` keeps a checkpoint every so many.
+
+    One more is kept when ``is_warned``, which all ranks ask after every step, first says that one of them
+    will soon be gone. Before the first step that rank tries its evaluation.
+    """
+    was_warned = False
+    if writer:
+        writer.try_evaluation()
+    for told in trainer.run(batches):
+        warned = is_warned()
+        if writer:
+            writer.take(told)
+            if trainer.step % checkpoint_steps == 0 or warned > was_warned:
+                writer.keep()
+        was_warned = warned
+    assert trainer.step == trainer.num_steps, f"batches end after step {trainer.step} of {trainer.num_steps}"
+    if writer:
+        writer.close()

@@ -1,0 +1,126 @@
+"""Ray Train from the driver: ranks started, told of, started again where one is lost."""
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api import config as v2
+from ray.train.v2.api.exceptions import ControllerError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raycomp.config import ClusterFailed
+from raycomp.run.progress import Progress
+from raycomp.run.run import Say
+from raycomp.train.board import Board, News, say_start
+from raycomp.train.job import Job, work
+
+_POLL_S = 0.5
+_CHECK_S = 10.0
+# Starting a rank imports torch and loads the model; a busy machine needs longer than Ray Train's own minute.
+_START_S = 600
+# A rank that lost the others finds out at its next word to them.
+_SILENCE_S = 1800
+_LONGEST = 500
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that share a batch."""
+
+    count: int
+    on_gpus: bool
+
+
+def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
+    """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
+
+    Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where the
+    storage failed one start after the other, ClusterFailed where workers were lost, RuntimeError with the
+    traceback of a rank for a mistake of our own.
+    """
+    job = replace(job, stock=ray.put(job.stock), course=ray.put(job.course), board=_make_board())
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
+    ended: list[BaseException | None] = []
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as room:
+            try:
+                _make_trainer(job, ranks, room).fit()
+                ended.append(None)
+            except BaseException as error:  # told by the thread that waits
+                ended.append(error)
+
+    # Not in the main thread: there Ray Train would take Ctrl-C for itself.
+    thread = threading.Thread(target=run, daemon=True, name="ray train")
+    thread.start()
+    try:
+        news = _follow(job, thread, check, say)
+    except BaseException:
+        # The cluster may outlive this run: its ranks are to take no further step.
+        job.board.fail.remote("", RuntimeError("the driver follows no longer"))
+        raise
+    if news.error is not None:
+        raise news.error
+    if isinstance(ended[0], RayError | ControllerError):
+        line = " ".join(str(ended[0]).split())[:_LONGEST]
+        raise ClusterFailed(f"Ray lost what starts the workers: {line}") from ended[0]
+    if ended[0] is not None:
+        raise ended[0]
+    return news
+
+
+def _make_board() -> Any:
+    """Return the board, on this machine: it lives as long as the driver."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0)(Board).options(scheduling_strategy=here).remote()
+
+
+def _make_trainer(job: Job, ranks: Ranks, room: str) -> TorchTrainer:
+    resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
+    # ray.train shows type checkers the classes of its first version.
+    run_config: Any = v2.RunConfig(
+        name="train",
+        storage_path=room,
+        # How often is for the board to say, which knows whether any step was taken in between.
+        failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
+        logging_config=v2.LoggingConfig(log_level="ERROR"),
+    )
+    return TorchTrainer(
+        work,
+        train_loop_config={"job": job},
+        torch_config=TorchConfig(timeout_s=_SILENCE_S),
+        scaling_config=v2.ScalingConfig(
+            num_workers=ranks.count,
+            use_gpu=ranks.on_gpus,
+            resources_per_worker=resources,
+            label_selector=job.config.cluster.selector or None,
+        ),
+        run_config=run_config,
+    )
+
+
+def _follow(job: Job, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
+    """Tell how far training is until it ends; ``check`` that the folder is still this run's."""
+    num_starts, checked_at = 0, time.monotonic()
+    with Progress("train", job.num_steps, unit="step") as progress:
+        while True:
+            is_over = not thread.is_alive()
+            news = ray.get(job.board.news.remote())
+            for start in news.starts[num_starts:]:
+                say_start(start, say)
+                progress.begin_at(start["step"])
+            num_starts = len(news.starts)
+            progress.reach(news.step, job.config.train.batch_size)
+            if time.monotonic() - checked_at > _CHECK_S:
+                check()
+                checked_at = time.monotonic()
+            if is_over:
+                return news
+            thread.join(_POLL_S)

@@ -1,0 +1,130 @@
+"""What every rank of Ray Train does: load the model, go on from the last checkpoint, train."""
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+import ray.train
+from ray.exceptions import RayError
+from ray.train.collective import broadcast_from_rank_zero
+from ray.train.torch import get_device
+
+from raycomp.config import UserError
+from raycomp.data.folder import Folder
+from raycomp.train.job import Job
+from raycomp.train.rank import Writer, begin_rank, train_rank
+from raycomp.train.ray_feed import Feed, get_course
+from raycomp.train.ray_shelf import Shelf
+from raycomp.train.state import load_state
+from raycomp.train.states import list_states
+from raycomp.train.towers import Batch, to_batch
+
+_LONGEST = 1000
+_ASK_EVERY = 5
+# Which of torch's voices tell that another rank can no longer be reached.
+_BETWEEN_RANKS = ("gloo", "nccl")
+
+
+class Stopped(Exception):
+    """The board wants no further step."""
+
+
+def train_as_rank(job: Job) -> None:
+    """Train as one rank. Whatever no start mends ends the run for good."""
+    try:
+        _train(job)
+    except Exception as error:
+        why, final = judge(error)
+        ray.get(job.board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
+        raise
+
+
+def judge(error: Exception) -> tuple[str, Exception | None]:
+    """Return in a line why a rank ended, nothing where another one did, and what ends the run, if it does.
+
+    A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
+    """
+    cause = find_cause(error)
+    why = " ".join(str(cause).split())[:_LONGEST]
+    # A library's own kind of ValueError is our mistake.
+    if isinstance(cause, UserError) or type(cause) is ValueError:
+        return why, UserError(why)
+    if isinstance(cause, OSError):
+        return why, None
+    is_between = isinstance(cause, RuntimeError) and any(word in why.lower() for word in _BETWEEN_RANKS)
+    if is_between or isinstance(cause, Stopped):
+        return "", None
+    if type(cause).__name__ == "OutOfMemoryError":
+        lack = "a step needs more memory than the GPU has; lower train.batch_size or raise train.accumulate"
+        return why, UserError(f"{lack} ({why})")
+    why = f"{type(cause).__name__}: {why}"
+    if isinstance(cause, (RuntimeError, RayError)):
+        return why, None
+    return why, RuntimeError("".join(traceback.format_exception(error)))
+
+
+def find_cause(error: Exception) -> BaseException:
+    """Return what ended a rank, without the tracebacks that tasks between have wrapped it in."""
+    cause: BaseException = error
+    while isinstance(getattr(cause, "cause", None), BaseException):
+        cause = cause.cause  # type: ignore[attr-defined]
+    return cause
+
+
+class _Line:
+    """A rank's line to the board: one step's word is on its way while the next step is taken."""
+
+    def __init__(self, board: Any):
+        self.board = board
+        self.goes_on = ray.put(True)
+
+    def tell(self, told: dict[str, Any]) -> None:
+        """Tell of a step. Raises Stopped where the board wanted none after the one before."""
+        if not ray.get(self.goes_on):
+            raise Stopped
+        self.goes_on = self.board.tell.remote(told)
+
+
+def _train(job: Job) -> None:
+    context, folder = ray.train.get_context(), Folder(job.out)
+    rank, num_ranks = context.get_world_rank(), context.get_world_size()
+    # A new start after one that failed for good ends here.
+    if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.arrive.remote())):
+        return
+    trainer = begin_rank(job.config, job.num_steps, job.num_kinds, str(get_device()), job.threads)
+    steps = broadcast_from_rank_zero(list_states(folder))
+    if steps:
+        load_state(trainer, folder, steps[-1])
+    if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.begin.remote(trainer.step))):
+        return
+    shelf = broadcast_from_rank_zero(_put_up_shelf(job) if rank == 0 else None)
+    writer = None
+    if rank == 0:
+        writer = Writer(trainer, job.config, folder, _Line(job.board).tell, job.evaluate)
+    batches = _move(Feed(job.course, shelf, rank, num_ranks), trainer.step, job)
+    train_rank(trainer, batches, job.config.train.checkpoint_steps, writer, _Warning())
+
+
+def _put_up_shelf(job: Job) -> Any:
+    plan = get_course(job.course).plan
+    return ray.remote(num_cpus=0)(Shelf).remote([job.stock], plan, job.num_steps)
+
+
+class _Warning:
+    """Whether a rank's machine will soon be taken away. All ranks ask and hear the same, which takes each as
+    long as the slowest, so only every so many steps."""
+
+    def __init__(self) -> None:
+        self.asked, self.heard = 0, False
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        if self.asked % _ASK_EVERY == 0:
+            self.heard = ray.train.get_preemption_info() is not None
+        return self.heard
+
+
+def _move(feed: Feed, first_step: int, job: Job) -> Iterator[Batch]:
+    for batch in feed.batches(first_step, job.num_steps):
+        yield to_batch(batch, get_device(), job.image)

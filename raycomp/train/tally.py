@@ -1,0 +1,131 @@
+"""What pairs have, counted shard by shard, and what only the sums over all shards show to be wrong."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.core.uids import to_keys
+from raycomp.run.bad_data import check_bad_rows, describe_dropped
+from raycomp.train.hard import HardImages
+from raycomp.train.pairs import Pairs
+from raycomp.train.subset import read_uids, refuse_unknown
+from raycomp.words import (
+    CAPTIONS,
+    DUPLICATE_UID,
+    NEGATIVES,
+    NOT_IN_SUBSET,
+    NUM_ROWS,
+    OK,
+    SHARD_STATUSES,
+    UID,
+    UNREADABLE_PICTURE,
+)
+
+
+def tally_pairs(index: pa.Table, pictures: HardImages | None = None) -> Counter[str]:
+    """Return how many samples an index has, and what an epoch has of them.
+
+    That is pairs, of these with negatives and with pictures of any, captions, negatives and pictures of
+    negatives, a sample's own counted as often as it is trained on; and of the pairs the copies, the second
+    and every further one of a sample. ``bad_pictures`` are those of ``pictures`` that no negative can be
+    shown by, each counted once.
+    """
+    flat = index[NEGATIVES].combine_chunks()
+    length_N, rows_N = pc.list_value_length(flat).to_numpy(), index[NUM_ROWS].to_numpy()
+    num_listed = pictures.count_listed(index[UID], flat) if pictures else 0
+    shown_F = pc.struct_field(flat.flatten(), "image").to_numpy(zero_copy_only=False).astype(bool)
+    row_F = np.repeat(np.arange(len(index)), length_N)
+    return Counter(
+        samples=len(index),
+        pairs=int(rows_N.sum()),
+        copies=int(rows_N.sum()) - len(index),
+        with_negatives=int(rows_N[length_N > 0].sum()),
+        with_negative_images=int(rows_N[np.unique(row_F[shown_F])].sum()),
+        captions=int(pc.list_value_length(index[CAPTIONS]).to_numpy() @ rows_N),
+        negatives=int(length_N @ rows_N),
+        negative_images=int(rows_N[row_F[shown_F]].sum()),
+        bad_pictures=max(0, num_listed - int(shown_F.sum())),
+    )
+
+
+def count_kinds(index: pa.Table) -> Counter[tuple[str, str]]:
+    """Return how many negatives of every operation and kind an epoch has, as ``tally_pairs`` counts them."""
+    lists = index[NEGATIVES].combine_chunks()
+    flat, rows_N = lists.flatten(), index[NUM_ROWS].to_numpy()
+    columns = {name: pc.struct_field(flat, name) for name in ("op", "kind")}
+    columns[NUM_ROWS] = pa.array(np.repeat(rows_N, pc.list_value_length(lists).to_numpy()))
+    lines = pa.table(columns).group_by(["op", "kind"]).aggregate([(NUM_ROWS, "sum")]).to_pylist()
+    return Counter({(line["op"], line["kind"]): line[f"{NUM_ROWS}_sum"] for line in lines})
+
+
+def count_most(index: pa.Table) -> int:
+    """Return how many negatives a pair has at most."""
+    return pc.max(pc.list_value_length(index[NEGATIVES])).as_py() or 0
+
+
+def check_pairs(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str], uids: Sequence[np.ndarray] = ()
+) -> None:
+    """Raise ValueError, one line, for what is only known of all shards together.
+
+    ``reasons`` and ``tally`` are sums of what ``index_shard`` and ``tally_pairs`` return; ``uids`` those of
+    all indices, uint64 (n, 2), where there is a subset. The shards of a run hold other pairs than it kept;
+    there is no pair; the subset names uids without one (other than those of bad samples); no pair has any of
+    the negatives, or of their pictures. Raises TooMuchBadData where more rows, or pictures of negatives, are
+    bad than may be.
+    """
+    if pairs.is_curated and not pairs.scores:
+        _check_carried(pairs, reasons)
+    if pairs.subset is not None and not pairs.is_curated:
+        others = (OK, NOT_IN_SUBSET, DUPLICATE_UID, *SHARD_STATUSES)
+        named_bad = sum(count for reason, count in reasons.items() if reason not in others)
+        key_M = np.sort(to_keys(np.concatenate([np.empty((0, 2), np.uint64), *uids])))
+        refuse_unknown(pairs.subset, pairs.source, read_uids(pairs.subset), key_M, named_bad)
+    if not tally["pairs"]:
+        said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()) if count)
+        raise ValueError(f"input={pairs.source!r}: has no pair to train on: {said or 'no rows'}")
+    if pairs.negatives and not tally["negatives"]:
+        raise ValueError(
+            f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has any in "
+            f"{pairs.negatives[0].rpartition('/')[0]}; they are joined by uid"
+        )
+    if pairs.negative_images and not tally["negative_images"]:
+        raise ValueError(
+            f"negative_images: not one of the {tally['negatives']:,} negatives has a picture that decodes in "
+            f"{pairs.negative_images[0]}; they are joined by uid and negative"
+        )
+    for (said, what), counts in _count_judged(pairs, reasons, tally).items():
+        check_bad_rows(said, counts, pairs.max_bad_fraction, what)
+
+
+def describe_lost(pairs: Pairs, reasons: Counter[str], tally: Counter[str]) -> list[str]:
+    """Return a line for every status whose rows, or pictures of negatives, are left out."""
+    judged = _count_judged(pairs, reasons, tally).items()
+    return [line for (said, what), counts in judged for line in describe_dropped(said, counts, what)]
+
+
+def _count_judged(
+    pairs: Pairs, reasons: Counter[str], tally: Counter[str]
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return by option and kind of row what was judged here, by status: a curation judged its own rows."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    if not pairs.is_curated:
+        found["input", "rows"] = reasons
+    if pairs.negative_images:
+        bad = {UNREADABLE_PICTURE: tally["bad_pictures"]}
+        found["negative_images", "pictures"] = {OK: tally["negative_images"], **bad}
+    return found
+
+
+def _check_carried(pairs: Pairs, reasons: Counter[str]) -> None:
+    """Raise ValueError unless the shards of a run hold as many pairs as it kept, and nothing else."""
+    bad = {why: count for why, count in sorted(reasons.items()) if count and why not in (OK, NOT_IN_SUBSET)}
+    if bad or reasons.total() != pairs.num_kept:
+        said = ", ".join(f"{count:,} {why}" for why, count in bad.items()) or "all ok"
+        raise ValueError(
+            f"input={pairs.source!r}: its shards hold {reasons.total():,} samples ({said}), the run kept "
+            f"{pairs.num_kept:,}"
+        )

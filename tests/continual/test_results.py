@@ -1,0 +1,263 @@
+"""From figures of cells to metrics, tables and CSV."""
+
+import csv
+import io
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raycomp.config import override_all
+from raycomp.continual.cells import Cell
+from raycomp.continual.config import METHODS, ContinualConfig
+from raycomp.continual.data import Stream
+from raycomp.continual.head_tables import tell_margin_gaps
+from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
+from raycomp.continual.loop import summarise_steps
+from raycomp.continual.published import tell_published
+from raycomp.continual.results import Result, compare, estimate, is_done, measure, read_cell
+from raycomp.continual.streams.place import find_place
+from raycomp.continual.streams.store import read_stream, write_stream
+from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
+from raycomp.core.contrasts import contrast
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import write_table
+from raycomp.schema import CONTINUAL_SCHEMA
+from raycomp.sweep.metric import read_stream_metrics
+from tests.continual.streams import make_stream
+
+MAIN = "fused merged both"
+
+
+def make_result(method: str, seed: int, matrix: list[list[float]], backbone: int = 0, **more) -> Result:
+    """A run of two tasks whose main figure is the matrix, which begins with the time before."""
+    values = {
+        (TASK, f"{score} {gallery} {way}"): {
+            (after, i): value for after, row in enumerate(matrix, BEFORE) for i, value in enumerate(row)
+        }
+        for score in ("text", "composed", "fused")
+        for gallery in ("own", "merged")
+        for way in ("both", "image_to_text", "text_to_image")
+    }
+    values[ZERO_SHOT, "text own both"] = {(BEFORE, 0): 0.5, (0, 0): 0.5, (1, 0): 0.5}
+    values[ZERO_SHOT, "fused own both"] = {(BEFORE, 0): 0.1, (0, 0): 0.9, (1, 0): 0.4}
+    values |= {(METHOD, name): {(0, 0): value[0], (1, 0): value[1]} for name, value in more.items()}
+    facts = {"order": [1, 0], "backbone": backbone, "seconds": 2.0}
+    return Result(Cell("world", method, seed), facts, values)
+
+
+def make_results() -> dict[Cell, Result]:
+    made = []
+    for seed in range(4):
+        made.append(make_result("frozen", seed, [[0.5, 0.25]] * 3, seed % 2))
+        matrix = [[0.5, 0.25], [0.75, 0.3 + seed / 100], [0.6, 0.7]]
+        more = {"sigma_max": (1.0 + seed, 2.0), "cce_transpose": (0.1, 0.2), "alpha_realised": (0.9, 0.8)}
+        made.append(make_result("compo-realign", seed, matrix, seed % 2, **more))
+        made.append(
+            make_result("no-trust", seed, [[0.5, 0.25], [0.5, 0.3], [0.4, 0.6 + seed / 50]], seed % 2)
+        )
+    return {one.cell: one for one in made}
+
+
+def test_the_metrics_of_a_matrix_by_hand():
+    found = measure(make_result("m", 0, [[0.5, 0.25], [0.75, 0.25], [0.6, 0.7]], sigma_max=(3.0, 2.0)))
+    assert found["last"] == pytest.approx(65) and found["learned"] == pytest.approx(72.5)
+    assert found["forgetting_best"] == pytest.approx(15) and found["transfer"] == pytest.approx(25)
+    assert found["gain"] == pytest.approx(65 - 37.5) and found["fused zstd"] == pytest.approx(-10)
+    assert found["sigma_max"] == 3 and found[f"{MAIN} last"] == found["last"]
+
+
+STREAMS = ("a", "a-joint", "a.joint", "joint", "", "-joint", "a-joint-finetune-00", "a.", "a-frozen", "a-b")
+
+
+def test_no_two_cells_share_a_file_whatever_streams_are_called():
+    cells = [
+        Cell(f"/x/{stream}.json", method, seed)
+        for stream in STREAMS
+        for method in METHODS
+        for seed in (0, 7, 123)
+    ]
+    assert len({cell.name for cell in cells}) == len(cells)
+    for cell in (Cell("world", method, 3) for method in METHODS):
+        assert cell.name == f"world-{cell.method}-03"
+    assert Cell("a-joint.json", "finetune", 0).name == "a-joint.finetune-00"
+
+
+@given(
+    st.lists(st.text("a-.b", min_size=1, max_size=4), min_size=2, max_size=2, unique=True),
+    st.lists(st.sampled_from(["b", "a-b", "b-a-b", "a"]), min_size=2, max_size=2),
+)
+def test_names_of_cells_stay_apart_with_any_methods(streams, methods):
+    with mock.patch("raycomp.continual.cells.METHODS", ("a", "b", "a-b", "b-a-b")):
+        first, second = (
+            Cell(stream, method, 0).name for stream, method in zip(streams, methods, strict=True)
+        )
+    assert first != second
+
+
+def test_what_another_cell_left_is_not_taken(tmp_path):
+    folder, cell = Folder(str(tmp_path)), Cell("a-joint", "finetune", 0)
+    where = ("cells", f"{cell.name}.json")
+    assert not is_done(folder, cell)
+    write_table(
+        pa.Table.from_pylist([], CONTINUAL_SCHEMA),
+        folder.at("cells", f"{cell.name}.parquet"),
+        CONTINUAL_SCHEMA,
+    )
+    folder.write_json({"cell": vars(cell)}, *where)
+    assert is_done(folder, cell) and read_cell(folder, cell).cell == cell
+    folder.write_json({"cell": {"stream": "a", "method": "joint-finetune", "seed": 0}}, *where)
+    assert not is_done(folder, cell)
+    with pytest.raises(ValueError, match="is not of a-joint, finetune, seed 0; remove it"):
+        read_cell(folder, cell)
+    folder.write_bytes(b"{", *where)
+    assert not is_done(folder, cell)
+
+
+def place_of(stream: str, gpu=None, **dials):
+    config = override_all(ContinualConfig(), dials)
+    return find_place(Cell(stream, "frozen", 0), config, Folder("/x"), {"model": "m"}, False, gpu).name
+
+
+def test_embeddings_of_another_precision_or_gpu_are_not_taken():
+    mine, l4 = "mine.json", {"name": "L4", "cuda": "12.4"}
+    names = [place_of(mine, **{"model.precision": one}) for one in ("fp32", "tf32", "bf16")]
+    names += [
+        place_of(mine, l4),
+        place_of(mine, {**l4, "name": "H200"}),
+        place_of(mine, {**l4, "cuda": "13"}),
+    ]
+    names += [place_of("world"), place_of("world", l4)]
+    assert len(set(names)) == len(names)
+    # a tiny CLIP is always fp32, and what was made on a CPU before keeps its name
+    assert place_of("world", **{"model.precision": "bf16"}) == place_of("world") == "world-00-3b03364031fc"
+
+
+def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
+    results = make_results()
+    measured = {cell: measure(one) for cell, one in results.items()}
+    lasts = [measured[Cell("world", "no-trust", seed)]["last"] for seed in range(4)]
+    found = estimate(results, measured, "world", "no-trust", "last")
+    by_backbone = contrast([(lasts[0] + lasts[2]) / 2, (lasts[1] + lasts[3]) / 2])
+    assert found.value == pytest.approx(np.mean(lasts)) and found.num == 4
+    assert (found.low, found.high) == pytest.approx((by_backbone.low, by_backbone.high))
+    against = compare(results, measured, "world", ("no-trust", "frozen"), "last")
+    assert against.value == pytest.approx(np.mean(lasts) - 37.5)
+    one = {cell: result for cell, result in results.items() if result.facts["backbone"] == 0}
+    assert estimate(one, measured, "world", "no-trust", "last").num == 2
+    assert estimate(results, measured, "world", "no-trust", "no such") is None
+
+
+def test_the_csv_has_every_metric_and_the_tables_every_method():
+    results = make_results()
+    measured = {cell: measure(one) for cell, one in results.items()}
+    rows = list(csv.DictReader(io.StringIO(write_long(results, measured))))
+    assert list(rows[0]) == ["track", "method", "metric", "mean", "low", "high", "seeds"]
+    last = {row["method"]: float(row["mean"]) for row in rows if row["metric"] == "last minus frozen"}
+    assert last == pytest.approx({"compo-realign": 65 - 37.5, "no-trust": 51.5 - 37.5})
+    tables = make_tables(results, measured)
+    titles = [table.title for table in tables]
+    assert "world: what is left" in titles and "world: minus frozen" in titles
+    assert "world: beside the paper" in titles and "world: sigma and what is left" in titles
+    assert sum(title.endswith("task by task") for title in titles) == 3
+    lines = say_main(results, measured)
+    assert len(lines) == 3 and "last minus frozen" in lines[1] and "last minus frozen" not in lines[0]
+    assert list(list_plots(results, measured)) == ["world"]
+    assert all(table.to_text() and table.to_csv() for table in tables)
+
+
+def test_a_stream_named_as_a_formula_is_text_in_the_csv(tmp_path):
+    named = [replace(one, cell=replace(one.cell, stream="=cmd(1).json")) for one in make_results().values()]
+    results = {one.cell: one for one in named}
+    text = write_long(results, {cell: measure(one) for cell, one in results.items()})
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["track"] for row in rows} == {"\u00a0=cmd(1)"}
+    (tmp_path / "continual.csv").write_text(text)
+    assert "=cmd(1).last.all" in read_stream_metrics(Folder(str(tmp_path)), "continual.csv")
+
+
+def test_samples_that_are_left_out_are_told_half_by_half():
+    facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
+    table = tell_samples({"one-00-abc": facts})
+    assert table is not None
+    assert list(table.rows) == [("one, a, train", 17, 20), ("one, a, test", 5, 5)]
+    assert tell_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
+
+
+def test_margins_are_compared_run_by_run():
+    """All four runs one way: p is 2 / 2^4."""
+    made = []
+    for seed in range(4):
+        for method, margin in (("compo-realign", 0.2), ("no-trust", 0.1 + seed / 100)):
+            more = {f"{score} margin SWAP attribute": (0.0, margin) for score in ("composed", "fused")}
+            made.append(make_result(method, seed, [[0.5, 0.25]] * 3, seed, **more))
+    results = {one.cell: one for one in made}
+    measured = {cell: measure(one) for cell, one in results.items()}
+    table = tell_margin_gaps(results, measured, "world", ["compo-realign", "no-trust"])
+    ((than, edit, num, gap, p, *fused),) = table.rows
+    assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
+    assert gap.value == pytest.approx(0.085) and len(fused) == 2
+    one = {cell: result for cell, result in results.items() if cell.seed == 0}
+    alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
+    assert tell_margin_gaps(one, alone, "world", ["compo-realign", "no-trust"]) is None
+
+
+def test_published_differences_reappear_are_reversed_or_undecided():
+    made = []
+    for seed in range(4):
+        wobble = seed / 500
+        made.append(make_result("compo-realign", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed))
+        made.append(make_result("no-trust", seed, [[0.5, 0.25], [0.7, 0.3], [0.5, 0.6]], seed))
+        made.append(make_result("no-buffer", seed, [[0.5, 0.25], [0.7, 0.3], [0.7, 0.7]], seed))
+        made.append(make_result("diki", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.4 + seed / 5]], seed))
+    results = {one.cell: one for one in made}
+    measured = {cell: measure(one) for cell, one in results.items()}
+    methods = ["compo-realign", "no-trust", "no-buffer", "diki"]
+    table = tell_published(results, measured, "world", methods)
+    found = {(row[0].partition(" less")[0], row[1]): row[2:] for row in table.rows}
+    here, published, word = found["no-trust", "R@1, image to text"]
+    assert (round(here.value, 2), round(published, 2), word) == (-10.15, -0.9, "reappears")
+    assert found["no-buffer", "R@1, image to text"][2] == "reversed"
+    assert found["diki", "R@1, text to image"][2] == "undecided"
+    assert found["no-trust", "forgetting"][2] == "reappears"
+    whole = found["compo-realign", "R@1, image to text"]
+    assert (round(whole[0].value, 2), whole[1], whole[2]) == (65.15, 58.8, "")
+    told = [row[4] for row in table.rows]
+    counts = [told.count(word) for word in ("reappears", "reversed", "undecided")]
+    said = f"Of {sum(counts)} published differences: reappears {counts[0]}, reversed {counts[1]}, undecided"
+    assert said in table.note
+    assert tell_published(results, measured, "world", ["compo-realign"]) is None
+    one = {cell: result for cell, result in results.items() if cell.seed == 0}
+    alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
+    table = tell_published(one, alone, "world", methods)
+    assert {row[4] for row in table.rows} == {"", "no interval"} and "undecided 0" not in table.note
+
+
+def test_steps_are_summarised():
+    told = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
+    found = summarise_steps(told)
+    assert found["loss_mean"] == 9.5 and found["loss_last"] == 18.5 and found["sigma_max"] == 3
+    assert summarise_steps([]) == {}
+
+
+@pytest.mark.parametrize("questions", [False, True])
+def test_a_stream_comes_back_as_it_was_written(tmp_path, questions):
+    stream = make_stream(questions=questions)
+    write_stream(stream, Folder(str(tmp_path)))
+    again = read_stream(Folder(str(tmp_path)), with_pixels=True)
+    assert (again.name, again.names) == (stream.name, stream.names)
+    assert (again.name_VD == stream.name_VD).all()
+    for first, second in zip(list_splits(stream), list_splits(again), strict=True):
+        assert (first.texts, first.primitives) == (second.texts, second.primitives)
+        for name in ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N"):
+            own, other = getattr(first, name), getattr(second, name)
+            assert (own is None and other is None) or (own == other).all(), name
+
+
+def list_splits(stream: Stream) -> list:
+    tasks = [*stream.tasks, *stream.zero_shot]
+    return [*(split for task in tasks for split in (task.train, task.test)), stream.drawn]

@@ -1,0 +1,185 @@
+"""Curated shards as DataComp's and open_clip's readers see them, and the subset file against np.sort."""
+
+import io
+import json
+import tarfile
+import tracemalloc
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset
+
+from raycomp.data import datacomp
+from raycomp.data.datacomp import SUBSET_DTYPE, enrich, write_index, write_shard, write_subset
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import extract
+
+
+def pairs(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.integers(0, 2**64, (count, 2), np.uint64)
+
+
+def oracle(uid_N2: np.ndarray) -> np.ndarray:
+    """What DataComp itself writes: tuples of two halves, sorted, saved."""
+    return np.sort(np.array([tuple(map(int, uid)) for uid in uid_N2], SUBSET_DTYPE))
+
+
+SPREADS = {
+    "spread": lambda rng: pairs(rng, 3000),
+    "one first byte": lambda rng: pairs(rng, 3000) & np.uint64(2**56 - 1),
+    "small numbers": lambda rng: np.stack([np.zeros(3000, np.uint64), np.arange(3000, dtype=np.uint64)], 1),
+    "repeated": lambda rng: np.repeat(pairs(rng, 3), 500, axis=0),
+    "extremes": lambda rng: np.array([[2**64 - 1, 0], [0, 2**64 - 1], [2**63, 1], [0, 0]], np.uint64),
+    "none": lambda rng: np.empty((0, 2), np.uint64),
+}
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("sort_rows", [7, 64, 100_000])
+def test_subset_equals_sort(spread, sort_rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(datacomp, "_SORT_ROWS", sort_rows)
+    rng = np.random.default_rng(0)
+    uid_N2 = rng.permutation(SPREADS[spread](rng))
+    path = tmp_path / "subset.npy"
+    chunks = [uid_N2[:13], uid_N2[13:13], uid_N2[13:]]
+    assert write_subset(chunks, str(path)) == len(uid_N2)
+    saved = io.BytesIO()
+    np.save(saved, oracle(uid_N2))
+    assert path.read_bytes() == saved.getvalue()
+
+
+def test_datacomp_finds_every_uid(tmp_path):
+    """The lookup of DataComp's resharder: a uid's count is the width of its searchsorted range."""
+    rng = np.random.default_rng(1)
+    kept, other = pairs(rng, 400), pairs(rng, 100)
+    write_subset([kept[:100], kept[100:], kept[:5]], str(tmp_path / "subset.npy"))
+    subset = np.load(tmp_path / "subset.npy", mmap_mode="r")
+    assert subset.dtype == SUBSET_DTYPE and subset.shape == (405,)
+
+    def count(uid: np.ndarray) -> int:
+        text = f"{int(uid[0]):016x}{int(uid[1]):016x}"
+        key = np.array([divmod(int(text, 16), 2**64)], SUBSET_DTYPE)[0]
+        return int(np.searchsorted(subset, key, "right") - np.searchsorted(subset, key, "left"))
+
+    assert [count(uid) for uid in kept] == [2] * 5 + [1] * 395
+    assert [count(uid) for uid in other] == [0] * 100
+
+
+def test_subset_memory_does_not_grow(tmp_path, monkeypatch):
+    monkeypatch.setattr(datacomp, "_SORT_ROWS", 10_000)
+
+    def peak(num_chunks: int) -> int:
+        tracemalloc.start()
+        chunks = (pairs(np.random.default_rng(i), 10_000) for i in range(num_chunks))
+        write_subset(chunks, str(tmp_path / f"{num_chunks}.npy"))
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(2)
+    assert peak(40) < 1.3 * peak(4)
+
+
+def write_corpus(folder: Path, photos: list[tuple[bytes, str]]) -> list[str]:
+    """Write the photos as three curated shards of 25, 25 and 10; return their uids."""
+    uids = [f"{i:032x}" for i in range(1, len(photos) + 1)]
+    samples = []
+    for uid, (image, caption) in zip(uids, photos, strict=True):
+        members = {"jpg": image, "json": b'{"url": "u", "width": 3}', "npy": b"kept"}
+        if int(uid, 16) % 2:
+            members["txt"] = caption.encode()
+        samples.append((uid, enrich(members, uid, caption, {"alignment": 0.25, "mean_pas": None})))
+    for index in range(3):
+        part = samples[25 * index : 25 * (index + 1)]
+        assert write_shard(str(folder), index, iter(part)) == len(part)
+    halves = np.array([divmod(int(uid, 16), 2**64) for uid in uids], np.uint64)
+    write_index(str(folder), len(uids), [halves])
+    return uids
+
+
+def test_photos_through_datacomps_layout(photos, tmp_path):
+    uids = write_corpus(tmp_path / "out", photos)
+    found = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert found == sorted(
+        ["__len__", "sample_ids.npy"] + [f"{i:08d}{end}" for i in range(3) for end in (".tar", "_stats.json")]
+    )
+    counts = [json.loads((tmp_path / f"out/{i:08d}_stats.json").read_text()) for i in range(3)]
+    assert counts == [{"successes": 25}, {"successes": 25}, {"successes": 10}]
+    urls = [str(tmp_path / f"out/{i:08d}.tar") for i in range(3)]
+    theirs = list(webdataset.WebDataset(urls, shardshuffle=False))
+    assert [sample["__key__"] for sample in theirs] == [f"{uid}-0" for uid in uids]
+    assert [(sample["jpg"], sample["txt"].decode()) for sample in theirs] == photos
+    assert {sample["npy"] for sample in theirs} == {b"kept"}
+    fields = [json.loads(sample["json"]) for sample in theirs]
+    assert fields[1] == {"url": "u", "width": 3, "uid": uids[1], "alignment": 0.25, "mean_pas": None}
+    assert list(fields[1]) == ["url", "width", "uid", "alignment", "mean_pas"]
+
+
+def test_open_clip_reads_the_length(photos, tmp_path):
+    from open_clip_train.data import get_dataset_size
+
+    write_corpus(tmp_path, photos)
+    assert get_dataset_size(f"{tmp_path}/{{00000000..00000002}}.tar") == (60, 3)
+
+
+def test_equal_samples_give_equal_bytes(photos, tmp_path):
+    for name in ("a", "b"):
+        write_corpus(tmp_path / name, photos)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_curated_shards_are_input_again(photos, tmp_path):
+    uids = write_corpus(tmp_path, photos)
+    shards = expand_input(str(tmp_path))
+    assert [shard.name for shard in shards] == [f"{i:08d}.tar" for i in range(3)]
+    ((position, members),) = extract(shards[1], {24})
+    assert position == 24 and members["jpg"] == photos[49][0]
+    assert json.loads(members["json"])["uid"] == uids[49]
+
+
+def test_enrich_keeps_what_is_there():
+    members = {
+        "webp": b"w",
+        "txt": b"\xef\xbb\xbfodd",
+        "json": b'{"b": 1e3, "alignment": "own", "uid": "FF"}',
+    }
+    found = enrich(members, "ab", "ignored", {"alignment": 0.5})
+    assert list(found) == ["webp", "txt", "json"] and found["txt"] == members["txt"]
+    assert found["json"] == b'{"b": 1000.0, "alignment": 0.5, "uid": "ab", "original_uid": "FF"}'
+    assert enrich({"jpg": b"x"}, "ab", "caf\u00e9", {}) == {
+        "jpg": b"x",
+        "json": b'{"uid": "ab"}',
+        "txt": "caf\u00e9".encode(),
+    }
+    odd = b'{"a": NaN, "b": [1e400, {"c": -Infinity}], "d": "x\\ud800", "e": 1, "e": 2}'
+    assert enrich({"json": odd}, "ab", "c", {"alignment": float("nan")})["json"] == (
+        b'{"a": null, "b": [null, {"c": null}], "d": "x?", "e": 2, "uid": "ab", "alignment": null}'
+    )
+
+
+WRITTEN = "0123456789abcdef0123456789abcdef"
+OWN_UIDS = {
+    '{"uid": "row 7"}': {"original_uid": "row 7"},
+    '{"uid": 7}': {"original_uid": 7},
+    '{"uid": 7, "original_uid": "mine"}': {"original_uid": "mine"},
+    f'{{"uid": "{WRITTEN.upper()}"}}': {},
+    f'{{"uid": "{uuid.UUID(WRITTEN)}"}}': {},
+    '{"uid": null}': {},
+    "{}": {},
+}
+
+
+@pytest.mark.parametrize("own", OWN_UIDS)
+def test_an_own_uid_that_is_not_written_is_kept(own):
+    once = enrich({"json": own.encode()}, WRITTEN, "c", {})
+    assert json.loads(once["json"]) == {"uid": WRITTEN, **OWN_UIDS[own]}
+    assert enrich(once, WRITTEN, "c", {}) == once
+
+
+def test_member_names_cannot_climb(tmp_path):
+    write_shard(str(tmp_path), 0, [("ab", {"jpg": b"x", "..": b"odd"})])
+    with tarfile.open(tmp_path / "00000000.tar") as tar:
+        assert all("/" not in name for name in tar.getnames())

@@ -1,0 +1,171 @@
+"""A folder that a training left is a model, wherever it lies; what is none is one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from raycomp.config import ModelConfig, to_dict
+from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model, find_model
+from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.models.clip import Clip
+from raycomp.models.describe import describe_scorer
+from raycomp.train.config import TrainConfig
+from tests.sealed import seal
+
+RUN = {
+    "kind": "train",
+    "status": "finished",
+    "config": to_dict(TrainConfig(model=ModelConfig("ViT-B/16", "random:0"))),
+    "fingerprint": {},
+    "versions": {},
+    "funnel": {"read": 1, "corpus": 1, "kept": 1, "dropped": {}},
+    "warnings": [],
+    "steps": 1,
+    "epochs": 1,
+    "pairs": 1,
+    "first_loss": 1.0,
+    "last_loss": 1.0,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tiny_scorer) -> dict[str, bytes]:
+    """What is in ``checkpoint/``."""
+    model = Clip(ModelConfig(tiny_scorer.model, "random:7")).model
+    config = Path(tiny_scorer.model).read_bytes()
+    preprocess = {"mean": [0.1] * 3, "std": [0.9] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
+    return {
+        "model.json": config,
+        "model.safetensors": save({name: value.contiguous() for name, value in model.state_dict().items()}),
+        "open_clip_config.json": json.dumps(
+            {"model_cfg": json.loads(config), "preprocess_cfg": preprocess}
+        ).encode(),
+    }
+
+
+def lay(folder: Folder, files: dict[str, bytes], **changes) -> Folder:
+    for name, content in files.items():
+        folder.write_bytes(content, "checkpoint", name)
+    folder.write_json({**RUN, **changes}, "run.json")
+    seal(folder)
+    return folder
+
+
+@pytest.fixture
+def trained(tmp_path, files) -> Folder:
+    return lay(Folder(str(tmp_path / "trained")), files)
+
+
+@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "own"])
+def test_a_training_or_its_checkpoint_is_its_model(trained, name):
+    own = trained.at("checkpoint", "model.json")
+    asked = ModelConfig(own if name == "own" else name, trained.uri)
+    found = find_model(asked)
+    assert found == ModelConfig(own, trained.at("checkpoint", "model.safetensors"))
+    assert find_model(found) == found == fetch_model(found)
+    assert find_model(ModelConfig(weights=trained.at("checkpoint"))) == found
+    spec = describe_scorer(found)
+    assert (spec.embedding_dim, spec.image.mean) == (32, (0.1, 0.1, 0.1))
+
+
+@pytest.mark.parametrize("weights", ["openai", "random:3", "laion2b_s34b_b79k", "no/such/file.pt"])
+def test_what_is_no_folder_is_left_alone(weights):
+    config = ModelConfig("RN50", weights)
+    assert find_model(config) == config == fetch_model(config)
+
+
+def test_a_tag_stays_a_tag_where_a_folder_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "openai").mkdir()
+    config = EvaluateConfig()
+    assert with_absolute_paths(config).model == config.model == find_model(config.model)
+
+
+def test_a_folder_is_the_same_from_everywhere(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("trained", "trained/checkpoint"):
+        whole = with_absolute_paths(EvaluateConfig(model=ModelConfig(weights=place))).model
+        assert whole.weights == str(tmp_path / place)
+        assert find_model(whole).weights == trained.at("checkpoint", "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"status": "running"}, ".*: the run has not finished; the same command resumes it"),
+        ({"status": "failed", "failed": "no GPU"}, ".*: the run has failed: no GPU"),
+        ({"kind": "negatives"}, "holds negatives, must hold a training"),
+    ],
+)
+def test_other_runs_are_refused(tmp_path, files, changes, said):
+    folder = lay(Folder(str(tmp_path)), files, **changes)
+    with pytest.raises(ValueError, match=rf"^model\.weights='{folder.uri}': {said}"):
+        find_model(ModelConfig(weights=folder.uri))
+
+
+@pytest.mark.parametrize("lost", ["model.json", "model.safetensors"])
+def test_a_training_without_its_model_is_refused(trained, lost):
+    trained.remove("checkpoint", lost)
+    with pytest.raises(ValueError, match=rf"^model\.weights=.*/{lost}: is missing; the run wrote it"):
+        find_model(ModelConfig(weights=trained.uri))
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^model\.weights=.*holds neither run\.json of a training nor"):
+        find_model(ModelConfig(weights=str(tmp_path)))
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"run\.json: was not written by a run of raycomp"):
+        find_model(ModelConfig(weights=str(tmp_path)))
+
+
+def test_a_name_of_another_model_is_refused(trained):
+    for place in (trained.uri, trained.at("checkpoint")):
+        said = r"^model\.name='ViT-L-14': .* of its own, trained from 'ViT-B/16'; leave model"
+        with pytest.raises(ValueError, match=said):
+            find_model(ModelConfig("ViT-L-14", place))
+
+
+def test_a_model_on_s3_is_that_on_the_disk(bucket, files, trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = lay(Folder(f"{bucket}/trained"), files)
+    found = find_model(ModelConfig(weights=folder.uri))
+    assert found.weights == f"{bucket}/trained/checkpoint/model.safetensors"
+    assert find_model(ModelConfig(weights=folder.at("checkpoint"))) == found == find_model(found)
+    near, far = find_model(ModelConfig(weights=trained.uri)), fetch_model(found)
+    assert describe_scorer(far) == describe_scorer(near)
+    pairs = zip(Clip(near).model.parameters(), Clip(far).model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_weights_on_s3_are_guarded_by_what_lies_beside_them(bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    logs = Folder(f"{bucket}/logs")
+    logs.write_bytes(b"weights", "checkpoints", "epoch_1.pt")
+    logs.write_bytes(b"model: ViT-B-32-quickgelu\n", "params.txt")
+    config = ModelConfig(weights=logs.at("checkpoints", "epoch_1.pt"))
+    assert find_model(config) == config
+    with pytest.raises(ValueError, match=r"/logs/checkpoints/epoch_1\.pt': was trained with quick_gelu=True"):
+        describe_scorer(fetch_model(config))
+
+
+@pytest.mark.parametrize("dial", ["name", "weights"])
+def test_what_is_not_on_s3_is_one_line(bucket, dial):
+    config = ModelConfig(**{dial: f"{bucket}/none.json"})
+    with pytest.raises(ValueError, match=rf"^model\.{dial}='{bucket}/none\.json': no such file"):
+        fetch_model(find_model(config))
+
+
+def test_weights_of_another_training_are_not_this_ones(trained):
+    """Of one architecture they have one size."""
+    path = Path(trained.at("checkpoint", "model.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    for name in (trained.uri, trained.at("checkpoint"), str(path)):
+        with pytest.raises(ValueError, match=r"^model\.weights=.*model\.safetensors: was changed"):
+            find_model(ModelConfig(weights=name))

@@ -1,0 +1,287 @@
+"""Shard names hold nothing of where a corpus lies, and what cannot be read is said in one line."""
+
+import os
+from pathlib import Path
+
+import braceexpand
+import pytest
+from pyarrow import fs
+
+from raycomp.data.inputs import absolute_input, check_output, expand_braces, expand_input, place_input
+from raycomp.data.paths import fingerprint_shards, list_times, resolve
+from raycomp.data.rows import sample_uid
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    for name in ("00000.tar", "00001.tar", "00010.tar", "sub/a.parquet", "sub/b.tar", "sub/b.parquet"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(name.encode())
+    for name in ("00000_stats.json", "_tmp/0.tar", ".cache/0.tar", "notes.txt"):
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"no shard")
+    return tmp_path / "in"
+
+
+def names(spec: object) -> list[str]:
+    shards = expand_input(str(spec))
+    assert [shard.ordinal for shard in shards] == list(range(len(shards)))
+    assert all(Path(shard.uri).is_absolute() and Path(shard.uri).is_file() for shard in shards)
+    return [shard.name for shard in shards]
+
+
+def test_one_input(corpus):
+    assert names(corpus) == ["00000.tar", "00001.tar", "00010.tar", "sub/a.parquet", "sub/b.tar"]
+    assert names(corpus / "sub") == ["a.parquet", "b.tar"]
+    assert names(corpus / "00001.tar") == ["00001.tar"]
+    assert names(corpus / "*.tar") == ["00000.tar", "00001.tar", "00010.tar"]
+    assert names(corpus / "0000?.tar") == names(corpus / "0000[01].tar") == ["00000.tar", "00001.tar"]
+    assert names(corpus / "{00000..00001}.tar") == ["00000.tar", "00001.tar"]
+    assert names(corpus / "{00010,00000}.tar") == ["00000.tar", "00010.tar"]
+    assert names(corpus / "sub/*.parquet") == ["a.parquet", "b.parquet"]
+    assert names(corpus / "{sub,sub}/b.*") == ["sub/b.tar"]
+    assert names(corpus / "{sub,00000.tar}") == ["00000.tar", "sub/a.parquet", "sub/b.tar"]
+    assert names(corpus / "**/*.tar")[-1] == "sub/b.tar"
+    assert names(f"file://{corpus}/00001.tar") == ["00001.tar"]
+
+
+def test_several_inputs(corpus):
+    spec = f"{corpus}/0000?.tar::{corpus}/sub"
+    assert names(spec) == ["0=00000.tar", "0=00001.tar", "1=a.parquet", "1=b.tar"]
+    spec = f"web={corpus}/00000.tar::{corpus}/sub/b.tar"
+    assert names(spec) == ["1=b.tar", "web=00000.tar"]
+    assert names(f"web={corpus}/00000.tar") == ["web=00000.tar"]
+
+
+def test_relative_paths(corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    assert names("00000.tar") == ["00000.tar"]
+    assert names("sub") == ["a.parquet", "b.tar"]
+    assert names("*.tar") == ["00000.tar", "00001.tar", "00010.tar"]
+    (corpus / "year=1").mkdir()
+    (corpus / "year=1/0.tar").touch()
+    assert names("./year=1/0.tar") == ["0.tar"]
+
+
+def test_a_moved_corpus_keeps_its_names_and_uids(corpus, tmp_path):
+    before = expand_input(f"{corpus}/*.tar::b={corpus}/sub")
+    corpus.rename(tmp_path / "moved")
+    after = expand_input(f"{tmp_path}/moved/*.tar::b={tmp_path}/moved/sub")
+    assert [s.name for s in before] == [s.name for s in after] and before[0].uri != after[0].uri
+    assert [sample_uid(s.name, "k") for s in before] == [sample_uid(s.name, "k") for s in after]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("", "an input is empty"),
+        ("{corpus}::", "an input is empty"),
+        ("{corpus}/none.tar", "no such file or folder"),
+        ("{corpus}/0*.gz", "names no file that ends in one of .tar, .parquet"),
+        ("{corpus}/{{00000..00002}}.tar", "no such file or folder: .*00002.tar"),
+        ("{corpus}/notes.txt", "must end in one of .tar, .parquet"),
+        ("{corpus}/.cache/none", "no such file or folder"),
+        ("a={corpus}::a={corpus}", "two inputs have the same name"),
+        ("{corpus}::b={corpus}/sub", "0=sub/a.parquet and b=a.parquet are the same file"),
+        ("ftp://bucket/a.tar", "must be a path, file:// or one of s3://, gs://, az://, hf://"),
+        ("s3://", "must begin with a bucket"),
+    ],
+)
+def test_what_cannot_be_read(corpus, spec, said):
+    with pytest.raises(ValueError, match=said) as error:
+        expand_input(spec.format(corpus=corpus))
+    assert "\n" not in str(error.value)
+
+
+def test_credentials_in_a_uri_are_refused_and_not_repeated():
+    with pytest.raises(ValueError) as error:
+        resolve("s3://user:secret@bucket/a.tar")
+    assert "secret" not in str(error.value)
+
+
+def test_no_permission(corpus, monkeypatch):
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "00001" not in path and allowed(path, mode))
+    with pytest.raises(ValueError, match=r"no permission to read .*00001\.tar"):
+        expand_input(str(corpus))
+
+
+def test_a_file_that_links_lead_to_is_one_shard(corpus, tmp_path):
+    expected = names(corpus)
+    (corpus / "self").symlink_to(".")
+    (corpus / "again").symlink_to("sub")
+    (corpus / "a-link.tar").symlink_to("00000.tar")
+    assert names(corpus) == expected
+    assert names(corpus / "s*/*") == ["sub/a.parquet", "sub/b.tar"]
+    assert names(corpus / "*.tar") == ["00000.tar", "00001.tar", "00010.tar"]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/far.tar").touch()
+    (corpus / "outside").symlink_to(tmp_path / "elsewhere")
+    assert names(corpus) == sorted([*expected, "outside/far.tar"])
+    assert names(corpus / "a-link.tar") == ["a-link.tar"]
+    (tmp_path / "latest").symlink_to(corpus)
+    assert names(tmp_path / "latest") == names(corpus)
+
+
+def test_what_lies_above_a_link_is_above_what_it_leads_to(corpus, tmp_path, monkeypatch):
+    (tmp_path / "far/deep/A").mkdir(parents=True)
+    (tmp_path / "far/deep/A/there.tar").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "far/deep/A")
+    monkeypatch.chdir(tmp_path)
+    for spec in ("link/../A", f"{tmp_path}/link/../A", "file://link/../A/there.tar", "link/../*/there.tar"):
+        (shard,) = expand_input(spec)
+        assert shard.uri == str(tmp_path / "far/deep/A/there.tar")
+        assert absolute_input(spec).startswith(str(tmp_path / "far/deep/"))
+    assert names("in/sub/../sub") == names("in/./sub") == names(corpus / "sub")
+    (tmp_path / "a..b").mkdir()
+    (tmp_path / "a..b/0.tar").touch()
+    assert names("a..b") == ["0.tar"]
+
+
+def test_a_link_that_leads_nowhere_is_said(corpus):
+    (corpus / "gone.tar").symlink_to("/no/such/file.tar")
+    with pytest.raises(ValueError, match=r"gone\.tar is a link to /no/such/file\.tar"):
+        expand_input(str(corpus))
+
+
+def test_names_that_are_not_utf8(corpus):
+    odd = os.fsencode(corpus) + b"/caf\xe9"
+    Path(os.fsdecode(odd + b".txt")).touch()
+    assert names(corpus)[0] == "00000.tar"
+    Path(os.fsdecode(odd + b".tar")).touch()
+    for spec in (str(corpus), os.fsdecode(odd + b".tar")):
+        with pytest.raises(ValueError, match="must be UTF-8") as error:
+            expand_input(spec)
+        str(error.value).encode()
+
+
+def test_what_is_no_file_is_no_shard(corpus):
+    os.mkfifo(corpus / "_tmp/pipe.tar")
+    assert names(corpus)[0] == "00000.tar"
+    os.mkfifo(corpus / "pipe.tar")
+    with pytest.raises(ValueError, match=r"pipe\.tar is no file"):
+        expand_input(str(corpus))
+    with pytest.raises(ValueError, match="no such file or folder"):
+        expand_input(str(corpus / "pipe.tar"))
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.TGZ", "sub/x.tar.zst", "x.tbz2"])
+def test_compressed_tars_are_not_skipped_in_silence(corpus, name):
+    (corpus / name).touch()
+    with pytest.raises(ValueError, match=r"is compressed and cannot be read; unpack it"):
+        expand_input(str(corpus))
+    assert len(names(corpus / "*.tar")) == 3
+
+
+@pytest.mark.parametrize("folder", ["x[1]", "{a,b}", "{0..3}", "what?", "*"])
+def test_a_name_that_exists_is_no_pattern(corpus, folder):
+    (corpus / "sub").rename(corpus / folder)
+    assert names(corpus / folder) == ["a.parquet", "b.tar"]
+    assert names(corpus / folder / "b.tar") == ["b.tar"]
+    assert names(corpus / folder / "*.tar") == names(corpus / folder / "{b,b}.tar") == ["b.tar"]
+
+
+def test_results_of_a_run_are_no_samples(corpus):
+    for name in ("run.json", "scores/0.parquet", "shards/0.tar"):
+        (corpus / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / "out" / name).touch()
+    for spec in (corpus, corpus / "out"):
+        with pytest.raises(ValueError, match=r"holds the results of a run in .*out; name shards"):
+            expand_input(str(spec))
+    assert names(corpus / "out/shards") == ["0.tar"]
+
+
+def test_an_output_that_would_be_input_is_refused(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(corpus)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    (tmp_path / "link").symlink_to(corpus)
+    inside = [
+        (corpus, corpus / "out"),
+        (corpus, corpus),
+        (corpus / "**", corpus / "out"),
+        (corpus / "**/*.tar", corpus / "a/b"),
+        (corpus / "*/*/*.parquet", corpus / "out"),
+        (tmp_path / "link", corpus / "out"),
+        (corpus, tmp_path / "link/out"),
+        (corpus / "{sub,00000.tar}", corpus / "sub/out"),
+        (f"{tmp_path}/other.tar::b={corpus}", corpus / "out"),
+        ("sub", "sub/out"),
+        ("s3://bucket/in", "s3://bucket/in/out"),
+    ]
+    for spec, out in inside:
+        with pytest.raises(ValueError, match=r"lies inside input="):
+            check_output(str(spec), str(out))
+    apart = [
+        (corpus, tmp_path / "out"),
+        (corpus, f"{corpus}-out"),
+        (corpus, corpus / "_out"),
+        (corpus / "*.tar", corpus / "out"),
+        (corpus / "{00000..00001}.tar", corpus / "out"),
+        (corpus, "s3://bucket/out"),
+        ("s3://bucket/in", "s3://bucket/in-out"),
+    ]
+    for spec, out in apart:
+        check_output(str(spec), str(out))
+
+
+@pytest.mark.parametrize("folder", ["/far", "s3://bucket/far"])
+def test_an_input_of_a_file_begins_where_the_file_lies(folder):
+    spec = "web=sub::*.tar::s3://other/a::/b/c.tar"
+    assert place_input(spec, folder) == f"web={folder}/sub::{folder}/*.tar::s3://other/a::/b/c.tar"
+
+
+def test_an_absolute_input_means_the_same_elsewhere(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(corpus)
+    spec = absolute_input("web=sub::*.tar::s3://bucket/a")
+    assert spec == f"web={corpus}/sub::{corpus}/*.tar::s3://bucket/a"
+    local = absolute_input("web=sub::*.tar")
+    before = names(local)
+    monkeypatch.chdir(tmp_path)
+    assert names(local) == before and absolute_input(local) == local
+
+
+BRACED = ["{0..3}", "{00..10}b", "{8..011}", "{3..1}", "{a,b}{1,2}", "{a,{b,c}d}e", "{a}", "x{,y}", "{-1..2}"]
+
+
+@pytest.mark.parametrize("text", BRACED)
+def test_braces_equal_braceexpand(text):
+    assert sorted(expand_braces(text)) == sorted(braceexpand.braceexpand(text))
+
+
+def test_fingerprint_sees_a_change(corpus):
+    shards = expand_input(str(corpus))
+    before = fingerprint_shards(shards)
+    assert before == fingerprint_shards(shards)
+    assert [entry["name"] for entry in before] == [shard.name for shard in shards]
+    assert before[3]["size"] == len("sub/a.parquet")
+    times = list_times(shards)
+    os.utime(shards[0].uri, ns=(0, 5))
+    assert fingerprint_shards(shards) == before
+    assert list_times(shards) == [5, *times[1:]]
+    Path(shards[0].uri).write_bytes(b"longer than before")
+    after = fingerprint_shards(shards)
+    assert after[0] == {**before[0], "size": 18} and after[1:] == before[1:]
+    Path(shards[0].uri).unlink()
+    with pytest.raises(ValueError, match="no such file"):
+        fingerprint_shards(shards)
+
+
+def test_fingerprint_sees_a_change_of_stored_embeddings(tmp_path):
+    for name in ("metadata/metadata_00.parquet", "img_emb/img_emb_00.npy"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"some")
+    shards = expand_input(str(tmp_path), "clip_retrieval")
+    assert [shard.name for shard in shards] == ["metadata/metadata_00.parquet"]
+    before = fingerprint_shards(shards)
+    assert before != fingerprint_shards(expand_input(str(tmp_path)))
+    (tmp_path / "img_emb/img_emb_00.npy").write_bytes(b"other")
+    assert before != fingerprint_shards(shards)
+    (tmp_path / "img_emb/img_emb_00.npy").unlink()
+    with pytest.raises(ValueError, match=r"img_emb_00\.npy': no such file"):
+        fingerprint_shards(shards)
+
+
+def test_resolve_finds_local_files(corpus):
+    filesystem, path = resolve(str(corpus / "00000.tar"))
+    assert isinstance(filesystem, fs.LocalFileSystem)
+    assert filesystem.open_input_stream(path).read() == b"00000.tar"

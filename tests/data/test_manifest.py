@@ -1,0 +1,250 @@
+"""What a finished run is made of: a file that is missing, cut, grown, foreign or changed is named."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raycomp.config import UserError
+from raycomp.data.files import copy_file, new_file
+from raycomp.data.folder import Folder
+from raycomp.data.manifest import MANIFEST, check_results, verify_whole, write_manifest
+from raycomp.data.parquet import count_rows, read_columns, read_matching, write_table
+from raycomp.data.tar import write_tar
+from raycomp.data.written import Watch, call_watched, note_written, watch_writes
+
+SCHEMA = pa.schema([("uid", pa.string()), ("shard", pa.string())])
+ROOMS = ("scores", "shards", "table.csv", "none")
+NAMES = ["scores/00000.parquet", "scores/00001.parquet", "shards/00000000.tar", "table.csv"]
+
+
+def make_table(count: int = 50, first: str = "a") -> pa.Table:
+    return pa.table({"uid": [first, *(f"u{i}" for i in range(1, count))], "shard": ["0.tar"] * count})
+
+
+def write_results(folder: Folder) -> None:
+    for i in range(2):
+        write_table(make_table(50 + i), folder.at("scores", f"{i:05d}.parquet"), SCHEMA)
+    write_tar(folder.at("shards", "00000000.tar"), [("k", {"txt": b"a dog", "jpg": bytes(300)})])
+    folder.write_bytes(b"a,b\n1,2\n", "table.csv")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request, tmp_path) -> Folder:
+    if request.param == "disk":
+        return Folder(str(tmp_path / "run"))
+    return Folder(f"{request.getfixturevalue('bucket')}/{tmp_path.name}")
+
+
+def finish(folder: Folder) -> dict:
+    with watch_writes(Watch([folder.at(room) for room in ROOMS])) as watch:
+        write_results(folder)
+    assert sorted(watch.files) == [folder.at(name) for name in NAMES]
+    return {"manifest": write_manifest(folder, ROOMS, watch.files)}
+
+
+def test_what_was_hashed_while_written_is_what_is_there(place):
+    run = finish(place)
+    known = json.loads(place.read_bytes(MANIFEST))
+    assert sorted(known) == NAMES
+    for name, (size, sha256, footer) in known.items():
+        data = place.read_bytes(name)
+        assert (size, sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        assert (footer is not None) == name.endswith(".parquet")
+    assert run["manifest"]["files"] == 4 and run["manifest"]["bytes"] == sum(one[0] for one in known.values())
+    again = write_manifest(place, ROOMS, {})  # all of it read, as after a kill
+    assert again == run["manifest"]
+    with verify_whole(True):
+        assert list(check_results(place, run)) == NAMES
+    assert list(check_results(place, run, "shards", "none")) == ["shards/00000000.tar"]
+
+
+def change(path: Path) -> None:
+    """Turn one bit in the middle; size and time stay."""
+    times, data = path.stat().st_mtime_ns, bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(times, times))
+
+
+BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda run: (run / "scores/00001.parquet").unlink(), r"scores/00001\.parquet: is missing"),
+    "shorter": (
+        lambda run: os.truncate(run / "shards/00000000.tar", 512),
+        r"0\.tar: is shorter than .* 512 byt",
+    ),
+    "longer": (lambda run: (run / "table.csv").write_text("a,b\n1,2\n3,4\n"), r"table\.csv: is longer"),
+    "extra": (
+        lambda run: shutil.copy(run / NAMES[0], run / "scores/00002.parquet"),
+        r"2\.parquet: is no file of",
+    ),
+    "copied": (
+        lambda run: shutil.copy(run / NAMES[2], run / "shards/0 (copy).TAR"),
+        r"copy\)\.TAR: is no file of",
+    ),
+    "manifest": (lambda run: (run / MANIFEST).write_text("{}"), r"manifest\.json: was changed"),
+    "no manifest": (lambda run: (run / MANIFEST).unlink(), r"manifest\.json: is missing"),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_broken_run_names_its_file(tmp_path, how):
+    run = finish(Folder(str(tmp_path)))
+    apply, said = BREAKS[how]
+    apply(tmp_path)
+    with pytest.raises(ValueError, match=said) as error:
+        check_results(Folder(str(tmp_path)), run)
+    assert "\n" not in str(error.value)
+
+
+def test_only_the_rooms_that_are_read_are_checked(tmp_path):
+    run = finish(Folder(str(tmp_path)))
+    (tmp_path / "scores/00001.parquet").unlink()
+    assert list(check_results(Folder(str(tmp_path)), run, "shards", "table.csv")) == NAMES[2:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_changed_bit_is_found_by_its_hash(tmp_path, name):
+    folder = Folder(str(tmp_path))
+    run = finish(folder)
+    change(tmp_path / name)
+    check_results(folder, run)
+    with verify_whole(True), pytest.raises(ValueError, match=rf"/{name}: was changed"):
+        check_results(folder, run)
+
+
+def test_a_parquet_file_is_known_by_its_footer_and_its_pages_where_it_is_opened(tmp_path):
+    folder = Folder(str(tmp_path))
+    uri = check_results(folder, finish(folder))[NAMES[0]]
+    whole = read_columns(uri)
+    assert uri.footer is not None and pickle.loads(pickle.dumps(uri)).footer == uri.footer
+    assert whole.equals(make_table()) and read_matching(uri, ["uid"], "shard", "0.tar").num_rows == 50
+    write_table(make_table(first="b"), str(uri), SCHEMA)  # as many bytes, another text
+    for read in (read_columns, count_rows, lambda uri: read_matching(uri, ["uid"], "shard", "0.tar")):
+        with pytest.raises(
+            UserError, match=r"00000\.parquet: was changed; it is not the file that the run wrote"
+        ):
+            read(uri)
+        read(str(uri))
+    write_table(make_table(), str(uri), SCHEMA)
+    data = bytearray((tmp_path / NAMES[0]).read_bytes())
+    data[60] ^= 1  # of a page
+    (tmp_path / NAMES[0]).write_bytes(data)
+    with pytest.raises(UserError, match="is damaged or no Parquet file"):
+        read_columns(uri)
+
+
+def test_a_footer_larger_than_the_first_read_is_read_whole(tmp_path):
+    table = pa.table({f"column {i}": [i] for i in range(1500)})
+    folder = Folder(str(tmp_path))
+    with watch_writes(Watch([folder.at("scores")])) as watch:
+        write_table(table, folder.at("scores", "00000.parquet"), table.schema)
+    run = {"manifest": write_manifest(folder, ("scores",), watch.files)}
+    (uri,) = check_results(folder, run).values()
+    assert read_columns(uri).equals(table) and pq.read_metadata(uri).serialized_size > 64 << 10
+
+
+@pytest.mark.parametrize(
+    "name", [".DS_Store", "._00000.parquet", "_SUCCESS", "notes.txt", "00000.parquet.bak"]
+)
+def test_what_no_reader_takes_may_lie_there(tmp_path, name):
+    run = finish(Folder(str(tmp_path)))
+    for room in ("scores", "shards"):
+        (tmp_path / room / name).write_bytes(b"x")
+    assert list(check_results(Folder(str(tmp_path)), run)) == NAMES
+
+
+def test_a_stores_folder_marker_is_no_file(bucket, tmp_path):
+    folder = Folder(f"{bucket}/{tmp_path.name}")
+    run = finish(folder)
+    for marker in ("scores/", "scores_$folder$"):
+        with new_file(f"{folder.uri}/{marker}x") as file:
+            file.write(b"")
+    assert list(check_results(folder, run, "shards")) == [NAMES[2]]
+
+
+def test_a_copy_in_good_faith_is_the_run(tmp_path, bucket):
+    """Another folder, times of today, a store, and back."""
+    folder = Folder(str(tmp_path / "run"))
+    run = finish(folder)
+    stored, back = Folder(f"{bucket}/{tmp_path.name}"), Folder(str(tmp_path / "back"))
+    for source, target in ((folder, stored), (stored, back)):
+        for name in [*NAMES, MANIFEST]:
+            copy_file(source.at(name), target.at(name))
+    (tmp_path / "linked").symlink_to(tmp_path / "back")
+    for one in (stored, back, Folder(str(tmp_path / "linked"))):
+        with verify_whole(True):
+            found = check_results(one, run)
+        assert list(found) == NAMES and all(uri == one.at(name) for name, uri in found.items())
+        assert read_columns(found[NAMES[0]]).equals(make_table())
+
+
+def test_a_run_of_before_is_counted_with_a_line(tmp_path, capsys):
+    folder = Folder(str(tmp_path))
+    write_results(folder)
+    run = {"results": {"scores": 2, "shards": 1, "table.csv": 1}}
+    for _ in range(2):
+        assert list(check_results(folder, run)) == NAMES
+    assert capsys.readouterr().err.count("was written before runs had a manifest.json") == 1
+    (tmp_path / "scores/00001.parquet").unlink()
+    with pytest.raises(ValueError, match=r"scores/ holds 1 of the 2 files that the run wrote"):
+        check_results(folder, run)
+
+
+def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):
+    folder = Folder(str(tmp_path))
+    for damage, said in (
+        (lambda path: path.unlink(), "is not there"),
+        (lambda path: path.write_bytes(b"1"), "holds 1"),
+    ):
+        with watch_writes(Watch([folder.at(room) for room in ROOMS])) as watch:
+            write_results(folder)
+        damage(tmp_path / "table.csv")
+        with pytest.raises(OSError, match=rf"table\.csv: {said}"):
+            write_manifest(folder, ROOMS, watch.files)
+
+
+def test_what_is_written_anew_or_removed_counts_as_it_ends(tmp_path):
+    folder = Folder(str(tmp_path))
+    with watch_writes(Watch([folder.at(room) for room in ROOMS])) as watch:
+        write_results(folder)
+        folder.write_bytes(b"longer than it was before", "table.csv")
+        folder.remove("shards")
+        folder.write_bytes(b"aside", "work", "x")
+        with pytest.raises(RuntimeError), new_file(folder.at("scores", "00000.parquet")) as file:
+            file.write(b"broken off")
+            raise RuntimeError
+    assert sorted(watch.files) == [folder.at(name) for name in (*NAMES[:2], NAMES[3])]
+    run = {"manifest": write_manifest(folder, ROOMS, watch.files)}
+    with verify_whole(True):
+        check_results(folder, run)
+
+
+def test_what_tasks_wrote_is_noted_by_the_process_that_watches(tmp_path):
+    folder = Folder(str(tmp_path))
+    places = [folder.at("scores")]
+    result, written = call_watched(
+        lambda *names: folder.write_bytes(b"abc", *names) or 7, places, "scores", "a"
+    )
+    assert result == 7 and [file.uri for file in written] == [folder.at("scores", "a")]
+    with watch_writes(Watch(places)) as mine, watch_writes(Watch([folder.at("other")])) as other:
+        note_written(written)
+    assert list(mine.files) == [folder.at("scores", "a")] and not other.files
+
+
+def test_a_file_written_out_of_order_is_hashed_as_it_ends(tmp_path):
+    uri = str(tmp_path / "scores" / "a")
+    with watch_writes(Watch([str(tmp_path / "scores")])) as watch, new_file(uri) as file:
+        file.write(b"0123456789")
+        file.seek(2)
+        file.write(b"xx")
+    assert (
+        watch.files[uri].sha256 == hashlib.sha256(b"01xx456789").hexdigest() and watch.files[uri].size == 10
+    )

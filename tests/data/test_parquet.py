@@ -1,0 +1,138 @@
+"""Equal tables give equal bytes, whatever their chunks, offsets and metadata."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raycomp.config import UserError
+from raycomp.data.parquet import (
+    new_groups,
+    read_columns,
+    read_matching,
+    read_rows,
+    read_schema,
+    write_groups,
+    write_table,
+)
+from raycomp.schema import aligned_schema, scores_schema
+
+NUM_ROWS = 500
+SCHEMA = scores_schema(aligned_schema(8, "float32"))
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(NUM_ROWS):
+        phrase = {name: None for name in ("target", "target_class")} | {
+            "text": f"dog {i}", "start": 0, "end": 5, "kind": "object", "target_start": 0, "target_end": 3,
+            "nonces": ["blick"] * (i % 3), "drops": [0.5] * (i % 3), "drop": 0.5, "displacement": 0.1,
+        }  # fmt: skip
+        rows.append(
+            {
+                "uid": f"{i:032x}", "key": f"{i}", "shard": "00000.tar", "position": i, "url": None,
+                "image_sha256": "0" * 64, "original_width": 5, "original_height": 6,
+                "caption": "" if i % 7 else "caf\u00e9", "status": "ok",
+                "alignment": float(rng.random()) if i % 5 else None, "mean_pas": None,
+                "phrases": [phrase] * (i % 4) if i % 6 else None,
+                "image_embedding": rng.random(8).tolist() if i % 5 else None,
+            }
+        )  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def test_equal_tables_give_equal_bytes(table, tmp_path):
+    other = pa.concat_tables([table.slice(0, 13), table.slice(13, 300), table.slice(313)])
+    padded = pa.concat_tables([table.slice(5, 5), table, table]).combine_chunks().slice(5, NUM_ROWS)
+    marked = table.replace_schema_metadata({"pandas": "{}"})
+    for i, version in enumerate((table, other, padded, marked)):
+        write_table(version, str(tmp_path / f"{i}.parquet"), SCHEMA)
+    written = {path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(written) == 1
+    changed = table.set_column(3, "position", pa.array(range(1, NUM_ROWS + 1), pa.int32()))
+    write_table(changed, str(tmp_path / "changed.parquet"), SCHEMA)
+    assert (tmp_path / "changed.parquet").read_bytes() not in written
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_round_trip(table, tmp_path, dtype):
+    uri = str(tmp_path / "deep" / "0.parquet")
+    schema = scores_schema(aligned_schema(8, dtype))
+    write_table(table.cast(schema), uri, schema)
+    back = read_columns(uri)
+    assert back.schema.equals(schema) and back.equals(table.cast(schema))
+    assert read_columns(uri, ["alignment", "uid"]).equals(table.select(["alignment", "uid"]))
+
+
+def test_an_empty_table(tmp_path):
+    write_table(SCHEMA.empty_table(), str(tmp_path / "0.parquet"), SCHEMA)
+    assert read_columns(str(tmp_path / "0.parquet")).equals(SCHEMA.empty_table())
+
+
+def test_wrong_columns_are_named(table, tmp_path):
+    with pytest.raises(ValueError, match="columns are"):
+        write_table(table.drop_columns(["url"]), str(tmp_path / "0.parquet"), SCHEMA)
+    write_table(table, str(tmp_path / "0.parquet"), SCHEMA)
+    with pytest.raises(ValueError, match="has no column beauty, score"):
+        read_columns(str(tmp_path / "0.parquet"), ["uid", "score", "beauty"])
+    with pytest.raises(FileNotFoundError):
+        read_columns(str(tmp_path / "1.parquet"))
+
+
+def test_tables_in_one_file_are_the_rows_in_order_however_they_came(tmp_path):
+    schema = pa.schema([("uid", pa.string()), ("score", pa.float32())])
+    rows = [{"uid": f"{i:032x}", "score": i / 7} for i in range(8)]
+    whole = pa.Table.from_pylist(rows, schema)
+    write_groups([whole.slice(0, 3), whole.slice(3, 0), whole.slice(3)], str(tmp_path / "a"), schema)
+    with new_groups(str(tmp_path / "b"), schema) as write:
+        for part in (rows[:3], [], rows[3:]):
+            write(pa.Table.from_pylist(part, schema))
+    assert pq.read_table(tmp_path / "a").equals(whole)
+    assert pq.ParquetFile(tmp_path / "a").num_row_groups == 2
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("cut", [0, 3, 100, -1, -5, -200])
+def test_a_damaged_file_is_said_in_one_line(table, tmp_path, cut):
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, SCHEMA)
+    whole = (tmp_path / "0.parquet").read_bytes()
+    (tmp_path / "0.parquet").write_bytes(whole[:cut])
+    for read in (read_columns, read_schema, lambda u: read_matching(u, ["uid"], "shard", "00000.tar")):
+        with pytest.raises(UserError, match=r"0\.parquet: is damaged or no Parquet file") as error:
+            read(uri)
+        assert "\n" not in str(error.value)
+
+
+def test_damage_inside_is_no_fault_of_the_storage(table, tmp_path):
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, SCHEMA)
+    data = bytearray((tmp_path / "0.parquet").read_bytes())
+    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
+    (tmp_path / "0.parquet").write_bytes(data)
+    with pytest.raises(UserError, match="is damaged"):
+        read_columns(uri)
+    with pytest.raises(FileNotFoundError):
+        read_columns(str(tmp_path / "none.parquet"))
+
+
+def test_a_column_that_is_missing_is_named(table, tmp_path):
+    uri = str(tmp_path / "0.parquet")
+    write_table(table, uri, SCHEMA)
+    with pytest.raises(UserError, match="has no column nothing"):
+        read_columns(uri, ["uid", "nothing"])
+    with pytest.raises(UserError, match="has no column nothing"):
+        read_matching(uri, ["uid"], "nothing", "a")
+
+
+def test_chosen_rows_are_read_from_their_row_groups_alone(tmp_path):
+    uri = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"a": range(20), "b": range(20)}), uri, row_group_size=6)
+    row_N = np.array([0, 5, 5, 6, 19])
+    found = [table.to_pydict() for table in read_rows(uri, ["b"], row_N)]
+    assert found == [{"b": [0, 5, 5]}, {"b": [6]}, {"b": [19]}]
+    assert list(read_rows(uri, ["b"], row_N[:0])) == []
+    with pytest.raises(UserError, match="has no column c"):
+        next(read_rows(uri, ["c"], row_N))

@@ -1,0 +1,303 @@
+"""A run's folder is believed for what lies in it, and a path written down only where the same run lies."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import raycomp
+from raycomp.config import find_config, list_dials, list_kinds, to_dict
+from raycomp.curate.config import CurateConfig
+from raycomp.data.folder import Folder
+from raycomp.data.inputs import expand_input
+from raycomp.data.runs import (
+    check_classed,
+    check_shards_of_runs,
+    identify,
+    list_scores,
+    read_finished,
+    read_run,
+)
+from raycomp.inspect import command as inspect
+from raycomp.inspect.command import explain
+from tests.sealed import seal
+
+
+def show(source: str) -> str:
+    return "".join(inspect.show(source))
+
+
+CUT = {"count": 9, "bits": 0, "uid": None}
+CUTS = {"num_corpus": 9, "align": CUT, "attribute": None, "num_scored": None}
+CURATED = {
+    "kind": "curate",
+    "status": "finished",
+    "config": {"input": "a", "cluster": {"num_cpus": 3}},
+    "fingerprint": {"input": "f", "shards": 3},
+    "versions": {},
+    "funnel": {"read": 9, "corpus": 9, "kept": 9, "dropped": {}},
+    "warnings": [],
+    "gates": CUTS,
+}
+
+
+def write_run(folder: Path, run: dict, ordinals: range = range(0)) -> str:
+    for ordinal in ordinals:
+        (folder / "scores").mkdir(parents=True, exist_ok=True)
+        (folder / f"scores/{ordinal:05d}.parquet").touch()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(run))
+    return str(folder)
+
+
+def write_curation(folder: Path, **more: object) -> dict:
+    run = {**CURATED, "scores": str(folder / "scores"), **more}
+    write_run(folder, run, range(3))
+    return run
+
+
+def write_selection(folder: Path, origin: Path, run: dict) -> dict:
+    fingerprint = {"scores": identify(run), "shards": 3}
+    chosen = {**CURATED, "kind": "select", "fingerprint": fingerprint, "scores": str(origin / "scores")}
+    write_run(folder, chosen)
+    return chosen
+
+
+def test_a_moved_curation_has_its_own_scores_whatever_lies_where_it_was(tmp_path):
+    run = write_curation(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    write_curation(tmp_path / "a", fingerprint={"input": "other", "shards": 3})
+    assert list_scores(run, str(tmp_path / "b")) == [
+        str(tmp_path / f"b/scores/0000{i}.parquet") for i in "012"
+    ]
+
+
+def test_a_selection_follows_its_path_only_to_the_curation_that_it_chose_from(tmp_path):
+    run = write_curation(tmp_path / "a")
+    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
+    (tmp_path / "s").rename(tmp_path / "moved")
+    assert list_scores(chosen, str(tmp_path / "moved"))[0] == str(tmp_path / "a/scores/00000.parquet")
+    free = {**run["config"], "cluster": {"num_cpus": 8}}
+    write_curation(tmp_path / "a", config=free)
+    assert len(list_scores(chosen, str(tmp_path / "moved"))) == 3
+    for change in (
+        {"fingerprint": {"input": "g", "shards": 3}},
+        {"config": {"input": "b"}},
+        {"device": "gpu"},
+        {"gpu": {"name": "NVIDIA L4"}},
+    ):
+        write_curation(tmp_path / "a", **change)
+        with pytest.raises(ValueError, match="gone or another run's; select again"):
+            list_scores(chosen, str(tmp_path / "moved"))
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(ValueError, match="gone or another run's; select again"):
+        list_scores(chosen, str(tmp_path / "moved"))
+
+
+def override_in(config: dict, path: str, value: str) -> dict:
+    name, _, below = path.partition(".")
+    return {**config, name: override_in(config.get(name, {}), below, value) if below else value}
+
+
+DIALS = [(kind, dial) for kind in list_kinds() for dial in list_dials(find_config(kind))]
+
+
+@pytest.mark.parametrize(("kind", "dial"), DIALS, ids=lambda value: getattr(value, "path", value))
+def test_two_runs_are_one_where_they_differ_in_free_dials_alone(kind, dial):
+    config: dict = {}
+    for known in list_dials(find_config(kind)):
+        config = override_in(config, known.path, "one")
+    one, other = (
+        {"kind": kind, "fingerprint": {}, "config": override_in(config, dial.path, value)}
+        for value in ("one", "another")
+    )
+    assert (identify(one) == identify(other)) == ("free" in dial.marks)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_free"),
+    [
+        ("cluster.scorers", True),
+        ("cluster.of_an_older_version", True),
+        ("waves.shards_per_wave", True),
+        ("scorer.batch_size", True),
+        ("scorer.weights", False),
+        ("max_bad_fraction", True),
+        ("of_an_older_version", False),
+        ("seed", False),
+        ("align.keep", False),
+        ("llm.patience_s", True),
+        ("llm.seed", False),
+    ],
+)
+def test_what_is_free_tells_no_two_runs_apart(path, is_free):
+    run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
+    a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
+    assert (identify(a) == identify(b)) == is_free
+
+
+@pytest.mark.parametrize("dial", list_dials(CurateConfig), ids=lambda dial: dial.path)
+def test_select_changes_what_no_score_depends_on(dial, tmp_path):
+    """Its input is gone, so that a dial that may be set is refused for that alone."""
+    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
+    write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
+    value = True if dial.path == "materialize" else dial.default
+    may = "select" in dial.marks
+    match = (
+        "is gone or was changed after scoring"
+        if may
+        else f"^{dial.path}: select cannot change it, its dials are align"
+    )
+    with pytest.raises(ValueError, match=match):
+        raycomp.select(str(tmp_path / "a"), {dial.path: value}, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("keep", "'keep': no such dial, the closest is align.keep"),
+        ("rule", "'rule': no such dial, the closest is select.rule"),
+        ("aligh.keep", "'aligh.keep': no such dial, the closest is align.keep"),
+        ("scorer.modl", "'scorer.modl': no such dial, the closest is scorer.model"),
+    ],
+)
+def test_a_dial_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
+    fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
+    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
+    with pytest.raises(ValueError, match=f"^{said};"):
+        raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))
+
+
+def test_scores_are_listed_in_the_order_of_shards_and_none_may_be_missing(tmp_path):
+    run = {**CURATED, "fingerprint": {"input": "f", "shards": 12}}
+    source = write_run(tmp_path, run, range(12))
+    (tmp_path / "scores/notes.txt").touch()
+    listed = list_scores(run, source)
+    assert [int(Path(uri).stem) for uri in listed] == list(range(12))
+    (tmp_path / "scores/00007.parquet").unlink()
+    with pytest.raises(ValueError, match="holds 11 scores files, the run wrote 12"):
+        list_scores(run, source)
+
+
+CLASSED = {
+    "config": {"attribute": {"unseen": False}},
+    "fingerprint": {"input": "f", "shards": 3, "lexicon": "l"},
+}
+
+
+@pytest.mark.parametrize("lacks", [None, *CLASSED])
+def test_scores_of_targets_without_a_class_are_refused_and_shown(tmp_path, lacks):
+    more = {name: CURATED[name] if name == lacks else value for name, value in CLASSED.items()}
+    run = write_curation(tmp_path / "a", **more)
+    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
+    for name, which in (("a", run), ("s", chosen)):
+        if lacks is None:
+            check_classed(which, name)
+            continue
+        with pytest.raises(ValueError, match=f"{name}: scored before targets were classed .* curate again"):
+            check_classed(which, name)
+        assert "9  kept" in show(str(tmp_path / name))
+    if lacks:
+        with pytest.raises(ValueError, match="a: scored before targets were classed"):
+            raycomp.select(str(tmp_path / "a"), {"attribute.keep": 0.4}, str(tmp_path / "out"))
+        assert not (tmp_path / "out").exists()
+
+
+FOREIGN = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b"5",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"status": "finished"}',
+    json.dumps({**CURATED, "status": "unheard"}).encode(),
+    json.dumps({**CURATED, "config": []}).encode(),
+    json.dumps({**CURATED, "funnel": {"read": "many"}}).encode(),
+    json.dumps({**CURATED, "scores": "a", "gates": {"align": 3}}).encode(),
+]
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_what_is_no_run_is_said_in_one_line(tmp_path, content):
+    (tmp_path / "run.json").write_bytes(content)
+    for read in (read_finished, show, lambda source: explain(source, "0" * 32)):
+        with pytest.raises(ValueError, match=r"run\.json: ") as error:
+            read(str(tmp_path))
+        assert type(error.value) is ValueError and "\n" not in str(error.value)
+
+
+def test_no_run_is_none(tmp_path):
+    assert read_run(Folder(str(tmp_path))) is None
+
+
+@pytest.mark.parametrize("name", ["shards", "shards/", "shards/*.tar", "{shards,none}/*.tar", "*/*.tar"])
+def test_shards_that_are_named_by_themselves_are_those_of_their_run(tmp_path, name):
+    folder = Folder(str(tmp_path))
+    run = write_curation(tmp_path)
+    for i in range(2):
+        folder.write_bytes(b"tar", "shards", f"{i:08d}.tar")
+    seal(folder)
+    shards = expand_input(f"{tmp_path}/shards/00000000.tar" if "none" in name else f"{tmp_path}/{name}")
+    check_shards_of_runs(shards)
+    folder.write_bytes(b"ta", "shards", "00000001.tar")
+    with pytest.raises(ValueError, match=r"00000001\.tar: is shorter"):
+        check_shards_of_runs(shards)
+    folder.write_json(run | {"status": "running"}, "run.json")
+    with pytest.raises(ValueError, match="the run has not finished"):
+        check_shards_of_runs(shards)
+
+
+def test_a_selection_is_not_followed_to_a_curation_that_has_not_finished(tmp_path):
+    run = write_curation(tmp_path / "a")
+    chosen = write_selection(tmp_path / "s", tmp_path / "a", run)
+    write_curation(tmp_path / "a", status="running")
+    with pytest.raises(ValueError, match="gone or another run's"):
+        list_scores(chosen, str(tmp_path / "s"))
+
+
+def test_results_of_another_content_are_another_run(tmp_path):
+    """Inputs are known by their size: curated anew after they were exchanged, the scores are others."""
+    run = write_curation(tmp_path / "a")
+    folder = Folder(str(tmp_path / "a"))
+    seal(folder)
+    first = folder.read_json("run.json")
+    seal(folder)
+    assert identify(folder.read_json("run.json")) == identify(first) != identify(run)
+    folder.write_bytes(b"x", "scores", "00000.parquet")
+    seal(folder)
+    assert identify(folder.read_json("run.json")) != identify(first)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"manifest": None},
+        {"manifest": {}},
+        {"manifest": "x", "format": 1},
+        {"format": 1},
+        {"format": 2, "manifest": {"sha256": "0", "files": 1, "bytes": 1}},
+        {"results": []},
+        {"results": {"scores": "three"}},
+        {"results": 3},
+    ],
+)
+def test_a_run_json_of_odd_results_is_one_line(tmp_path, changes):
+    run = write_curation(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(run | changes))
+    with pytest.raises(ValueError, match=r"run\.json: (was not written by a run|has format 2)") as error:
+        show(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_in_the_place_of_a_folder_is_said(tmp_path):
+    write_curation(tmp_path)
+    seal(Folder(str(tmp_path)))
+    shutil.rmtree(tmp_path / "scores")
+    (tmp_path / "scores").touch()
+    with pytest.raises(ValueError, match="scores: is a file, must be a folder of the run"):
+        show(str(tmp_path))

@@ -1,0 +1,66 @@
+"""Names of files are made whole before a run begins; other names stay as they are."""
+
+import pytest
+
+from raycomp.config import list_dials, override_all
+from raycomp.config.change import flatten, to_dict
+from raycomp.curate.config import CurateConfig
+from raycomp.data.whole import with_absolute_paths
+from raycomp.negatives.config import NegativesConfig
+from raycomp.probe.config import ProbeConfig
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "whole"),
+    [
+        ("input", "in/*.tar::more=in", "{}/in/*.tar::more={}/in"),
+        ("input", "s3://bucket/in", "s3://bucket/in"),
+        ("scorer.model", "tiny.json", "{}/tiny.json"),
+        ("scorer.model", "ViT-B-32", "ViT-B-32"),
+        ("scorer.model", "local-dir:in", "local-dir:{}/in"),
+        ("scorer.model", "hf-hub:some/model", "hf-hub:some/model"),
+        ("scorer.weights", "tiny.json", "{}/tiny.json"),
+        ("scorer.weights", "gone/weights.pt", "gone/weights.pt"),
+        ("scorer.weights", "in", "in"),
+        ("parser.name", "raycomp", "raycomp"),
+        ("parser.name", "./raycomp", "{}/raycomp"),
+    ],
+)
+@pytest.mark.parametrize("kind", [CurateConfig, NegativesConfig])
+def test_a_name_of_a_file_is_made_whole(kind, path, name, whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.json").touch()
+    for folder in ("in", "raycomp"):
+        (tmp_path / folder).mkdir()
+    values = dict(flatten(to_dict(with_absolute_paths(override_all(kind(), {path: name})))))
+    assert values[path] == whole.replace("{}", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "whole"),
+    [
+        ("input", "in", "{}/in"),
+        ("input", "seed=3", "{}/seed=3"),
+        ("images", "gone", "{}/gone"),
+        ("images", "s3://bucket/a", "s3://bucket/a"),
+        ("scorer.weights", "tiny.json", "{}/tiny.json"),
+    ],
+)
+def test_a_probe_reads_folders_whatever_they_are_called(path, name, whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.json").touch()
+    values = dict(flatten(to_dict(with_absolute_paths(override_all(ProbeConfig(), {path: name})))))
+    assert values[path] == whole.replace("{}", str(tmp_path))
+
+
+def test_an_inherited_scorer_stays_one():
+    for kind in (NegativesConfig, ProbeConfig):
+        assert with_absolute_paths(kind(input="a")).scorer is None
+
+
+def test_what_is_no_path_is_let_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cpi").touch()
+    paths = {dial.path for dial in list_dials(CurateConfig, "path")}
+    assert paths == {"input", "scorer.model", "scorer.weights", "parser.name"}
+    assert with_absolute_paths(CurateConfig()) == CurateConfig()

@@ -1,0 +1,43 @@
+"""The demo's figures: what is said follows the intervals, and every figure stands where it belongs."""
+
+from dataclasses import replace
+
+from raycomp.demo.figures import Figure, Figures, tell_accuracies, tell_beside, tell_limits
+from raycomp.table import Estimate
+
+NAN = float("nan")
+
+
+def make_figure(name: str, before: float, after: float, half: float = 0.02) -> Figure:
+    """Return a figure whose intervals are ``half`` as wide on each side."""
+    first, second = (Estimate(value, value - half, value + half, 0.5) for value in (before, after))
+    moved = after - before
+    return Figure(name, 1000, first, second, Estimate(moved, moved - half, moved + half), 0.5, (0.51, 0.52))
+
+
+FIGURES = Figures(
+    kinds=[make_figure("swap object", 0.6, 0.7), make_figure("add object", 0.8, 0.79)],
+    mean=make_figure("mean of these", 0.7, 0.745),
+    beside=[make_figure("brittleness", 0.2, 0.1)],
+)
+
+
+def test_what_is_told_follows_the_intervals():
+    told = tell_limits(FIGURES)["What can be told"]
+    assert told == (
+        "The mean accuracy moved by 0.045 [0.025, 0.065]. Up: swap object. Down: brittleness. "
+        "Not to be told from no change: add object."
+    )
+    assert "shorter caption" not in tell_limits(FIGURES)["What cannot"]
+    blind = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
+    assert "shorter caption wins swap object." in tell_limits(blind)["What cannot"]
+    same = Figures([make_figure("swap object", 0.6, 0.6, NAN)], FIGURES.mean, [])
+    assert tell_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
+
+
+def test_every_figure_stands_in_its_row():
+    kinds, beside = tell_accuracies(FIGURES), tell_beside(FIGURES)
+    assert [row[0] for row in kinds.rows] == ["swap object", "add object", "mean of these"]
+    swap = FIGURES.kinds[0]
+    assert kinds.rows[0][1:] == (1000, swap.before, swap.after, swap.difference, 0.5, "0.510, 0.520")
+    assert all(len(row) == len(table.columns) for table in (kinds, beside) for row in table.rows)

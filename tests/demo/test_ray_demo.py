@@ -1,0 +1,71 @@
+"""The demo in small: the whole way, and again in the same folder."""
+
+import csv
+import re
+from dataclasses import replace
+from functools import partial
+
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from raycomp.data.folder import Folder
+from raycomp.data.runs import read_run
+from raycomp.demo import command as demo
+from raycomp.train.little_world import FIT, make_world
+
+pytestmark = pytest.mark.ray
+RUNS = {
+    "curated": "curate",
+    "negatives": "negatives",
+    "negclip": "train",
+    "evaluated/clip": "evaluate",
+    "evaluated/negclip": "evaluate",
+    "compared": "compare",
+}
+
+
+def test_the_demo_runs_and_runs_again(tmp_path, monkeypatch, ray_cluster):
+    small = partial(make_world, num_train=256, num_clean=80, num_faulty=60, num_held_out=40, per_shard=35)
+    monkeypatch.setattr(demo, "make_world", small)
+    monkeypatch.setattr(demo, "FIT", replace(FIT, steps=6, batch_size=32))
+    monkeypatch.setattr(demo, "NEGCLIP", replace(demo.NEGCLIP, steps=3, batch_size=32))
+    monkeypatch.setattr(demo, "NUM_SCENES", 20)
+    heard: list[str] = []
+    run = demo.demo(str(tmp_path), say=heard.append)
+    assert run["funnel"]["read"] == 140 and run["funnel"]["dropped"]["corrupt_image"] > 0
+    page = (tmp_path / "curated/report.html").read_text()
+    for table in ("How well each score finds", "What each rule keeps of", "What the scores favour among"):
+        assert table in page
+    assert "wrong relation" in page and "3 things" in page
+    scores = pq.read_table(tmp_path / "curated/scores")
+    assert len(set(scores["fault"].to_pylist())) == 7
+    assert scores["mean_pas"].null_count == run["funnel"]["dropped"]["corrupt_image"]
+    check_index(tmp_path)
+    first = [i for i, line in enumerate(heard) if str(tmp_path / "curated/report.html") in line]
+    assert first and first[0] < len(heard) - 5, "the first report is told when it is there"
+    assert f"open {tmp_path}/index.html" in heard[-1]
+    index = (tmp_path / "index.html").read_bytes()
+    heard.clear()
+    demo.demo(str(tmp_path), say=heard.append)
+    assert sum("finished already" in line for line in heard) == 4, "but for the two whose lines are not told"
+    assert (tmp_path / "index.html").read_bytes() == index
+    assert ray.is_initialized(), "a session that was there is left"
+
+
+def check_index(folder):
+    """The page links every run's report, and its figures are those of the runs."""
+    found = {name: read_run(Folder(str(folder / name))) for name in RUNS}
+    assert {name: run["kind"] for name, run in found.items()} == RUNS
+    assert found["negclip"]["config"]["model"]["weights"] == str(folder / "scorer/model.safetensors")
+    assert found["negclip"]["pairs_with_negatives"] > 0
+    page = (folder / "index.html").read_text()
+    links = re.findall('href="([^"]+)"', page)
+    assert links == [f"{name}/report.html" for name in RUNS]
+    assert all((folder / link).is_file() for link in links)
+    lines = csv.DictReader((folder / "compared/table.csv").open())
+    own = {(line["split"], line["metric"]): line for line in lines}
+    shown = [("macro", "accuracy"), ("macro", "brittleness"), ("test", "text_retrieval_recall@1")]
+    for line in (own[key] for key in shown):
+        for name in ("first", "second", "difference"):
+            assert f"{float(line[name]):.3f}".replace("-", "\u2212") in page

@@ -1,0 +1,135 @@
+"""NegCLIP's TSV as other programs read it, written without Ray from tables made by hand."""
+
+import ast
+import csv
+import io
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from raycomp.config import UserError
+from raycomp.data.arrow import to_fixed_lists
+from raycomp.data.datacomp import write_shard
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import write_table
+from raycomp.negatives import exports
+from raycomp.negatives.captions import Source
+from raycomp.negatives.exports import write_negclip
+from raycomp.schema import NEGATIVES_SCHEMA
+from raycomp.words import (
+    CAPTION,
+    IMAGE_EMBEDDING,
+    NEGATIVES,
+    OK,
+    STATUS,
+    UID,
+)
+
+BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\t", "\0", "\x1b[2J"]
+QUOTES = ['"', '""', "'", "\\", '\\"', ",", '"\t"']
+FORMULAS = ['=HYPERLINK("http://x","a b")', "=cmd|' /C calc'!A0", "+1 2", "-2 3", "@SUM(1, 2)", "\uff1d1 2"]
+MISSING = ["NA", "null", "nan", "None", "#N/A N/A", "#N/A", "N/A", "", "1e5", "007", "True", "-inf", "2024"]
+CAPTIONS = [
+    *(f"A dog{mark}in the{mark}{mark}snow{mark}" for mark in (*BREAKS, *QUOTES)),
+    *(f"{mark}A dog" for mark in (*BREAKS, *QUOTES)),
+    *FORMULAS,
+    *(f"\r{formula}" for formula in FORMULAS),
+    *(word for word in MISSING if word),
+    "Ein sch\u00f6ner Hund \U0001f600",
+    "a" * 60_000,
+]
+
+
+def fold(text: str) -> str:
+    """Return a text with every break, control character and run of white space as one space."""
+    return " ".join("".join(" " if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in text).split())
+
+
+@pytest.fixture
+def export(tmp_path, monkeypatch):
+    for name in ("map_tasks", "map_files"):
+        monkeypatch.setattr(exports, name, lambda run, jobs, *args, label: (run(job) for job in jobs))
+
+    def write(captions: list[str], images: list[str], per_file: int = 20):
+        uids = [f"{i:032x}" for i in range(len(captions))]
+        texts = [[f"{caption} not", "x\ty\r"] for caption in captions]
+        write_shard(
+            str(tmp_path / "shards"),
+            0,
+            ((uid, {name: b"i", "txt": b"t"}) for uid, name in zip(uids, images, strict=True)),
+        )
+        generator = np.random.default_rng(0)
+        sources, written = [], []
+        for n, start in enumerate(range(0, len(captions), per_file)):
+            part = slice(start, start + per_file)
+            written.append(str(tmp_path / f"negatives-{n}.parquet"))
+            write_negatives(written[-1], uids[part], captions[part], texts[part])
+            sources.append(Source(n, str(tmp_path / f"scores-{n}.parquet")))
+            write_embeddings(sources[-1].uri, uids[part], generator)
+        assert write_negclip(sources, written, str(tmp_path / "shards"), Folder(str(tmp_path))) == len(uids)
+        return tmp_path / "exports" / "negclip.tsv", uids, texts
+
+    return write
+
+
+def write_negatives(uri, uids, captions, texts):
+    rows = [
+        {UID: uid, CAPTION: caption, STATUS: OK, NEGATIVES: [{"text": text} for text in several]}
+        for uid, caption, several in zip(uids, captions, texts, strict=True)
+    ]
+    write_table(pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA), uri, NEGATIVES_SCHEMA)
+
+
+def write_embeddings(uri, uids, generator):
+    vectors = to_fixed_lists(
+        generator.standard_normal((len(uids), 4)).astype(np.float32), np.ones(len(uids), bool)
+    )
+    table = pa.table({UID: uids, IMAGE_EMBEDDING: vectors, STATUS: [OK] * len(uids)})
+    write_table(table, uri, table.schema)
+
+
+def test_pandas_reads_every_caption_as_its_row(export):
+    path, uids, texts = export(CAPTIONS, ["jpg"] * len(CAPTIONS))
+    lists = {"neg_caption": ast.literal_eval, "neg_image": ast.literal_eval}
+    table = pd.read_csv(path, sep="\t", converters=lists)
+    assert len(table) == len(CAPTIONS) and table.columns[0] == "Unnamed: 0"
+    assert table["Unnamed: 0"].tolist() == list(range(len(CAPTIONS)))
+    assert all(isinstance(title, str) for title in table["title"])
+    assert [" ".join(title.split()) for title in table["title"]] == [fold(text) for text in CAPTIONS]
+    assert table["filepath"].tolist() == [f"{uid}-0.jpg" for uid in uids]
+    assert table["neg_caption"].tolist() == texts
+    for i, near in enumerate(table["neg_image"]):
+        start = i // 20 * 20
+        assert len({*near}) == 3 and i not in near and all(start <= n < start + 20 for n in near)
+
+
+@pytest.mark.parametrize("caption", MISSING[:3] + MISSING[8:])
+def test_a_column_of_what_looks_like_no_text_is_text(export, caption):
+    path, *_ = export([caption] * 5, ["jpg"] * 5)
+    assert [title.strip() for title in pd.read_csv(path, sep="\t")["title"]] == [caption] * 5
+
+
+def test_lines_are_rows_and_no_field_begins_a_formula(export):
+    path, *_ = export(CAPTIONS, ["jpg"] * len(CAPTIONS))
+    text = path.read_bytes().decode()
+    assert len(text.splitlines()) == len(CAPTIONS) + 1
+    for row in csv.reader(io.StringIO(text), delimiter="\t"):
+        assert len(row) == 5 and not any(cell.startswith(("=", "+", "-", "@", "\uff1d")) for cell in row)
+
+
+def test_a_path_names_the_image_that_is_in_the_shards(export):
+    images = ["jpg", "jpeg", "png", "webp", "jpg", "png"]
+    path, uids, _ = export([f"a dog {i}" for i in range(6)], images, per_file=4)
+    paths = pd.read_csv(path, sep="\t", keep_default_na=False)["filepath"].tolist()
+    wanted = [f"{uid}-0.{name}" for uid, name in zip(uids, images, strict=True)]
+    assert paths == wanted
+
+
+def test_shards_that_are_not_whole_or_others_are_refused(export, tmp_path):
+    with pytest.raises(UserError, match=r"the curation's shards hold no image of 0{31}2"):
+        export(["a dog", "a cat", "a cow"], ["jpg", "jpg", "txt2"])
+    for name in ("._00000000.tar", ".00000000.tar", "more.tar"):
+        (tmp_path / "shards" / name).write_bytes(b"no tar")
+    export(["a dog", "a cat", "a cow"], ["jpg"] * 3)

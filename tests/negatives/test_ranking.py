@@ -1,0 +1,199 @@
+"""Similarity of candidates to captions, and of ADDs to their inputs, against texts encoded one by one."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from raycomp.config import ScorerConfig
+from raycomp.core.hardness import Candidate, list_additions
+from raycomp.data.arrow import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
+from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import load_parser
+from raycomp.negatives.candidates import ADD_SIMILARITY, ADDITIONS
+from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
+from raycomp.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
+from raycomp.negatives.ranking import Rank, rank
+from raycomp.negatives.write import Caption, Reader, choose_negatives
+from raycomp.words import (
+    ADD,
+    CAPTION,
+    IMAGE_EMBEDDING,
+    NEGATIVES,
+    NO_NEGATIVE,
+    REPLACE,
+    STATUS,
+    SWAP,
+    UID,
+)
+
+CAPTIONS = [
+    "A red car is parked next to a blue truck.",
+    "A dog on the left of a cat",
+    "",
+    "Two women in black coats walk behind a horse",
+]
+LOW = f"{ADD}: low_similarity"
+
+
+def make_table(captions: list[str]) -> pa.Table:
+    others = pa.array([[] for _ in captions], pa.list_(pa.string()))
+    return pa.table({UID: [f"{i:032x}" for i in range(len(captions))], CAPTION: captions, OTHERS: others})
+
+
+def make_config(scorer: ScorerConfig, **dials: object) -> NegativesConfig:
+    return NegativesConfig(negatives=WritingConfig(**{"per_caption": 1000, **dials}), scorer=scorer)
+
+
+def choose(table: pa.Table, config: NegativesConfig) -> list[dict]:
+    return choose_negatives(table, config.negatives).to_pylist()
+
+
+def test_an_addition_is_told_with_its_own_input():
+    chain = Candidate("abcd", "ADD+SWAP+ADD", "x", 3, (), inputs=("a", "ab", "abc"))
+    assert list_additions(chain) == [("a", "ab"), ("abc", "abcd")]
+    assert list_additions(Candidate("b", SWAP, "object", 1, (), inputs=("a",))) == []
+
+
+# Where a text lies on a circle, in degrees: REPLACE goes far, and the ADD after it hardly on; the other ADD
+# goes far, and the REPLACE after it back.
+CAPTION_TEXT, REPLACED, THEN_ADDED = "a dog on a mat", "a dog under a mat", "a wet dog under a mat"
+FAR, AND_BACK = "a dog on a mat and a hat", "a cat on a mat and a hat"
+DEGREES = {CAPTION_TEXT: 0, REPLACED: 80, THEN_ADDED: 85, FAR: 60, AND_BACK: 5}
+REPLIES = {
+    (REPLACE, CAPTION_TEXT): REPLACED,
+    (ADD, REPLACED): THEN_ADDED,
+    (ADD, CAPTION_TEXT): FAR,
+    (REPLACE, FAR): AND_BACK,
+}
+
+
+def write_replies(config: NegativesConfig) -> pa.Table:
+    """Play the model that knows ``REPLIES``, call after call."""
+    table = make_table([CAPTION_TEXT])
+    replies: dict[str, str] = {}
+    for _ in range(2):
+        for prompt in find_prompts(table, config, replies):
+            op = next(op for op in (REPLACE, ADD, SWAP) if op in prompt.messages[0]["content"])
+            text = max((text for text in DEGREES if text in prompt.messages[-1]["content"]), key=len)
+            reply = REPLIES.get((op, text))
+            replies[prompt.key] = json.dumps({"negative": reply}) if reply else ""
+    return write_by_replies(table, config, replies)
+
+
+def test_each_call_of_a_chain_is_compared_with_its_own_input(tiny_scorer):
+    """A fake encoder on a circle. Compared with the caption, the one would be rejected and the other stay."""
+    config = NegativesConfig(
+        negatives=WritingConfig(
+            engine="http", operations=(REPLACE, ADD), calls=2, add_similarity=0.9, per_caption=9
+        ),
+        llm=LlmConfig(url="http://here/v1"),
+        scorer=tiny_scorer,
+    )
+    tokenize = load_tokenizer(tiny_scorer)
+    known = {tuple(tokenize([text])[0].tolist()): math.radians(angle) for text, angle in DEGREES.items()}
+
+    def embed(token_KL: np.ndarray) -> torch.Tensor:
+        angles = [known[tuple(row)] for row in token_KL.tolist()]
+        return torch.tensor([[math.cos(angle), math.sin(angle)] for angle in angles])
+
+    ranked = rank(write_replies(config), embed)
+    texts = [negative["text"] for negative in ranked[NEGATIVES][0].as_py()]
+    least = dict(zip(texts, ranked[ADD_SIMILARITY][0].as_py(), strict=True))
+    cosines = {text: least[text] and round(math.degrees(math.acos(least[text]))) for text in texts}
+    assert cosines == {REPLACED: None, THEN_ADDED: 5, FAR: 60, AND_BACK: 60}
+    (row,) = choose(ranked, config)
+    assert {negative["text"] for negative in row[NEGATIVES]} == {REPLACED, THEN_ADDED}
+    assert row[FAULTS].count(LOW) == 2
+    similarity = {negative["text"]: negative["similarity"] for negative in row[NEGATIVES]}
+    assert similarity[THEN_ADDED] == pytest.approx(math.cos(math.radians(85)), abs=1e-6)
+
+
+@pytest.mark.parametrize("calls", (1, 2))
+def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer, calls):
+    clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
+    reader = Reader(load_parser(), load_lexicon())
+
+    def encode(text: str) -> torch.Tensor:
+        return clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0]
+
+    def is_near(chain: list, caption: str, least: float) -> bool:
+        texts = [caption, *(edit.text for edit in chain)]
+        return all(
+            edit.op != ADD or float(encode(texts[i]) @ encode(texts[i + 1])) >= least
+            for i, edit in enumerate(chain)
+        )
+
+    free = make_config(tiny_scorer, calls=calls)
+    everything = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS), free)), free)
+    added = [one["similarity"] for row in everything for one in row[NEGATIVES] if one["op"] == ADD]
+    least = float(np.median(added)) + 1e-4
+    bound = make_config(tiny_scorer, calls=calls, add_similarity=least)
+    found = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS), bound)), bound)
+    num_rejected = 0
+    for caption, row, before in zip(CAPTIONS, found, everything, strict=True):
+        reader.read([caption])
+        read = Caption(row[UID], caption, [], reader)
+        chains = propose_by_rules(read, free.negatives)[0] if caption else []
+        near = {
+            (chain[-1].text, "+".join(edit.op for edit in chain))
+            for chain in chains
+            if is_near(chain, caption, least)
+        }
+        kept = {(negative["text"], negative["op"]) for negative in row[NEGATIVES]}
+        assert kept <= near
+        for negative in before[NEGATIVES]:
+            assert ((negative["text"], negative["op"]) in near) == (negative in row[NEGATIVES])
+        num_rejected += row[FAULTS].count(LOW)
+    assert num_rejected > 3
+    assert any(ADD in one["op"] for row in found for one in row[NEGATIVES])
+
+
+def test_without_the_condition_nothing_more_is_encoded(tiny_scorer):
+    free, bound = (make_config(tiny_scorer, calls=2, add_similarity=least) for least in (None, -1.0))
+    plain, more = (write_by_rules(make_table(CAPTIONS), config) for config in (free, bound))
+    assert ADDITIONS in more.column_names and ADDITIONS not in plain.column_names
+    for few, many in zip(plain[COUNTERFACTUALS].to_pylist(), more[COUNTERFACTUALS].to_pylist(), strict=True):
+        assert many[: len(few)] == few
+    ranker = Rank(tiny_scorer)
+    rows, same = choose(ranker(plain), free), choose(ranker(more), bound)
+    assert [row[NEGATIVES] for row in rows] == [row[NEGATIVES] for row in same]
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float16))
+def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype):
+    """s(I, T) - s(I, T~), where the images come along; they end here and change nothing else."""
+    config = make_config(tiny_scorer, calls=2, add_similarity=0.5)
+    image_ND = np.random.default_rng(0).standard_normal((len(CAPTIONS), 32)).astype(dtype)
+    written = write_by_rules(make_table(CAPTIONS), config)
+    ranked = Rank(tiny_scorer)(add_columns(written, {IMAGE_EMBEDDING: to_fixed_lists(image_ND)}))
+    assert IMAGE_EMBEDDING not in ranked.column_names
+    without = choose(Rank(tiny_scorer)(written), config)
+    clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
+
+    def cosine(image: np.ndarray, text: str) -> float:
+        vector = clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0].numpy()
+        return float(np.float32(image) @ vector / np.linalg.norm(np.float32(image)) / np.linalg.norm(vector))
+
+    for image, row, blind in zip(image_ND, choose(ranked, config), without, strict=True):
+        for negative in row[NEGATIVES]:
+            want = cosine(image, row[CAPTION]) - cosine(image, negative["text"])
+            assert negative["image_drop"] == pytest.approx(want, abs=1e-6)
+        assert [{**negative, "image_drop": None} for negative in row[NEGATIVES]] == blind[NEGATIVES]
+
+
+def test_a_row_that_loses_all_has_no_negative(tiny_scorer):
+    config = make_config(tiny_scorer, calls=2, operations=(ADD,), add_similarity=1.0)
+    rows = choose(Rank(tiny_scorer)(write_by_rules(make_table(CAPTIONS[:2]), config)), config)
+    assert {row[STATUS] for row in rows} == {NO_NEGATIVE}
+    assert all(row[NEGATIVES] == [] and LOW in row[FAULTS] for row in rows)
+
+
+def test_the_condition_needs_a_ranker():
+    assert WritingConfig(calls=2, add_similarity=0.5).add_similarity == 0.5
+    with pytest.raises(ValueError, match=r"negatives\.add_similarity=0\.5: must be none without rank"):
+        WritingConfig(rank=False, add_similarity=0.5)

@@ -1,0 +1,337 @@
+"""Asking language models: a server that misbehaves in every way, and vLLM itself on the CPU."""
+
+import asyncio
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from raycomp.config import ClusterConfig
+from raycomp.language.prompts import CAPTION_FORM, INVALID_JSON, NO_REPLY, SCHEMAS, read_reply
+from raycomp.negatives.ask import KEY_VARIABLE, Asked, Prompts, ask, sampling
+from raycomp.negatives.chat import Chat, Secret
+from raycomp.negatives.config import LlmConfig
+from raycomp.negatives.replies import KEY, MESSAGES, read_replies, write_replies
+from raycomp.run.session import connect
+from tests.negatives.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model, write_tiny_tokenizer
+
+SECRET = "sk-never-to-be-seen-4711"
+QUICK = {"timeout_s": 2.0, "patience_s": 2.0}
+
+
+def answers(url: str, captions: list[str], key: str = SECRET, at_once: int = 16) -> list[dict]:
+    """Ask by an asker of its own; return the columns that go on."""
+    prompts = make_prompts(captions).to_pylist()
+    bodies = [json.dumps({"messages": json.loads(row[MESSAGES])}) for row in prompts]
+    chat = Chat(f"{url}/chat/completions", Secret(key), at_once, **QUICK)
+    return [
+        {name: getattr(answer, name) for name in ("reply", "error", "away")}
+        for answer in asyncio.run(chat.ask(bodies))
+    ]
+
+
+@pytest.fixture
+def pauses(monkeypatch) -> list[float]:
+    """The seconds that were waited before a request was repeated."""
+    asked: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        asked.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    return asked
+
+
+@pytest.mark.parametrize("caption", ["good", "busy", "shaky"])
+def test_what_passes_is_repeated_until_it_is_answered(caption, pauses):
+    with fake_server() as server:
+        [row] = answers(server.url, [caption])
+        assert row == {"reply": GOOD_REPLY, "error": None, "away": False}
+        assert server.asked[caption] == (1 if caption == "good" else 2)
+        assert server.keys == {f"Bearer {SECRET}"}
+        if caption == "busy":
+            assert pauses == [1.0], "Retry-After was not respected"
+
+
+@pytest.mark.parametrize("kind", ["gzip", "deflate", "raw"])
+def test_an_answer_that_was_packed_unasked_is_read(kind):
+    with fake_server() as server:
+        assert answers(server.url, [f"packed {kind}"])[0]["reply"] == GOOD_REPLY
+
+
+def test_an_answer_packed_in_an_unknown_way_is_an_error():
+    with fake_server() as server:
+        [row] = answers(server.url, ["packed br"])
+    assert row["reply"] is None and "packed its answer as 'br'" in row["error"]
+
+
+@pytest.mark.parametrize(
+    "caption", ["bomb gzip", "bomb deflate", "bomb gzip failing", "bomb br", "bomb zstd"]
+)
+def test_an_answer_is_unpacked_within_bounds(caption):
+    tracemalloc.start()
+    try:
+        with fake_server() as server:
+            [row] = answers(server.url, [caption])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert row["reply"] is None and len(row["error"]) <= 300
+    assert peak < 32 << 20
+
+
+@pytest.mark.parametrize("form", ["long", "url", "json", "upper", "broken", "wide"])
+def test_no_part_of_the_key_outlives_a_cut(form):
+    key = 'sk/never to+be "seen" 4711'
+    with fake_server() as server:
+        [row] = answers(server.url, [f"leaky {form}"], key)
+    assert "***" in row["error"]
+    assert "sk" not in row["error"].lower()
+
+
+@pytest.mark.parametrize(
+    ("caption", "said", "away"),
+    [
+        ("closed", "status 429: .*tomorrow", True),
+        ("broken", r"status 500: oops, as ever, for Bearer \*\*\*", False),
+        ("refusing", "status 400: .*maximum context", False),
+        ("locked", r"status 401: .*Incorrect API key provided: Bearer \*\*\*", True),
+        ("garbage", "no chat completion: <html>", False),
+        ("empty", "no chat completion: nothing", False),
+        ("huge", "longer than 1,048,576 bytes", False),
+        ("reset", "Error", False),
+        ("dropped", "ClientPayloadError", False),
+        ("hanging", "no answer within 2 s", False),
+    ],
+)
+def test_a_fault_is_an_error_of_one_line_that_holds_no_secret(caption, said, away, pauses):
+    with fake_server() as server:
+        bad, good = answers(server.url, [caption, "good"])
+        assert max(pauses, default=0) <= QUICK["patience_s"], "Retry-After of a day was waited for"
+        assert good["reply"] == GOOD_REPLY
+        assert bad["reply"] is None and bad["away"] is away
+        assert re.search(said, bad["error"])
+        assert "\n" not in bad["error"] and len(bad["error"]) <= 300
+        assert SECRET not in repr(bad)
+
+
+@pytest.mark.parametrize(
+    ("caption", "reason"), [("silent", NO_REPLY), ("prose", INVALID_JSON), ("invalid", INVALID_JSON)]
+)
+def test_a_senseless_reply_is_a_reply_for_others_to_judge(caption, reason):
+    with fake_server() as server:
+        [row] = answers(server.url, [caption])
+        assert row["error"] is None and read_reply(row["reply"], CAPTION_FORM) == reason
+        assert len(row["reply"]) < 2500
+
+
+def test_a_server_that_says_the_key_or_half_a_letter_harms_nothing():
+    with fake_server() as server:
+        [row] = answers(server.url, ["echo"])
+        assert row["reply"] == "Bearer *** ?"
+        assert SECRET not in repr(Secret(SECRET))
+
+
+def test_requests_are_open_side_by_side_up_to_the_limit():
+    with fake_server() as server:
+        rows = answers(server.url, [f"good {i}" for i in range(40)], at_once=4)
+        assert [row["reply"] for row in rows] == [GOOD_REPLY] * 40
+        assert server.most_open == 4
+
+
+def test_a_server_that_is_down_is_given_up_soon():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
+    rows = answers(url, [f"good {i}" for i in range(400)])
+    assert all(row["away"] and "onnect" in row["error"] for row in rows)
+    assert sum("not asked" in row["error"] for row in rows) == 400 - 16
+
+
+def test_replies_are_found_again_and_errors_are_not(tmp_path):
+    table = pa.table(
+        {
+            "key": ["a", "b", "c"],
+            "reply": ["one", None, ""],
+            "error": [None, "lost", None],
+            "away": [False, True, False],
+            "shard_ordinal": pa.array([3, 3, 4], pa.int32()),
+        }
+    )
+    for _ in range(2):  # a block that is asked again writes over itself
+        receipts = write_replies(table, str(tmp_path)).to_pylist()
+        assert len(list(tmp_path.rglob("*.parquet"))) == 2
+    assert receipts == [
+        {"answered": 1, "failed": 1, "away": 1, "error": "lost"},
+        {"answered": 1, "failed": 0, "away": 0, "error": None},
+    ]
+    again = table.slice(1, 1)
+    write_replies(again.set_column(1, "reply", pa.array(["two"])), str(tmp_path))
+    assert read_replies(str(tmp_path), 3) == {"a": "one", "b": "two"}
+    assert read_replies(str(tmp_path), 4) == {"c": ""}
+    assert read_replies(str(tmp_path), 5) == {}
+
+
+def test_each_prompt_has_its_own_seed():
+    config, keys = LlmConfig(), make_prompts([f"caption {i}" for i in range(200)])["key"].to_pylist()
+    seeds = {sampling(config, key)["seed"] for key in keys}
+    assert len(seeds) == 200
+    assert not seeds & {sampling(LlmConfig(seed=1), key)["seed"] for key in keys[:1]}
+
+
+@pytest.mark.parametrize("url", ["http://me:word@host/v1", "https://host/v1?key=word"])
+def test_a_url_with_a_secret_is_refused_without_showing_it(url):
+    with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
+        LlmConfig(url=url)
+    assert "word" not in str(caught.value).replace("password", "")
+
+
+class Asking:
+    """Prompts of which those that are answered are left out, as a run's are."""
+
+    def __init__(
+        self, tables: list[pa.Table], folder: Path, config: LlmConfig, engine: str, executor: str = "ray"
+    ):
+        self.tables, self.uri, self.config, self.engine = tables, str(folder / "replies"), config, engine
+        self.executor = executor
+
+    @property
+    def open(self) -> list[pa.Table]:
+        """The prompts without a reply."""
+        left = [table for ordinal in range(len(self.tables)) for table in self.load(ordinal)]
+        return [table for table in left if len(table)]
+
+    def load(self, ordinal: int) -> Iterator[pa.Table]:
+        replies, table = read_replies(self.uri, ordinal), self.tables[ordinal]
+        yield table.filter(pa.array([key not in replies for key in table[KEY].to_pylist()]))
+
+    def run(self) -> Asked:
+        with connect(ClusterConfig(executor=self.executor)) as session:
+            assert session.is_local == (self.executor == "local")
+            prompts = Prompts(range(len(self.tables)), self.load, sum(map(len, self.open)))
+            return ask(prompts, self.config, self.engine, self.uri, session)
+
+    @property
+    def replies(self) -> dict[str, str]:
+        """All replies."""
+        return {k: v for i in range(len(self.tables)) for k, v in read_replies(self.uri, i).items()}
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("executor", ["ray", "local"])
+def test_a_server_with_every_fault_loses_no_prompt(ray_cluster, tmp_path, monkeypatch, executor):
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    kinds = "good busy shaky closed broken refusing garbage empty reset hanging echo prose".split()
+    with fake_server() as server:
+        captions = [f"{kinds[i % 12]} {i}" for i in range(96)]
+        tables = [make_prompts(captions[:60], 0), make_prompts(captions[60:], 1)]
+        config = LlmConfig(url=server.url + "/", seed=3, engines=4, **QUICK)
+        asking = Asking(tables, tmp_path, config, "http", executor)
+        assert asking.run() == Asked(answered=40, failed=56)
+        assert sum(map(len, asking.open)) == 56
+        served = sum(server.asked.values())
+        body = server.bodies[0]
+        assert body["response_format"]["json_schema"]["schema"] == SCHEMAS[CAPTION_FORM]
+        assert body["model"] == config.model and body["max_tokens"] == 160
+        # Once more: what was answered is not asked again, and prompts that fail by themselves stop nothing.
+        closed = [
+            table.filter(pa.array(["closed" not in m for m in table[MESSAGES].to_pylist()]))
+            for table in tables
+        ]
+        asking.tables = closed
+        assert asking.run() == Asked(answered=0, failed=48)
+        assert all(server.asked[c] == 1 for c in captions if c.startswith(("good", "echo", "prose")))
+        assert sum(server.asked.values()) > served
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*.parquet"))
+    rows = pa.concat_tables(pq.read_table(path) for path in tmp_path.rglob("*.parquet"))
+    assert SECRET.encode() not in stored and SECRET not in str(rows.to_pylist())
+    logs = Path(ray._private.worker.global_worker.node.get_logs_dir_path())
+    found = subprocess.run(["grep", "-rl", SECRET, str(logs)], capture_output=True, text=True)
+    assert found.stdout == ""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("executor", ["ray", "local"])
+def test_a_server_that_is_down_stops_the_run_in_one_line(ray_cluster, tmp_path, monkeypatch, executor):
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    with fake_server() as server:
+        url = server.url
+    prompts = [make_prompts([f"good {i}" for i in range(100)])]
+    asking = Asking(prompts, tmp_path, LlmConfig(url=url, **QUICK), "http", executor)
+    with pytest.raises(OSError, match=r"answered none of 100 prompts: .*onnect") as caught:
+        asking.run()
+    assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
+    assert url in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory) -> str:
+    pytest.importorskip("vllm")
+    return write_tiny_model(tmp_path_factory.mktemp("tiny-llm"))
+
+
+@pytest.mark.ray
+def test_vllm_answers_in_the_schema_and_nothing_is_asked_twice(ray_cluster, tmp_path, tiny_model):
+    captions = [f"A dog number {i} on a red car." for i in range(23)]
+    tables = [make_prompts(captions, 0), make_prompts(["word " * 8000], 1)]
+    # Random letters: only the schema ends a reply.
+    config = LlmConfig(model=tiny_model, temperature=1.0, max_tokens=1024)
+    asking = Asking(tables, tmp_path, config, "vllm")
+    assert asking.run() == Asked(answered=23, failed=1)
+    replies = asking.replies
+    for text in replies.values():
+        jsonschema.validate(json.loads(text), SCHEMAS[CAPTION_FORM])
+        assert read_reply(text, CAPTION_FORM) == "wrong_fields" or len(read_reply(text, CAPTION_FORM)) == 1
+    assert len(set(replies.values())) == 23
+    # The caption that is too long for the model is a row's error.
+    files = list((tmp_path / "replies" / "00001").iterdir())
+    [row] = pq.read_table(files[0]).to_pylist()
+    assert row["reply"] is None and "4096" in row["error"]
+    assert asking.open == [tables[1]]
+
+
+def kill_engine(asking: Asking) -> None:
+    """Kill the engine's process once the first replies are on disk."""
+    while not asking.replies:
+        time.sleep(0.1)
+    children = psutil.Process().children(recursive=True)
+    [engine] = [child for child in children if "EngineCor" in child.name()]
+    engine.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_engine_that_dies_is_started_again_and_nothing_is_lost(ray_cluster, tmp_path, tiny_model):
+    tables = [make_prompts([f"A dog number {i} on a red car." for i in range(800)])]
+    asking = Asking(tables, tmp_path, LlmConfig(model=tiny_model, max_tokens=16), "vllm")
+    killer = threading.Thread(target=kill_engine, args=(asking,), daemon=True)
+    killer.start()
+    assert asking.run() == Asked(answered=800, failed=0)
+    killer.join()
+    assert len(asking.replies) == 800
+    assert not killer.is_alive()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_stops_the_run_in_one_line(ray_cluster, tmp_path):
+    pytest.importorskip("vllm")
+    write_tiny_tokenizer(tmp_path / "model")  # and no weights
+    config = LlmConfig(model=str(tmp_path / "model"))
+    with pytest.raises(OSError, match="does not start") as caught:
+        Asking([make_prompts(["a", "b", "c"])], tmp_path, config, "vllm").run()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,296 @@
+"""The composition probe on encoders whose answers are known."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from raycomp.probe import probe as probe_loop
+from raycomp.probe.probe import ProbeResult, probe_composition
+from raycomp.probe.probe_pairs import ANY, OTHER, PARAPHRASE, SHARES
+from raycomp.probe.probe_table import tell_probe
+from raycomp.table import join_text
+
+WORDS = "ant bee cat dog eel fox".split()
+PLACES = 6
+
+
+@pytest.fixture(autouse=True)
+def few_refits(monkeypatch):
+    """Only the widths of the intervals of A-distances follow from their number."""
+    monkeypatch.setattr(probe_loop, "_NUM_REFITS", 3)
+
+
+class Encoder:
+    """One-hot words, by place or as a bag; keeps what it was asked."""
+
+    def __init__(self, is_ordered: bool):
+        self.is_ordered = is_ordered
+        self.asked: list[list[str]] = []
+        self.known = {word: i for i, word in enumerate([*WORDS, "on", "red", "likes"])}
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        self.asked.append(texts)
+        out = np.zeros((len(texts), PLACES, len(self.known)), np.float32)
+        for i, text in enumerate(texts):
+            for place, word in enumerate(text.split()):
+                out[i, place if self.is_ordered else 0, self.known[word]] += 1
+        return out.reshape(len(texts), -1)
+
+
+def negative(text: str, op: str, calls: int = 1) -> dict:
+    return {"text": text, "op": op, "calls": calls, "kind": "object", "similarity": None}
+
+
+def make_rows() -> list[dict]:
+    """Every ordered pair of words; the paraphrase replaces the verb, two in three rows have one.
+
+    Every second row has another caption, which shares no word in its place with the first. No two rows have
+    one text of one operation.
+    """
+    rows = []
+    for i, (one, two) in enumerate(permutations(WORDS, 2)):
+        others = [word for word in WORDS if word != one]
+        third = others[(others.index(two) + 1) % len(others)]
+        negatives = [
+            negative(f"{two} on {one}", "SWAP"),
+            negative(f"{one} on {third}", "REPLACE"),
+            negative(f"red {one} on {two}", "ADD"),
+            negative(f"{third} on {one}", "SWAP+REPLACE", 2),
+        ]
+        paraphrase = f"{one} likes {two}" if i % 3 else None
+        rows.append({"uid": f"{i:032x}", "caption": f"{one} on {two}", "negatives": negatives})
+        rows[-1][PARAPHRASE] = paraphrase
+        rows[-1][OTHER] = f"red {one} likes {two}" if i % 2 else None
+    return rows
+
+
+def probe(
+    is_ordered: bool, rows: list[dict] | None = None
+) -> tuple[ProbeResult, dict[tuple[str, int], dict]]:
+    rows, encode = rows or make_rows(), Encoder(is_ordered)
+    result = probe_composition(encode, rows, Encoder(is_ordered)([row["caption"] for row in rows]), seed=1)
+    return result, {(line["op"], line["calls"]): line for line in result.operations}
+
+
+def test_lines_stand_in_order_and_count_their_pairs():
+    result, lines = probe(True)
+    assert list(lines) == [
+        (PARAPHRASE, 0),
+        (OTHER, 0),
+        ("SWAP", 1),
+        ("REPLACE", 1),
+        ("ADD", 1),
+        ("SWAP+REPLACE", 2),
+        (ANY, 1),
+        (ANY, 2),
+    ]
+    assert [line["num_pairs"] for line in lines.values()] == [20, 15, 30, 30, 30, 30, 90, 30]
+    assert [line["num_uids"] for line in lines.values()] == [20, 15, 30, 30, 30, 30, 30, 30]
+    assert (result.num_uids, result.num_paraphrased, result.num_with_other) == (30, 20, 15)
+
+
+def test_an_encoder_that_sees_order():
+    """Swapping moves 2 of 3 words: cosine 1/3, distance sqrt(4/3); a paraphrase or replacement 1 of 3."""
+    _, lines = probe(True)
+    swap, replace, same = lines["SWAP", 1], lines["REPLACE", 1], lines[PARAPHRASE, 0]
+    assert swap["distance"] == pytest.approx(math.sqrt(4 / 3), abs=1e-5)
+    assert [swap["text_drop"], swap["image_drop"]] == pytest.approx([2 / 3, 2 / 3], abs=1e-5)
+    assert swap["relative"] == pytest.approx(math.sqrt(2), abs=1e-5)
+    assert same["relative"] == 1
+    assert replace["relative"] == pytest.approx(1, abs=1e-5)
+    assert [swap["farther"], replace["farther"], same["farther"]] == [1, 0.5, 0.5]
+    assert swap["accuracy"] == replace["accuracy"] == 1
+    assert swap["a_distance"] <= swap["a_null_high"], "the set of captions is closed under swapping"
+    assert lines["ADD", 1]["a_distance"] > 1.5
+    assert same["a_distance"] == 2, "the verb tells"
+
+
+def test_the_two_nulls_are_two_rows():
+    """The other caption shares no word in its place: distance sqrt(2) of vectors at right angles."""
+    _, lines = probe(True)
+    swap, other = lines["SWAP", 1], lines[OTHER, 0]
+    assert other["distance"] == pytest.approx(math.sqrt(2), abs=1e-5)
+    assert other["over_other"] == 1
+    assert swap["over_other"] == pytest.approx(math.sqrt(4 / 3) / math.sqrt(2), abs=1e-5)
+    assert lines[PARAPHRASE, 0]["distance"] == pytest.approx(math.sqrt(2 / 3), abs=1e-5)
+    _, alone = probe(True, [{**row, PARAPHRASE: None} for row in make_rows()])
+    assert math.isnan(alone["SWAP", 1]["relative"]), "another caption is no paraphrase"
+    assert alone["SWAP", 1]["over_other"] == swap["over_other"]
+
+
+def test_every_a_distance_is_of_one_number_of_captions():
+    """The smallest line has 15; a line of three pairs to a caption has no more, one of fewer has none."""
+    result, lines = probe(True)
+    assert result.num_compared == 15
+    assert not any(math.isnan(line["a_distance"]) for line in lines.values())
+    all_rows = probe_composition(Encoder(True), make_rows(), num_compared=30)
+    assert all_rows.num_compared == 30
+    known = {line["op"]: math.isnan(line["a_distance"]) for line in all_rows.operations}
+    assert known[PARAPHRASE] and known[OTHER] and not known["SWAP"] and not known[ANY]
+
+
+def scatter_texts(texts: list[str]) -> np.ndarray:
+    """Give each text a direction of its own, all of one distribution."""
+    texts = [" ".join(text.lower().split()) for text in texts]
+    return np.array([np.random.default_rng(list(text.encode())).standard_normal(64) for text in texts])
+
+
+def make_copies(num: int, num_captions: int) -> list[dict]:
+    """Rows with uids of their own, and captions that they share, each with its edit."""
+    rows = []
+    for i in range(num):
+        edits = [negative(f"edit {i % num_captions}", "SWAP")]
+        rows.append({"uid": f"{i:032x}", "caption": f"caption {i % num_captions}", "negatives": edits})
+    return rows
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_repeated_captions_of_one_distribution_are_within_their_null(spaced):
+    """Ten uids to a caption: learned by heart from the others, its texts would be told apart."""
+    rows = make_copies(600, 60)
+    for i, row in enumerate(rows if spaced else []):
+        row["caption"] = row["caption"].replace(" ", " " * (1 + i // 60)).title()
+        row["negatives"][0]["text"] = row["negatives"][0]["text"].upper() + " " * (i // 60)
+    result = probe_composition(scatter_texts, rows)
+    (line,) = (line for line in result.operations if line["op"] == "SWAP")
+    assert line["a_null_low"] <= line["a_distance"] <= line["a_null_high"]
+    assert (result.num_compared, line["num_uids"]) == (60, 600)
+
+
+def test_captions_with_one_edit_count_once():
+    rows = make_copies(120, 120)
+    for row in rows[:90]:
+        row["negatives"][0]["text"] = f"edit {int(row['uid'], 16) // 3}"
+    for row in rows[90:]:
+        row["negatives"][0]["text"] += " alone"
+    assert probe_composition(scatter_texts, rows).num_compared == 60
+
+
+def test_the_rarest_lines_do_not_lower_the_number_of_all():
+    """Lines of 250 and 150 captions of one call, 110 of two, 7 paraphrases: N is 150."""
+    rows = make_copies(250, 250)
+    for i, row in enumerate(rows):
+        row["negatives"] += [negative(f"added {i}", "ADD")] * (i < 150)
+        row["negatives"] += [negative(f"both {i}", "SWAP+ADD", 2)] * (i < 110)
+        row[PARAPHRASE] = f"again {i}" if i < 7 else None
+    result = probe_composition(scatter_texts, rows)
+    known = {line["op"]: not math.isnan(line["a_distance"]) for line in result.operations[:-2]}
+    assert (result.num_paraphrased, result.num_compared) == (7, 150)
+    assert known == {PARAPHRASE: False, OTHER: False, "SWAP": True, "ADD": True, "SWAP+ADD": False}
+    assert probe_composition(scatter_texts, rows[:109]).num_compared == 109
+    for row in rows:
+        row["negatives"] = [one for one in row["negatives"] if one["calls"] == 2]
+    assert probe_composition(scatter_texts, rows).num_compared == 110, "no line of one call"
+
+
+def test_another_basis_changes_nothing():
+    """As before and after training, one seed: the same shuffles, pairs, folds and resamples."""
+    rng, rows = np.random.default_rng(0), make_rows()
+    plain, turn = rng.standard_normal((PLACES * 9, 16)), np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    image = Encoder(True)([row["caption"] for row in rows])
+
+    def run(basis: np.ndarray) -> ProbeResult:
+        return probe_composition(lambda texts: Encoder(True)(texts) @ basis, rows, image @ basis, seed=5)
+
+    one, two = run(plain), run(plain @ turn)
+    rows = [{**row, PARAPHRASE: None} for row in rows]
+    swaps = [each.operations[2] for each in (one, run(plain))]
+    assert swaps[0]["text_drop_low"] == swaps[1]["text_drop_low"] < swaps[0]["text_drop"]
+    for a, b in zip(one.operations + one.permutation, two.operations + two.permutation, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            same = a[name] if isinstance(a[name], str) else pytest.approx(a[name], abs=1e-4, nan_ok=True)
+            assert b[name] == same, name
+
+
+def test_an_encoder_that_does_not():
+    result, lines = probe(False)
+    swap = lines["SWAP", 1]
+    for name in ("a_distance", "distance", "relative", "over_other", "text_drop", "image_drop"):
+        assert swap[name] == pytest.approx(0, abs=1e-6), name
+    assert swap["accuracy"] == 0.5
+    assert lines["REPLACE", 1]["accuracy"] == 1
+    mixed = lines[ANY, 1]
+    assert mixed["accuracy"] == pytest.approx((0.5 + 1 + 1) / 3)
+    assert [row["cosine"] for row in result.permutation] == pytest.approx([1] * len(SHARES), abs=1e-6)
+
+
+def test_the_curve_falls_for_an_encoder_that_sees_order():
+    """Three words: shares up to 3/4 move two of them, all words move three."""
+    result, _ = probe(True)
+    cosines = {row["share"]: row["cosine"] for row in result.permutation}
+    assert cosines == pytest.approx({0: 1, 0.25: 1 / 3, 0.5: 1 / 3, 0.75: 1 / 3, 1: 0}, abs=1e-6)
+    assert all(row["num"] == 30 for row in result.permutation)
+
+
+def test_every_text_is_embedded_once_and_the_seed_decides():
+    encode = Encoder(True)
+    first = probe_composition(encode, make_rows(), seed=3)
+    (asked,) = encode.asked
+    assert len(set(asked)) == len(asked)
+    assert {row["caption"] for row in make_rows()} <= set(asked)
+    again, other = (probe_composition(Encoder(True), make_rows(), seed=seed) for seed in (3, 4))
+    assert str(tell_probe(again)) == str(tell_probe(first)) != str(tell_probe(other))
+
+
+def test_rows_of_one_uid_are_one_unit():
+    """Rows doubled under their uids: as many pairs, no narrower interval of the distance."""
+    rows = make_rows()
+    for row in rows[::2]:
+        row["negatives"][1] = negative("red red red", "REPLACE")
+    once = probe_composition(Encoder(True), rows)
+    twice = probe_composition(Encoder(True), rows + rows)
+    (one,), (two,) = ([x for x in some.operations if x["op"] == "REPLACE"] for some in (once, twice))
+    assert (two["num_pairs"], two["num_uids"]) == (60, 30)
+    assert two["distance"] == pytest.approx(one["distance"])
+    assert two["distance_high"] - two["distance_low"] == pytest.approx(
+        one["distance_high"] - one["distance_low"], rel=0.3
+    )
+
+
+def test_without_images_paraphrases_or_many_rows():
+    rows = [{**row, "paraphrase": row["caption"]} for row in make_rows()[:3]]
+    rows.append({"uid": "x", "caption": "cat", "negatives": None})
+    result = probe_composition(Encoder(True), rows)
+    line = {line["op"]: line for line in result.operations}
+    assert line[PARAPHRASE]["num_pairs"] == 0, "a copy is no paraphrase"
+    assert math.isnan(line["SWAP"]["accuracy"]) and math.isnan(line["SWAP"]["relative"])
+    assert math.isnan(line["SWAP"]["a_distance"]), "three uids make no five folds"
+    assert {row["num"] for row in result.permutation} == {3}, "one word cannot be shuffled"
+    text = join_text(tell_probe(result))
+    assert "none given" in text
+    assert "nan" not in text
+
+
+def test_the_text_says_every_number():
+    result, lines = probe(True)
+    text = join_text(tell_probe(result))
+    for op, _ in lines:
+        assert text.count(f"\n{op} ") == 3 * sum(name == op for name, _ in lines)
+    assert "30 uids, 20 with a paraphrase, 15 with another caption" in text
+    assert "lower bound, of one pair of each of N = 15 captions (- where a line has fewer)" in text
+    assert "near 0 even for a perfect encoder" in " ".join(text.split())
+    assert "none given" not in text
+    assert join_text(tell_probe(result, ["Ranked by nobody."])) == f"{text}\n\nRanked by nobody."
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    ("encode", "images", "message"),
+    [
+        (lambda texts: np.zeros((1, 4)), None, r"texts: must be \["),
+        (lambda texts: np.full((len(texts), 4), np.nan), None, "must be finite"),
+        (lambda texts: np.ones((len(texts), 4)), np.ones((2, 4)), r"30 images: must be \[30, dims\]"),
+        (lambda texts: np.ones((len(texts), 4)), np.ones((30, 5)), "5 dims and texts 4"),
+    ],
+)
+def test_embeddings_that_do_not_fit(encode, images, message):
+    with pytest.raises(ValueError, match=message):
+        probe_composition(encode, make_rows(), images)
+
+
+def test_no_rows_is_an_error():
+    with pytest.raises(ValueError, match="rows: must be at least 1"):
+        probe_composition(Encoder(True), [])

@@ -1,0 +1,256 @@
+"""The PAS probe on encoders whose order of drops is known, and on real captions with CLIP's tokens."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import open_clip
+import pyarrow as pa
+import pytest
+import torch
+
+from raycomp.config import ParserConfig
+from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
+from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.parse import parse
+from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_words
+from raycomp.language.inflection import is_plural
+from raycomp.language.nonce import find_article, make_counterfactual
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.nonces import NonceMaker
+from raycomp.models.parser import load_parser
+from raycomp.probe.calibration import (
+    COUNTS,
+    NO_NONCE,
+    NO_PICTURE,
+    NUM_AGAIN,
+    PasResult,
+    Samples,
+    probe_samples,
+)
+from raycomp.probe.calibration_table import tell_pas
+from raycomp.probe.pas import make_redraw
+from raycomp.table import join_text
+from raycomp.words import HEAD, UNSEEN
+
+LEXICON = load_lexicon()
+MAKER = NonceMaker(open_clip.get_tokenizer("ViT-B-32"))
+ANIMALS, THINGS = "dog cat horse cow goat".split(), "car truck bus van tractor".split()
+NUM = 40
+COSTS = {SAME: 0.1, NONCE: 0.2, CROSS: 0.3}
+
+
+def make_samples(num: int = NUM) -> Samples:
+    """Captions of two targets; picture i lies along its own axis, and a little along one that all share."""
+    captions = [
+        f"a {ANIMALS[i % 5]} beside a {THINGS[i // 5 % 5]} number {'i' * (i // 25 + 1)}" for i in range(num)
+    ]
+    phrases = []
+    for caption in captions:
+        words = caption.split()
+        starts = [2, caption.index(words[4])]
+        spans = [(start, start + len(word)) for start, word in zip(starts, (words[1], words[4]), strict=True)]
+        made = MAKER.make(caption, spans, 2)
+        phrases.append([phrase(*span, nonces) for span, nonces in zip(spans, made, strict=True)])
+    image_ND = 0.8 * np.eye(num + 2, dtype=np.float32)[:num]
+    image_ND[:, num] = 0.6
+    uids = [f"{i:032x}" for i in range(num)]
+    return Samples(uids, captions, phrases, [None] * num, image_ND, frozenset([*ANIMALS, *THINGS]))
+
+
+def phrase(start: int, end: int, nonces: list[str]) -> dict:
+    place = {"start": start - 2, "target_start": start, "target_end": end}
+    return place | {"kind": "object", "target_class": HEAD, "nonces": nonces}
+
+
+def changed(caption: str, text: str) -> tuple[str, str]:
+    [pair] = [pair for pair in zip(caption.split(), text.split(), strict=True) if pair[0] != pair[1]]
+    return pair
+
+
+def cost_of(caption: str, text: str) -> float:
+    """What the planted encoder takes off the similarity: by the category of the word put in."""
+    old, new = (LEXICON.find(word, "object") for word in changed(caption, text))
+    if new is None:
+        return COSTS[NONCE]
+    return COSTS[SAME if new.category == old.category else CROSS]
+
+
+def make_encode(samples: Samples, is_blind: bool = False, cost=cost_of):
+    """A caption lies near its picture, or, blind, near what all share; a variant as far off as it costs."""
+    dims = samples.image_ND.shape[1]
+    number = {caption: i for i, caption in enumerate(samples.captions)}
+
+    def place(caption: str, near: float) -> np.ndarray:
+        text_D = np.zeros(dims, np.float32)
+        text_D[len(number) if is_blind else number[caption]] = near
+        text_D[-1] = (1 - near**2) ** 0.5
+        return text_D
+
+    def encode(captions: list[str], variants: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
+        texts = [(c, text) for c, group in zip(captions, variants, strict=True) for text in group]
+        return (
+            torch.tensor(np.array([place(caption, 0.9) for caption in captions])),
+            torch.tensor(np.array([place(c, 0.9 - cost(c, text)) for c, text in texts])),
+        )
+
+    return encode
+
+
+def redraw(uid: str, caption: str, spans: list[tuple[int, int]]) -> list[list[str]]:
+    return [[] if isinstance(made, str) else made for made in MAKER.make(caption, spans, NUM_AGAIN)]
+
+
+def words_of(samples: Samples, seed: int = 0) -> ControlWords:
+    return ControlWords(LEXICON, MAKER.encode, 77, samples.vocabulary, seed)
+
+
+def probe(samples: Samples, encode=None, seed: int = 0) -> PasResult:
+    encode = encode or make_encode(samples)
+    return probe_samples(samples, encode, words_of(samples, seed), redraw, 0.5, seed)
+
+
+def tell_text(result: PasResult) -> str:
+    """Return what the probe says in one line."""
+    return " ".join(join_text(tell_pas(result, "planted")).split())
+
+
+def test_the_planted_order_comes_out():
+    """A picture sees 0.8 of what a text lies along its axis; with another picture nothing changes at all."""
+    result = probe(make_samples())
+    line = result.calibration[0]
+    assert line["num_targets"] == len(result.targets) == result.num_targets == 2 * NUM
+    for name, cost in COSTS.items():
+        assert line[name] == pytest.approx(0.8 * cost, abs=1e-6)
+    assert line[WRONG] == pytest.approx(0, abs=1e-6)
+    text = tell_text(result)
+    assert (
+        "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order" in text
+    )
+    assert "0.0177" in text and "0.0227" in text and "0.0257" in text
+
+
+def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
+    samples = make_samples()
+    result = probe(samples, make_encode(samples, is_blind=True))
+    assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
+    assert all(row[WRONG] == row[NONCE] for row in result.targets)
+    assert result.calibration[0]["right_over_wrong"] == 0
+    assert "of too few words (10) stands beside" in tell_text(result)
+
+
+def test_every_target_is_a_row_or_has_a_reason():
+    samples = make_samples(10)
+    samples.phrases[0][0]["nonces"] = []
+    samples.phrases[1][1] |= {"target_start": 0, "target_end": 1, "start": 0}  # "a": no noun
+    samples.captions[2] = samples.captions[2].replace("a horse", "a moth")
+    samples.phrases[2] = [phrase(2, 6, ["houn"])]
+    result = probe(samples)
+    assert result.left_out == {NO_NONCE: 1, NO_CATEGORY: 1, NO_SAME: 1}
+    assert len(result.targets) + sum(result.left_out.values()) == result.num_targets == 19
+    assert {row["uid"] for row in result.targets} <= {*samples.uids}
+    assert all(row["other_uid"] != row["uid"] for row in result.targets)
+    alone = make_samples(2)
+    alone.image_ND[1] = alone.image_ND[0]
+    assert probe(alone).left_out == {NO_PICTURE: 4}
+    assert "0 of 4 targets" in tell_text(probe(alone))
+
+
+def test_what_no_picture_shows_is_not_measured_again():
+    """It has no part in mean PAS."""
+    samples = make_samples(10)
+    samples.phrases[3][0]["target_class"] = UNSEEN
+    assert probe(samples).num_again == 19
+
+
+def test_all_conditions_replace_the_same_target():
+    samples = make_samples(10)
+    caption = dict(zip(samples.uids, samples.captions, strict=True))
+    for row in probe(samples).targets:
+        start, end = row["target_start"], row["target_start"] + len(row["target"])
+        assert caption[row["uid"]][start:end] == row["target"]
+        for word in (*row["nonces"], *row["words"]):
+            text = make_counterfactual(caption[row["uid"]], start, end, word)
+            assert changed(caption[row["uid"]], text) == (row["target"], word)
+
+
+def test_the_seed_decides_and_blocks_do_not(monkeypatch):
+    samples = make_samples()
+    first = asdict(probe(samples))
+    monkeypatch.setattr("raycomp.probe.calibration._SAMPLES_PER_PASS", 7)
+    assert json.dumps(asdict(probe(samples))) == json.dumps(first)
+    assert probe(samples, seed=1).targets != first["targets"]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_nonces_of_known_spread(noise):
+    """Mean PAS of two targets; their own parts have standard deviation 0.05, each nonce ``noise`` more."""
+
+    def cost(caption: str, text: str) -> float:
+        def draw(name: str) -> float:
+            return np.random.default_rng([*name.encode()]).standard_normal()
+
+        old, _ = changed(caption, text)
+        return 0.4 + 0.05 * draw(caption + old) + noise * draw(text)
+
+    samples = make_samples(120)
+    assert len({*samples.captions}) == 120
+    result = probe(samples, make_encode(samples, cost=cost))
+    assert result.num_again == 240 and [line["count"] for line in result.retest] == [*COUNTS]
+    assert result.between == pytest.approx(0.8 * 0.05, rel=0.15)
+    assert result.within == pytest.approx(0.8 * noise, rel=0.1, abs=1e-6)
+    for line in result.retest:
+        true = 0.05**2 / (0.05**2 + noise**2 / line["count"])
+        assert line["reliability_low"] - 1e-6 <= true <= line["reliability_high"] + 1e-6
+        assert line["predicted"] == pytest.approx(line["reliability"], abs=0.05)
+    assert (result.retest[0]["in_common"] == 1) == (noise == 0)
+
+
+def test_real_captions_keep_their_length_form_and_article(shared):
+    """Every word that is put into 600 real captions, under CLIP's own tokenizer."""
+    captions = [
+        caption
+        for name in ("flickr8k_800", "cc_web_400")
+        for line in (shared / "data" / name / "captions.jsonl").read_text().splitlines()[:300]
+        for caption in json.loads(line)["captions"][:1]
+    ]
+    controls = ControlWords(LEXICON, MAKER.encode, 77, set().union(*map(find_words, captions)))
+    num_found = 0
+    for caption, phrases in zip(captions, load_parser().parse(captions), strict=True):
+        tokens = MAKER.tokenizer.encode(caption)
+        for one in phrases:
+            start, end = one.target_start, one.target_end
+            words = controls.draw(caption, one.start, start, end)
+            if not isinstance(words, Controls):
+                continue
+            num_found += 1
+            target, article = caption[start:end], find_article(caption, start)
+            for word in words:
+                replaced = MAKER.tokenizer.encode(make_counterfactual(caption, start, end, word))
+                assert len(replaced) == len(tokens)
+                assert sum(a != b for a, b in zip(tokens, replaced, strict=True)) <= len(
+                    MAKER.tokenizer.encode(target)
+                )
+                assert is_plural(word) == is_plural(target)
+                assert word[:1].isupper() == target[:1].isupper()
+                assert not article or (article == "an") == word.lower().startswith((*"aeio", "um"))
+                assert not LEXICON.are_synonyms(word, target)
+            assert not LEXICON.are_related(target, words.cross)
+    assert num_found > 500
+
+
+@pytest.mark.parametrize("key", ["target", "sample"])
+def test_nonces_are_drawn_as_the_curation_drew_them(key, tiny_scorer):
+    captions = ["a dog on a table", "a dog near an old bus", "two dogs and a horse"]
+    uids = [f"{i:032x}" for i in range(3)]
+    config = NonceConfig(seed=3, key=key)
+    table = pa.table({"uid": uids, "caption": captions})
+    parsed = parse(table, ParserConfig(), config, AttributeConfig(nonces=2), tiny_scorer)
+    redraw = make_redraw(NonceMaker(MAKER.tokenizer, 3), config)
+    drawn = set()
+    for uid, caption, phrases in zip(uids, captions, parsed["phrases"].to_pylist(), strict=True):
+        made = redraw(uid, caption, [(one["target_start"], one["target_end"]) for one in phrases])
+        assert [nonces[:2] for nonces in made] == [one["nonces"] for one in phrases]
+        assert all(2 < len({*nonces}) == len(nonces) <= NUM_AGAIN for nonces in made)
+        drawn |= {nonces[0] for nonces, one in zip(made, phrases, strict=True) if one["target"] == "dog"}
+    assert len(drawn) == {"target": 1, "sample": 2}[key]

@@ -1,0 +1,86 @@
+"""How much of the input may be bad: the shares, the messages, and a line for every status left out."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from raycomp.config import TooMuchBadData, UserError
+from raycomp.run.bad_data import check_bad_pictures, check_bad_rows, describe_dropped
+from raycomp.words import (
+    ALIGNED_STATUSES,
+    CONTAMINATED,
+    CONTINUAL_STATUSES,
+    DROPPED_ALIGNMENT,
+    DUPLICATE_UID,
+    KEPT,
+    NO_PRIMITIVE,
+    NOT_IN_SUBSET,
+    OK,
+    PICTURE_STATUSES,
+    STATUSES,
+)
+
+
+@pytest.mark.parametrize("status", sorted({*STATUSES, *CONTINUAL_STATUSES, *PICTURE_STATUSES}))
+def test_every_status_is_bad_but_what_is_aligned_or_a_duplicate(status):
+    counts = {OK: 9, status: 1} if status != OK else {OK: 10}
+    if status in (*ALIGNED_STATUSES, DUPLICATE_UID, CONTAMINATED, NO_PRIMITIVE):
+        check_bad_rows("input", counts, 0.0)
+    else:
+        with pytest.raises(TooMuchBadData, match=rf"input: 10\.0% of 10 rows .*1 {status}"):
+            check_bad_rows("input", counts, 0.09)
+        check_bad_rows("input", counts, 0.1)
+
+
+def test_a_share_is_read_as_a_decimal():
+    """0.29 * 100 is 28.999999999999996 in floats."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        percent, hundreds = int(rng.integers(0, 100)), int(rng.integers(1, 50))
+        most_bad, num_bad = percent / 100, percent * hundreds
+        rows = 100 * hundreds
+        check_bad_rows("input", {OK: rows - num_bad, "no_image": num_bad}, most_bad)
+        if num_bad + 1 < rows:
+            with pytest.raises(TooMuchBadData):
+                check_bad_rows("input", {OK: rows - num_bad - 1, "no_image": num_bad + 1}, most_bad)
+
+
+def test_what_a_subset_leaves_out_does_not_count():
+    counts = {OK: 3, "corrupt_image": 57, NOT_IN_SUBSET: 100_000}
+    with pytest.raises(TooMuchBadData, match=r"95\.0% of 60 rows .*max_bad_fraction=0\.05"):
+        check_bad_rows("input", counts, 0.05)
+    assert describe_dropped("input", counts) == [
+        "input: 57 of 60 rows are corrupt_image (the image bytes do not decode); left out"
+    ]
+
+
+def test_where_nothing_is_left_no_limit_helps():
+    said = r"^input: none of 3 rows can be used \(2 corrupt_image, 1 truncated_tar\)$"
+    with pytest.raises(UserError, match=said):
+        check_bad_rows("input", {"truncated_tar": 1, "corrupt_image": 2}, 1.0)
+    with pytest.raises(UserError, match=r"^a: none of 0 samples can be used \(there are none\)$"):
+        check_bad_rows("a", {}, 1.0, "samples")
+
+
+def test_missing_pictures_and_bad_ones_have_a_limit_each():
+    counts = Counter(ok=20, no_image=100, ambiguous_image=20, corrupt_image=50, image_too_large=10)
+    said = r"r: 75\.0% of 80 images that are there cannot be used \(50 corrupt_image, 10 image_too_large\)"
+    with pytest.raises(TooMuchBadData, match=said):
+        check_bad_pictures("r", counts, 0.74, 1.0)
+    check_bad_pictures("r", counts, 0.75, 1.0)
+    said = r"r: 60\.0% of 200 images .*\(100 no_image, 20 ambiguous_image\), .*max_missing_fraction=0\.59"
+    with pytest.raises(TooMuchBadData, match=said):
+        check_bad_pictures("r", counts, 0.75, 0.59)
+    check_bad_pictures("r", counts, 0.75, 0.6)
+    check_bad_pictures("r", {"no_image": 3}, 0.0, 1.0)
+
+
+def test_each_status_has_a_line_and_gates_have_none():
+    counts = {KEPT: 5, DROPPED_ALIGNMENT: 3, "no_phrase": 2, DUPLICATE_UID: 1, "corrupt_image": 2}
+    lines = describe_dropped("input", counts, "rows", {"corrupt_image": "a.jpg", DUPLICATE_UID: "b.jpg"})
+    assert lines[0] == (
+        "input: 2 of 13 rows are corrupt_image (the image bytes do not decode), such as a.jpg; left out"
+    )
+    assert lines[1].startswith("input: 1 of 13 rows is duplicate_uid (") and len(lines) == 2
+    assert describe_dropped("input", {OK: 5, "no_image": 0}) == []

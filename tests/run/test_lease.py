@@ -1,0 +1,222 @@
+"""One run at a time in a folder, on a disk and on a real S3 server."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raycomp import cli
+from raycomp.config import LeaseLost
+from raycomp.data.folder import Folder
+from raycomp.run.lease import LEASE, WAITING, find_place, hold_lease, queue_lease
+
+
+@pytest.fixture(params=["disk", "s3"])
+def folder(request, tmp_path) -> Folder:
+    if request.param == "disk":
+        return Folder(str(tmp_path / "out"))
+    return Folder(f"{request.getfixturevalue('bucket')}/{request.node.name}")
+
+
+def plant(folder: Folder, process: int, place: str, expires_s: float) -> None:
+    expires = (datetime.now(UTC) + timedelta(seconds=expires_s)).isoformat()
+    content = {"holder": "other", "host": "elsewhere", "place": place, "process": process}
+    folder.write_json({**content, "started": "then", "expires": expires}, LEASE)
+
+
+def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
+    with hold_lease(folder):
+        refused = pytest.raises(ValueError, match=f"process {os.getpid()} on {socket.gethostname()}")
+        with refused, hold_lease(folder):
+            raise AssertionError("held twice")
+        assert folder.exists(LEASE)
+    assert not folder.exists(LEASE)
+    with hold_lease(folder) as lease:
+        lease.check()
+
+
+def test_who_is_refused_is_told_in_a_line(tmp_path, monkeypatch, capsys):
+    def hold(source):
+        with hold_lease(Folder(source)):
+            raise AssertionError("held twice")
+
+    monkeypatch.setattr("raycomp.inspect.command.show", hold)
+    with hold_lease(Folder(str(tmp_path))):
+        assert cli.main(["show", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("raycomp: out=") and said.count("\n") == 1
+
+
+def test_of_many_at_once_one_gets_it(folder):
+    code = (
+        "import sys, time\n"
+        "from raycomp.run.lease import hold_lease\n"
+        "from raycomp.data.folder import Folder\n"
+        "sys.stdin.readline()\n"
+        "try:\n"
+        "    with hold_lease(Folder(sys.argv[1])):\n"
+        "        print('held', flush=True)\n"
+        "        sys.stdin.readline()\n"
+        "except ValueError as error:\n"
+        "    print(error, flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, folder.uri]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    starters = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    for starter in starters:
+        starter.stdin.write("go\n")
+        starter.stdin.flush()
+    said = [starter.stdout.readline() for starter in starters]
+    for starter in starters:
+        starter.communicate("done\n")
+    assert sum(line == "held\n" for line in said) == 1, said
+    assert all("wait for it" in line for line in said if line != "held\n")
+
+
+def test_of_many_that_wait_each_gets_it_in_turn(folder):
+    inside, most, said = 0, 0, []
+
+    def work(_):
+        nonlocal inside, most
+        with queue_lease(folder, said.append, lambda: None) as lease:
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.1)
+            lease.check()
+            inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert most == 1 and not folder.exists(LEASE)
+    assert len(said) == 3 and all(line.startswith(WAITING) and str(os.getpid()) in line for line in said)
+
+
+def test_a_wait_ends_by_its_check(tmp_path):
+    def give_up():
+        raise LeaseLost("mine")
+
+    folder = Folder(str(tmp_path))
+    with hold_lease(folder), pytest.raises(LeaseLost, match="mine"), queue_lease(folder, print, give_up):
+        raise AssertionError("held twice")
+
+
+def test_a_lease_that_is_given_back_just_then_is_taken(tmp_path, monkeypatch):
+    folder, create, tried = Folder(str(tmp_path)), Folder.create_json, []
+
+    def miss(self, *args):
+        tried.append(args)
+        return create(self, *args) if len(tried) > 1 else False
+
+    monkeypatch.setattr(Folder, "create_json", miss)
+    with hold_lease(folder) as lease:
+        lease.check()
+    assert len(tried) == 2
+
+
+def test_an_error_of_the_work_is_no_reason_to_wait_on(folder):
+    with pytest.raises(ValueError, match="mine"), queue_lease(folder, print, int):
+        raise ValueError("mine")
+    assert not folder.exists(LEASE)
+
+
+def test_a_lease_that_expired_is_taken_over(folder):
+    plant(folder, 1, "elsewhere", -1)
+    with hold_lease(folder) as lease:
+        lease.check()
+
+
+def test_the_lease_of_a_dead_process_here_is_taken_over_at_once_elsewhere_it_is_not(folder):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    plant(folder, gone.pid, find_place(), 60)
+    with hold_lease(folder) as lease:
+        lease.check()
+    plant(folder, gone.pid, "elsewhere", 60)
+    with pytest.raises(ValueError, match=f"process {gone.pid} on elsewhere"), hold_lease(folder):
+        pass
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare to make a container with")
+def test_a_container_of_the_same_host_name_cannot_take_the_lease_of_a_live_process(tmp_path):
+    code = (
+        "import sys\n"
+        "from raycomp.run.lease import hold_lease\n"
+        "from raycomp.data.folder import Folder\n"
+        "with hold_lease(Folder(sys.argv[1])):\n"
+        "    print('held')\n"
+    )
+    python = [sys.executable, "-c", code, str(tmp_path)]
+    container = ["unshare", "--pid", "--fork", "--mount-proc", *python]
+    with hold_lease(Folder(str(tmp_path))) as lease:
+        there = subprocess.run(container, capture_output=True, text=True)
+        if "unshare failed" in there.stderr or "Operation not permitted" in there.stderr:
+            pytest.skip(f"no container can be made here: {there.stderr.strip()}")
+        assert "has been writing it" in there.stderr and not there.stdout
+        lease.check()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"holder": "a"}', b'{"expires": "2030-01-01"}'],
+)
+def test_what_is_no_lease_is_said_and_left(tmp_path, content):
+    folder = Folder(str(tmp_path))
+    folder.write_bytes(content, LEASE)
+    with pytest.raises(ValueError, match="is no lease of raycomp; remove it"), hold_lease(folder):
+        pass
+    assert folder.read_bytes(LEASE) == content
+
+
+def test_a_lease_that_is_overwritten_is_lost(tmp_path):
+    folder = Folder(str(tmp_path))
+    with hold_lease(folder) as lease:
+        folder.write_bytes(b"{}", LEASE)
+        with pytest.raises(LeaseLost, match="is no lease"):
+            lease.check()
+    assert folder.exists(LEASE)
+
+
+def test_a_lease_is_renewed_while_it_is_held(folder):
+    with hold_lease(folder, seconds=0.3):
+        first = folder.read_json(LEASE)
+        deadline = time.monotonic() + 20
+        while folder.read_json(LEASE)["expires"] == first["expires"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        renewed = folder.read_json(LEASE)
+    assert renewed["holder"] == first["holder"] and renewed["expires"] > first["expires"]
+
+
+def test_a_storage_that_fails_for_good_is_told_by_its_first_error(folder, monkeypatch):
+    def fail(*_):
+        raise OSError("the second")
+
+    with pytest.raises(OSError, match="the first"), hold_lease(folder):
+        monkeypatch.setattr(Folder, "read_json", fail)
+        raise OSError("the first")
+
+
+def test_who_lost_the_lease_may_not_commit_and_leaves_the_new_one_alone(folder):
+    with hold_lease(folder) as lease:
+        plant(folder, 1, "elsewhere", 60)
+        with pytest.raises(LeaseLost, match="went to process 1 on elsewhere"):
+            lease.check()
+    assert json.loads(folder.read_bytes(LEASE))["holder"] == "other"
+
+
+class LossyFolder(Folder):
+    """A storage that writes, and whose answer is lost: asked again, it says that the file is there."""
+
+    def create_json(self, content, *names):
+        return super().create_json(content, *names) and super().create_json(content, *names)
+
+
+def test_a_lost_answer_does_not_refuse_the_run_to_itself(folder):
+    with hold_lease(LossyFolder(folder.uri)) as lease:
+        lease.check()

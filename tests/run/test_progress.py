@@ -1,0 +1,196 @@
+"""Which stage holds the others up, and the lines and the bar that say so."""
+
+import io
+import math
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from raycomp.run import progress
+from raycomp.run.executor import Silent, use
+from raycomp.run.local import Local
+from raycomp.run.progress import Place, Progress, name_bottleneck
+
+CREW = {
+    "read": Place("", 4, "cpus"),
+    "decode": Place("", 8, "cpus"),
+    "parse": Place("", 8, "cpus"),
+    "align": Place("", 2, "scorers"),
+    "attribute": Place("", 2, "scorers"),
+    "device": Place("", 2, "gpus"),
+    "write": Place("", 1, "cpus"),
+}
+
+
+@pytest.mark.parametrize(
+    ("busy", "stage"),
+    [
+        (
+            {"decode": 0.7, "align": 0.5, "attribute": 0.4},
+            "align",
+        ),  # scorers are busy for 0.9 of the time
+        ({"read": 0.3, "decode": 0.35, "write": 0.3, "align": 0.8}, "decode"),  # the other CPUs for 0.95
+        ({"parse": 0.2, "attribute": 0.3, "device": 5.0}, "attribute"),
+        ({"write": 0.1}, "write"),
+        ({}, None),
+    ],
+)
+def test_the_longest_stage_of_the_busiest_workers_is_the_bottleneck(busy, stage):
+    assert name_bottleneck(busy, CREW) == stage
+
+
+class Log(io.StringIO):
+    """What stands where no terminal does; tells when it is written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.written = threading.Event()
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        self.written.set()
+        return count
+
+
+class Terminal(Log):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def log(monkeypatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=log))
+    return log
+
+
+def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
+    with Progress("align", 4, CREW, every_s=3600) as shown:  # no line but those that are asked for
+        shown.started = time.monotonic() - 100
+        shown.add(50_000, {"decode": 12.0, "align": 4.0, "device": 3.0})
+        shown.finish_one()
+        shown.tell()  # 1.5 s of each decoder, 2 s of each scorer
+        shown.add(0, {"write": 9.0})
+        shown.tell()
+    first, second, last = log.getvalue().splitlines()
+    assert first == "align: shard 1 of 4, 50,000 rows, 500 rows/s, 05:00 left, bottleneck align"
+    assert second.endswith(", bottleneck write") and last.startswith("align: shard 1 of 4")
+    assert "\x1b" not in log.getvalue() and "\r" not in log.getvalue()
+
+
+def test_time_left_goes_by_rows_where_their_number_is_known(log):
+    with Progress("attribute", 1, CREW, num_rows=400) as shown:
+        shown.started = time.monotonic() - 60
+        shown.add(100, {"parse": 1.0})
+        shown.tell()
+    assert "shard 0 of 1, 100 rows, 2 rows/s, 03:00 left" in log.getvalue()
+
+
+def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(log):
+    with pytest.raises(KeyError), Progress("align", 3, CREW, every_s=0.01) as shown:
+        assert log.written.wait(30)
+        raise KeyError
+    assert not shown.teller.is_alive()
+    said = log.getvalue().splitlines()[0]
+    assert said.startswith("align: shard 0 of 3, time left unknown, waiting for the first block for 0 s")
+
+
+def test_what_comes_no_more_is_waited_for(log):
+    with Progress("align", 3, CREW) as shown:
+        shown.add(10, {"decode": 1.0})
+        assert shown.name_wait() == "bottleneck decode"
+        shown.news_at -= 100
+        assert shown.name_wait() == "waiting for the next block for 100 s"
+
+
+@pytest.mark.parametrize(
+    ("there", "lack"),
+    [
+        ({"CPU": 0.0}, "GPUs (0 of 2 are there)"),
+        ({"CPU": 0.0, "GPU": 1.0}, "GPUs (1 of 2 are there)"),
+        ({"CPU": 0.0, "GPU": 2.0}, None),
+        ({"CPU": 0.0, "GPU": math.inf}, None),  # a cluster that cannot be asked
+    ],
+)
+def test_what_a_cluster_lacks_is_named(there, lack):
+    """A phase takes all CPUs itself, so that none is there says nothing."""
+    with use(There(there)):
+        assert progress._name_lack(CREW) == lack
+        assert progress._name_lack({name: CREW[name] for name in ("read", "align")}) is None
+
+
+def test_without_an_executor_nothing_is_lacking_and_no_metric_is_kept(log):
+    assert progress._name_lack(CREW) is None
+    with Progress("align", 1, CREW) as shown:
+        assert isinstance(shown.meter, Silent)
+
+
+class There(Local):
+    """An executor with so much of each resource, which keeps what a phase measures."""
+
+    def __init__(self, there: dict[str, float]):
+        super().__init__(1)
+        self.there, self.told = there, []
+
+    def count(self, resource: str) -> float:
+        return self.there.get(resource, 0)
+
+    def open_meter(self, phase: str) -> "There":
+        self.told.append(("phase", phase))
+        return self
+
+    def add(self, name: str, value: float = 1, **labels: str) -> None:
+        self.told.append((name, value, labels))
+
+    def put(self, name: str, value: float, **labels: str) -> None:
+        self.told.append((name, value, labels))
+
+    def add_rows(self, statuses: dict[str, int]) -> None:
+        self.told.append(("rows", statuses))
+
+
+def test_what_a_phase_measures_goes_to_the_executor(log):
+    with use(There({"GPU": 2.0})), Progress("align", 3, CREW) as shown:
+        shown.add(10, {"decode": 1.5}, {"ok": 9, "bad": 1})
+        shown._put_gauges()
+    told = shown.meter.told
+    assert told[0] == ("phase", "align") and ("rows", {"ok": 9, "bad": 1}) in told
+    assert ("raycomp_busy_seconds", 1.5, {"stage": "decode", "where": "cpus"}) in told
+    assert ("raycomp_planned", 3, {"unit": "shard"}) in told
+    assert ("raycomp_workers", 2, {"stage": "align", "where": "scorers"}) in told
+
+
+def test_short_phases_do_not_add_up_to_a_long_silence(log, monkeypatch):
+    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 29)
+    with Progress("a", 1) as first:
+        assert first._name_pause() <= 1
+    assert log.getvalue() == ""
+    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 31)
+    with Progress("b", 1):
+        assert log.written.wait(30)
+    assert log.getvalue().startswith("b: shard 0 of 1")
+
+
+def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
+    before = set(threading.enumerate())
+    terminal = Terminal()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal))
+    with Progress("align", 4, CREW) as shown:
+        shown.add(50, {"decode": 12.0})
+        shown.finish_one()
+        shown.tell()
+    assert "align:  25%|" in terminal.getvalue() and "bottleneck decode" in terminal.getvalue()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_stream_that_is_closed_ends_no_work(log):
+    with Progress("align", 1) as shown:
+        shown.tell()
+        log.close()
+        shown.tell()
+        shown.finish_one()
+    assert shown.shards == 1

@@ -1,0 +1,42 @@
+"""What tasks elsewhere need of the driver's environment goes with them; what is this machine's own stays."""
+
+import json
+import os
+
+import pytest
+
+from raycomp.run.ray_forward import forward_environment
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    for name in [*os.environ]:
+        if name.startswith(("AWS_", "AZURE_", "HF_", "RAY_")):
+            monkeypatch.delenv(name)
+
+
+def test_nothing_to_take_is_no_environment_at_all(monkeypatch):
+    for name in ("AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "HF_HOME", "RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.setenv(name, "mine")
+    assert forward_environment() is None
+
+
+def test_keys_and_places_are_taken(monkeypatch):
+    wanted = {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_REGION": "b",
+        "HF_TOKEN": "c",
+        "RAY_DATA_VERBOSE": "1",
+        "AZURE_STORAGE_KEY": "d",
+    }
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+    assert forward_environment() == {"env_vars": wanted}
+
+
+def test_what_a_submitted_job_names_itself_is_left_to_it(monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "here")
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    job = {"runtime_env": {"env_vars": {"AWS_REGION": "there"}, "working_dir": "gcs://a.zip"}, "metadata": {}}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
+    assert forward_environment() == {"env_vars": {"HF_TOKEN": "mine"}}

@@ -1,0 +1,154 @@
+"""What raycomp expects of Ray beyond what Ray promises: a new Ray that breaks one of these fails here."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from ray._private import worker
+from ray.data import ActorPoolStrategy, DataContext
+from ray.data._internal.execution.execution_callback import ExecutionCallback
+from ray.job_config import JobConfig
+
+from raycomp.run import ray_private
+from raycomp.run.ray_executor import count_there
+from raycomp.run.ray_private import (
+    JOB_VARIABLE,
+    ForgetBlocks,
+    catch_notes,
+    count_pool,
+    count_restarts,
+    drain_node,
+    find_limits,
+)
+
+PATIENCE_S = 120
+
+
+class Tell:
+    """An actor of a pool that tells how many of them there are, and how often it was started again."""
+
+    def __init__(self, folder: str):
+        self.folder = Path(folder)
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[int]]:
+        if not (self.folder / "died").exists():
+            (self.folder / "died").touch()
+            os._exit(1)
+        (self.folder / "alive").touch()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.folder / "counted").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return {"restarts": [count_restarts()] * len(batch["id"])}
+
+
+def count_meanwhile(folder: Path) -> tuple[int, int]:
+    """Return the scorers and CPUs that there are while the actor is at work."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (folder / "alive").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    try:
+        return count_there()
+    finally:
+        (folder / "counted").touch()
+
+
+@pytest.mark.ray
+def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again(tmp_path, ray_cluster):
+    """The first dies at its first call, as one whose GPU broke does."""
+    before = count_pool()
+    rows = ray.data.range(2, override_num_blocks=1).map_batches(
+        Tell,
+        fn_constructor_args=(str(tmp_path),),
+        batch_size=2,
+        compute=ActorPoolStrategy(size=1),
+        num_cpus=0.5,
+    )
+    with ThreadPoolExecutor(1) as pool:
+        counted = pool.submit(count_meanwhile, tmp_path)
+        told = [row["restarts"] for row in rows.iter_rows()]
+        scorers, cpus = counted.result()
+    assert told == [1, 1]
+    assert scorers == before + 1 and cpus == int(ray.cluster_resources()["CPU"])
+
+
+@pytest.mark.ray
+def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
+    assert find_limits() is None
+
+
+def test_what_rays_nodes_report_is_caught_and_its_printer_comes_back(capsys):
+    printer = worker.print_to_stdstream
+    assert callable(printer)
+    told: list[str] = []
+    for error in (None, KeyError("a block that fails")):
+        try:
+            with catch_notes(told.append):
+                worker.print_to_stdstream({"lines": ["one", "two"], "pid": "raylet"}, ignore_prefix=False)
+                if error:
+                    raise error
+        except KeyError:
+            assert error
+        assert worker.print_to_stdstream is printer
+    assert told == ["one", "two"] * 2
+    assert capsys.readouterr() == ("", "")
+
+
+NAMED = """
+import os, sys
+import ray
+from raycomp.run.ray_private import JOB_VARIABLE
+ray.init(address=sys.argv[1], log_to_driver=False)
+print(ray.get_runtime_context().runtime_env.get("env_vars"))
+"""
+
+
+@pytest.mark.ray
+def test_a_submitted_jobs_config_is_in_its_environment(ray_cluster):
+    """Ray reads it there where a driver connects: so the name is right, and what is in it is json."""
+    config = {"runtime_env": {"env_vars": {"NAMED_BY_THE_JOB": "1"}}, "metadata": {}}
+    assert JobConfig.from_json(config).runtime_env["env_vars"] == {"NAMED_BY_THE_JOB": "1"}
+    env = {**os.environ, JOB_VARIABLE: json.dumps(config)}
+    line = [sys.executable, "-c", NAMED, ray_cluster]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, env=env)
+    assert done.stdout.strip() == "{'NAMED_BY_THE_JOB': '1'}", done
+
+
+def pass_on(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return batch
+
+
+@pytest.mark.ray
+def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
+    """They grow without the callback, so what it clears is what Ray Data keeps."""
+    kept: list[int] = []
+
+    class Look(ExecutionCallback):
+        def on_execution_step(self, executor: object) -> None:
+            operators = [one for one in executor._topology if isinstance(one, ray_private.MapOperator)]
+            assert operators
+            kept.append(max(len(one._output_blocks_stats) for one in operators))
+
+    context = DataContext.get_current()
+    before = context.custom_execution_callback_classes
+    assert ForgetBlocks in before
+    for classes, most in (([ForgetBlocks, Look], 0), ([Look], 12)):
+        kept.clear()
+        context.custom_execution_callback_classes = classes
+        try:
+            list(ray.data.range(12, override_num_blocks=12).map_batches(pass_on).iter_batches())
+        finally:
+            context.custom_execution_callback_classes = before
+        assert max(kept) == most
+
+
+@pytest.mark.ray
+def test_a_machine_that_the_cluster_does_not_have_is_not_drained(ray_cluster):
+    """The client, its list of nodes and the reason for it are there; who is drained: test_ray_submit.py."""
+    assert drain_node(ray_cluster, "i-none", 0) == f"no node of the cluster at {ray_cluster}"

@@ -1,0 +1,418 @@
+"""What keeps Ray from starting is said in one line, and no wait for it is without end."""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from collections.abc import Callable
+from contextlib import nullcontext
+from math import inf
+from typing import Any
+
+import pytest
+from ray._private import worker
+from ray.exceptions import AuthenticationError, RaySystemError
+
+from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated
+from raycomp.data.folder import Folder
+from raycomp.run import ray_session
+from raycomp.run.executor import use
+from raycomp.run.progress import Progress
+from raycomp.run.ray_executor import OnRay
+from raycomp.run.ray_log import LOG, keep_log
+from raycomp.run.ray_session import check_temporary_folder
+from raycomp.run.session import connect
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """Set the temporary folder as the environment would."""
+
+    def set_folder(**names: str) -> None:
+        monkeypatch.delenv("RAY_TMPDIR", raising=False)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        for name, value in names.items():
+            monkeypatch.setenv(name, value)
+
+    return set_folder
+
+
+def test_a_temporary_folder_without_room_is_refused(temporary, monkeypatch):
+    temporary(TMPDIR="/tmp")
+    assert check_temporary_folder() == "/tmp"
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(2_000_000, 0, 2_000_000))
+    with pytest.raises(ValueError, match=r"TMPDIR='/tmp': has 2 MB free, must have at least 100 MB"):
+        check_temporary_folder()
+
+
+def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    temporary(TMPDIR=str(long))
+    with pytest.raises(ValueError, match=r"TMPDIR='.*': must have at most \d+ letters"):
+        check_temporary_folder()
+    temporary(TMPDIR=str(long), RAY_TMPDIR="/tmp")
+    assert check_temporary_folder() == "/tmp"
+    temporary(RAY_TMPDIR="/no/such/folder")
+    with pytest.raises(ValueError, match=r"RAY_TMPDIR='.*': cannot be used"):
+        check_temporary_folder()
+
+
+NOBODY = [pytest.param(False, id="listens", marks=pytest.mark.slow), pytest.param(True, id="answers")]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("is_open", NOBODY)
+def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
+    """In a process of its own: this one may be connected already."""
+    code = (
+        "import sys\n"
+        "from raycomp.run import ray_session\n"
+        "from raycomp.config import ClusterConfig\n"
+        "ray_session._JOIN_S = 4.0\n"
+        "try:\n"
+        "    with ray_session.connect(ClusterConfig(address=sys.argv[1])):\n"
+        "        pass\n"
+        "except ValueError as error:\n"
+        "    print(error)\n"
+    )
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if is_open:
+            server.listen()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-c", code, address]
+        # One try of Ray's client itself, which a signal does not break off.
+        env = {**os.environ, "RAY_py_gcs_connect_timeout_s": "6"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert f"cluster.address='{address}': no Ray cluster answered there within 4 s" in done.stdout, done
+
+
+def test_a_wait_ends_with_what_was_waited_for():
+    with (
+        pytest.raises(ClusterFailed, match="too late"),
+        ray_session._at_most(0.05, ClusterFailed("too late")),
+    ):
+        try:
+            time.sleep(10)
+        except Exception:  # as Ray does, which then tries again
+            time.sleep(10)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    with ray_session._at_most(10, ValueError("never")):
+        pass
+
+
+def test_rays_way_of_ending_becomes_ours(monkeypatch):
+    """Ray sets a handler of its own while it starts; a signal may come just then, or later."""
+    arrived = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: arrived.append(number))
+
+    def end_at_once(**settings):
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(ray_session.ray, "init", end_at_once)
+    monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: False)
+    try:
+        with pytest.raises(Terminated) as end, connect(ClusterConfig(executor="ray", num_cpus=5)):
+            pass
+        assert end.value.exit_code == 143
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert arrived == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("failures", "told"), [(2, None), (3, "Ray did not start on this machine")])
+def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, told):
+    gave_up = Exception("The current node timed out during startup. This could happen because")
+    tries = iter([gave_up] * failures + [None] * 3)
+
+    def start(**settings):
+        if error := next(tries):
+            raise error
+
+    monkeypatch.setattr(ray_session.ray, "init", start)
+    with pytest.raises(ClusterFailed, match=told) if told else nullcontext():
+        ray_session._start(ClusterConfig(num_cpus=5), 5)
+    assert len(list(tries)) == 2 + (told is not None)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def init(**settings: Any) -> None:
+        raise error
+
+    return init
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Failed to start\nGCS."),
+        ConnectionError("Could not\nconnect to localhost"),
+        RaySystemError("the raylet\nwas killed"),
+        Exception("of no kind"),
+    ],
+)
+def test_a_ray_that_does_not_start_here_is_the_clusters_failure(monkeypatch, error):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_session.ray, "init", raising(error))
+    told = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
+    with pytest.raises(ClusterFailed, match=told):
+        ray_session._start(ClusterConfig(num_cpus=5), 5)
+
+
+# What ray.init raises of a cluster with a token, where RAY_AUTH_MODE is unset or the token is another one.
+REFUSED = ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
+REFUSED.__cause__ = RuntimeError(
+    "Failed to connect to GCS. Last connection error: Traceback (most recent call last):\n"
+    "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing"
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "told"),
+    [
+        (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
+        ("token", REFUSED, "the token here is missing or another one; set RAY_AUTH_TOKEN_PATH to"),
+        ("token", AuthenticationError("no token was found"), "the token here is missing or another one; set"),
+    ],
+)
+def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error, told):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(ray_session.ray, "init", raising(error))
+    monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: False)
+    with pytest.raises(ValueError) as refused, connect(ClusterConfig(address="10.0.0.1:6379")):
+        pass
+    said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster asks for a token, "
+    assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{told}")
+
+
+def test_a_cluster_that_cannot_be_joined_fails_in_a_line(monkeypatch):
+    monkeypatch.setattr(ray_session.ray, "init", raising(RuntimeError("Version mismatch:\n2.60 and 2.59")))
+    told = "cluster.address='a:1': cannot be joined: Version mismatch: 2.60 and 2.59$"
+    with pytest.raises(ClusterFailed, match=told):
+        ray_session._start(ClusterConfig(address="a:1"), 5)
+    monkeypatch.setattr(ray_session.ray, "init", raising(ConnectionError("no")))
+    with pytest.raises(ValueError, match="no Ray cluster answered there within 60 s"):
+        ray_session._start(ClusterConfig(address="a:1"), 5)
+
+
+# Ray's agent on a machine so busy that its first start takes longer than the raylet waits.
+SLOW_AGENT = """
+import os, sys, time
+if any(word.endswith("dashboard/agent.py") for word in sys.argv + sys.orig_argv):
+    try:
+        os.close(os.open(os.environ["SLEPT"], os.O_CREAT | os.O_EXCL))
+        time.sleep(25)
+    except FileExistsError:
+        pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_ray_starts_where_its_agent_is_late(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    code = (
+        "from raycomp.run.session import connect\n"
+        "from raycomp.config import ClusterConfig\n"
+        "with connect(ClusterConfig(executor='ray', num_cpus=5)) as session:\n"
+        "    print(session.num_cpus)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": path, "SLEPT": str(tmp_path / "slept")}
+    env.pop("RAY_ADDRESS", None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, env=env)
+    assert (tmp_path / "slept").exists() and done.stdout == "5\n", done
+
+
+# What Ray Train's cleaner asks of a stopped training, in a worker of its own.
+ASK_STATE = """
+import os, ray
+from ray.util.state import list_actors
+from raycomp.run.session import connect
+from raycomp.config import ClusterConfig
+with connect(ClusterConfig(executor="ray", num_cpus=5), dashboard=True):
+    print(os.environ["RAY_ADDRESS"] == ray.get_runtime_context().gcs_address)
+    print(ray.get_runtime_context().worker.node.webui_url.partition(":")[0])
+    env = {"env_vars": {"RAY_ADDRESS": os.environ["RAY_ADDRESS"]}}
+    print(ray.get(ray.remote(lambda: len(list_actors())).options(runtime_env=env).remote()) >= 0)
+print("RAY_ADDRESS" in os.environ)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_dashboard_on_localhost_answers_what_rays_cleaners_ask():
+    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    line = [sys.executable, "-c", ASK_STATE]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240, env=env)
+    assert done.stdout.split() == ["True", "127.0.0.1", "True", "False"], done
+
+
+WARNINGS = [("ray.data.some.stage", "the store is full"), ("ray.serve", "no worker left")]
+
+
+def warn(*, error: str | None = None) -> None:
+    for name, text in WARNINGS:
+        logging.getLogger(name).info("nothing of note")
+        logging.getLogger(name).warning(text)
+    if error:
+        raise RuntimeError(error)
+
+
+def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
+    out = Folder(str(tmp_path))
+    with keep_log(out):
+        pass
+    assert out.list_names() == []  # nothing said, nothing written
+    with pytest.raises(RuntimeError), keep_log(out):
+        warn(error="the run fails")
+    with keep_log(out):
+        warn()
+    warn()
+    lines = out.read_bytes(*LOG).decode().splitlines()
+    said = [f"WARNING {name}: {text}" for name, text in WARNINGS]
+    assert [line.split(" ", 2)[2] for line in lines] == 2 * said
+    assert capsys.readouterr().err == ""
+
+
+def test_what_rays_nodes_tell_reaches_the_file_and_not_stdout(tmp_path, capsys):
+    told = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
+    printed = worker.print_to_stdstream
+    with keep_log(Folder(str(tmp_path))):
+        worker.print_to_stdstream(told, ignore_prefix=False)
+    assert worker.print_to_stdstream is printed
+    assert Folder(str(tmp_path)).read_bytes(*LOG).endswith(b"8 PYTHON worker processes have been started\n")
+    assert capsys.readouterr().out == ""
+
+
+def test_in_a_bucket_the_log_appears_when_the_run_ends(bucket):
+    out = Folder(f"{bucket}/run")
+    for _ in range(2):
+        with pytest.raises(RuntimeError), keep_log(out):
+            warn(error="the run fails")
+    assert len(out.read_bytes(*LOG).splitlines()) == 4
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_a_log_that_cannot_be_written_hides_no_error(bucket, monkeypatch):
+    out = Folder(f"{bucket}/run")
+    monkeypatch.setattr(Folder, "write_bytes", lambda *_: fail(OSError("the bucket is gone")))
+    with pytest.raises(RuntimeError, match="the run fails"), keep_log(out):
+        warn(error="the run fails")
+
+
+def test_a_run_that_lost_its_folder_writes_no_log_there(bucket):
+    out = Folder(f"{bucket}/lost")
+    with keep_log(out, lambda: fail(LeaseLost("another run's"))):
+        warn()
+    assert out.list_names() == []
+
+
+def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
+    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 3600)  # by an earlier run in this process
+    monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray_session, "_describe", lambda config, scores: None)
+    with connect(ClusterConfig(executor="ray")), Progress("choose", 1) as progress:
+        assert progress._name_pause() > 1
+
+
+L4 = {"name": "NVIDIA L4", "capability": "8.9", "multiprocessors": 58, "cuda": "13.0", "cudnn": 92000}
+
+
+@pytest.fixture
+def offer(monkeypatch):
+    """A cluster of one node of 8 CPUs with so many GPUs, and an autoscaler that offers more.
+
+    Returns how long the first GPU was awaited.
+    """
+
+    def make(gpus: int, offered: dict[str, float] | None = None) -> list[float | None]:
+        awaited: list[float | None] = []
+        resources = {"CPU": 8.0, "GPU": float(gpus)}
+        node = {"Resources": resources, "Alive": True, "NodeManagerHostname": "here"}
+        monkeypatch.setattr(ray_session.ray, "cluster_resources", lambda: resources)
+        monkeypatch.setattr(ray_session.ray, "nodes", lambda: [node])
+        monkeypatch.setattr(ray_session, "count_offered", lambda name: (offered or {}).get(name, 0))
+        monkeypatch.setattr(ray_session, "await_gpu", lambda limit_s, where: awaited.append(limit_s) or L4)
+        return awaited
+
+    return make
+
+
+def test_more_workers_than_gpus_are_refused_unless_they_are_waited_for(offer):
+    offer(1)
+    with pytest.raises(ValueError, match=r"train\.workers=2: must be at most 1, the GPUs there are now"):
+        ray_session._describe(ClusterConfig(scorers=2))
+    assert ray_session._describe(ClusterConfig(scorers=2, gpu=True)).device == "gpu"
+    assert ray_session._describe(ClusterConfig(scorers="1..2")).num_scorers == 2
+    offer(1, {"GPU": 4})
+    assert ray_session._describe(ClusterConfig(scorers=2)).least_scorers == 2
+
+
+@pytest.mark.parametrize(
+    ("gpu", "there", "offered", "scores", "awaited"),
+    [
+        (None, 0, 0, True, []),
+        (None, 2, 0, True, [60]),
+        (None, 0, 8, True, [60]),
+        (None, 0, 8, False, []),
+        (True, 0, 0, True, [None]),
+        (True, 2, 8, True, [None]),
+        (False, 2, 8, True, []),
+    ],
+)
+def test_the_first_gpu_is_awaited_where_one_may_come(offer, gpu, there, offered, scores, awaited):
+    waits = offer(there, {"GPU": offered})
+    found = ray_session._describe(ClusterConfig(gpu=gpu, wait_s=60), scores)
+    assert waits == awaited
+    assert (found.device, found.gpu) == (("gpu", L4) if awaited else ("cpu", None))
+
+
+@pytest.mark.parametrize(
+    ("scorers", "there", "offered", "span"),
+    [
+        (None, 2, 0, (2, 2)),
+        (None, 2, 8, (1, 8)),
+        (None, 8, 8, (8, 8)),
+        ("2..5", 2, 8, (2, 5)),
+        (3, 3, 8, (3, 3)),
+    ],
+)
+def test_a_pool_grows_to_what_the_autoscaler_may_start(offer, scorers, there, offered, span):
+    offer(there, {"GPU": offered, "CPU": 100})
+    found = ray_session._describe(ClusterConfig(scorers=scorers))
+    assert (found.least_scorers, found.num_scorers) == span
+    with use(OnRay(60)):
+        assert found.count_first() == (max(span[0], min(there, span[1])) if found.is_elastic else span[0])
+    assert found.num_cpus == 100
+
+
+def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
+    waits = offer(0, {"GPU": inf})
+    with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX where an"):
+        ray_session._describe(ClusterConfig())
+    assert not waits and ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
+
+
+def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer):
+    offer(0)
+    assert [ray_session._describe(ClusterConfig(scorers=span)).num_threads for span in (1, "1..4")] == [
+        min(8, os.cpu_count()),
+        2,
+    ]

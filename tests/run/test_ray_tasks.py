@@ -1,0 +1,55 @@
+"""Tasks over files: results in order, whole numbers added up on the way, rounded ones never."""
+
+import numpy as np
+import pytest
+
+from raycomp.config import UserError
+from raycomp.core.attribution import Moments
+from raycomp.run import tasks
+from raycomp.run.tasks import add_counts, map_files, map_tasks
+
+NUM = 100
+
+
+def add(item: int, more: int) -> int:
+    return item + more
+
+
+def count(item: int) -> np.ndarray:
+    return np.bincount([item % 4], minlength=4)
+
+
+def refuse(item: int) -> int:
+    if item == 3:
+        raise UserError("the fourth is amiss")
+    return item
+
+
+def test_only_whole_numbers_are_added_up():
+    assert add_counts([1, 2, 3]) == [6] and add_counts([]) == []
+    (total,) = add_counts([np.array([1, 2]), np.array([3, 4])])
+    assert total.tolist() == [4, 6]
+    moments = [Moments.of(np.array([value])) for value in (0.1, 0.2)]
+    for rounded in ([0.1, 0.2], [np.array([0.1]), np.array([0.2])], moments):
+        assert add_counts(rounded) is rounded
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("least", [1, 32])
+def test_results_come_in_the_order_of_the_items(ray_cluster, monkeypatch, least):
+    """However many tasks wait and however many files each has."""
+    monkeypatch.setattr(tasks, "_LEAST_WAITING", least)
+    monkeypatch.setattr(tasks, "_WAITING_PER_CPU", 0)
+    expected = [item + 5 for item in range(NUM)]
+    assert list(map_tasks(add, range(NUM), 5)) == expected
+    assert list(map_files(add, range(NUM), 5)) == expected
+    counts = list(map_files(count, range(NUM), fold=add_counts))
+    assert 1 < len(counts) < NUM and sum(counts).tolist() == [NUM // 4] * 4
+    assert list(map_files(add, [], 5)) == list(map_tasks(add, [], 5)) == []
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("run", [map_tasks, map_files])
+def test_what_the_user_can_mend_comes_as_it_was_raised(ray_cluster, run):
+    with pytest.raises(UserError, match=r"^the fourth is amiss$"):
+        list(run(refuse, range(NUM)))

@@ -1,0 +1,447 @@
+"""The life of a run, lived by a command of ten lines without Ray."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp import probe
+from raycomp.cli import USER_ERROR, main
+from raycomp.config import LeaseLost, ScorerConfig, override
+from raycomp.config.commands import FOLDERS
+from raycomp.curate import command
+from raycomp.curate.config import CurateConfig
+from raycomp.data.folder import Folder
+from raycomp.data.paths import RUN
+from raycomp.data.runs import TIMES, identify
+from raycomp.negatives import command as negatives_command
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.page import Tally
+from raycomp.probe.config import ProbeConfig
+from raycomp.run.lease import LEASE, hold_lease
+from raycomp.run.opening import describe_run, refuse_other
+from raycomp.run.parts import Stats
+from raycomp.run.run import begin
+
+WORDS = ("a dog", "", "a red cube", "two cats")
+
+
+@pytest.fixture(autouse=True)
+def known_kind(monkeypatch):
+    monkeypatch.setitem(FOLDERS, "count", "probe")
+    monkeypatch.setitem(probe.COMMANDS, "count", probe.COMMANDS["probe"])
+
+
+def fingerprint() -> dict:
+    return {"input": "of these words"}
+
+
+def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu", said=None, gpu=None):
+    """The toy command: one file per caption, begun again where it stopped; ``lost`` rows are not told."""
+    with begin("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
+        if run.is_finished:
+            return run.record
+        run.bind(device, gpu)
+        came = Counter()
+        for i, text in enumerate(words):
+            if not run.work.exists(f"{i}.json"):
+                run.work.write_json(len(text.split()), f"{i}.json")
+            came["counted" if run.work.read_json(f"{i}.json") else "empty_caption"] += 1
+        came["counted"] -= lost
+        run.close({"ok": 3, "empty_caption": 1}, came, "counted", words=7)
+        run.tell("counted 7 words", "<p>7</p>")
+    return run.record
+
+
+def interrupted():
+    yield from WORDS[:2]
+    raise KeyboardInterrupt
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
+    out, said = tmp_path / "out", []
+    with pytest.raises(KeyboardInterrupt):
+        count_words(ProbeConfig(), out, interrupted(), said=said)
+    assert names(out) == ["logs", RUN, "work"] and names(out / "work") == ["0.json", "1.json"]
+    begun = json.loads((out / RUN).read_text())
+    assert (begun["status"], begun["kind"], begun["device"]) == ("running", "count", "cpu")
+    (out / "work/0.json").write_text("5")  # what is done is not done again
+    record = json.loads(json.dumps(count_words(ProbeConfig(), out, said=said)))
+    assert record["funnel"] == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"empty_caption": 1}}
+    assert names(out) == ["logs", "manifest.json", "report.html", RUN] and record == json.loads(
+        (out / RUN).read_text()
+    )
+    assert (record["status"], record["words"], record["warnings"]) == ("finished", 7, [])
+    assert said == [f"counted 7 words; report: {out}/report.html"]
+    before = (out / RUN).stat().st_mtime_ns
+    assert count_words(ProbeConfig(), out, interrupted(), said=said) == record
+    assert said[1:] == [f"{out} is finished already; nothing to do"]
+    assert (out / RUN).stat().st_mtime_ns == before
+
+
+def events(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "logs/events.jsonl").read_text().splitlines()]
+
+
+def test_events_of_all_starts_bear_the_id_of_the_run(tmp_path):
+    """The run within it has a log of its own, the runs after it have none of it."""
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        count_words(ProbeConfig(), tmp_path / "out", interrupted())
+    rerun = f"raycomp count --out {tmp_path / 'out'}"
+    assert interrupt.value.__notes__ == [f"to go on: {rerun}"]
+
+    def words():
+        count_words(ProbeConfig(), tmp_path / "within")
+        yield from WORDS
+
+    record = count_words(ProbeConfig(), tmp_path / "out", words())
+    count_words(ProbeConfig(), tmp_path / "after")
+    told = events(tmp_path / "out")
+    assert [event["event"] for event in told] == ["begin", "fail", "go_on", "finish"]
+    assert {event["run"] for event in told} == {record["id"]}
+    assert told[0]["command"] == told[2]["command"] == rerun and told[1]["error"] == "KeyboardInterrupt"
+    assert told[3]["funnel"] == record["funnel"]
+    assert [event["event"] for event in events(tmp_path / "within")] == ["begin", "finish"]
+
+
+def test_another_dial_is_refused_but_a_free_one(tmp_path):
+    config = ProbeConfig(scorer=ScorerConfig())
+    finished = count_words(config, tmp_path)
+    free = override(config, "scorer.batch_size", 7)
+    assert count_words(free, tmp_path)["finished"] == finished["finished"]
+    with pytest.raises(ValueError, match="holds a run that differs in seed; name another folder"):
+        count_words(replace(config, seed=1), tmp_path)
+
+
+def test_a_folder_with_a_run_of_another_kind_is_refused_for_that_alone(tmp_path):
+    count_words(ProbeConfig(), tmp_path)
+    run = json.loads((tmp_path / RUN).read_text()) | {"kind": "negatives"}
+    (tmp_path / RUN).write_text(json.dumps(run))
+    with pytest.raises(ValueError) as error:
+        count_words(ProbeConfig(seed=1), tmp_path)
+    assert str(error.value) == f"out='{tmp_path}': holds a negatives run, this is count; name another folder"
+
+
+@pytest.mark.parametrize(("words", "lost"), [(WORDS[:3], 0), (WORDS, 1), ((*WORDS, "x"), 0), (["x"] * 4, 0)])
+def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
+    """Too few, one that nobody tells of, too many, and as many but of other reasons."""
+    with pytest.raises(RuntimeError, match="the funnel does not close: "):
+        count_words(ProbeConfig(), tmp_path, words, lost)
+    assert names(tmp_path) == ["logs", RUN, "work"]
+    run = json.loads((tmp_path / RUN).read_text())
+    assert run["status"] == "failed" and run["failed"].startswith("the funnel does not close: ")
+
+
+def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them(tmp_path):
+    came = {"counted": 8, "empty_caption": 1, "too_long": 1}
+    with begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+        for reasons in ((), ("too_short",)):
+            with pytest.raises(RuntimeError, match="the funnel does not close: "):
+                run.close({"ok": 9, "empty_caption": 1}, came, "counted", reasons=reasons)
+        for more in ({"reasons": ("too_long",)}, {}):
+            run.close({"ok": 9, "empty_caption": 1}, came, "counted", **more)
+    assert run.record["funnel"]["dropped"] == {"empty_caption": 1, "too_long": 1}
+
+
+def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, monkeypatch):
+    rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    session = nullcontext(SimpleNamespace(device="cpu"))
+    stats, tally = Stats(counts={"status": Counter(ok=10)}), Tally()
+    tally.statuses.update(ok=9, weird=1)
+    known = {"connect": session, "count_all": {}, "_check_captions": [], "write_all": stats, "_tally": tally}
+    for name, found in known.items():
+        monkeypatch.setattr(negatives_command, name, lambda *args, found=found, **_: found)
+    config = NegativesConfig(input=str(tmp_path / "rows.parquet"), negatives=WritingConfig(rank=False))
+    with pytest.raises(RuntimeError, match="the funnel does not close: "):
+        raycomp.negatives(config, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(("kind", "config"), [("weigh", ProbeConfig()), ("count", CurateConfig())])
+def test_a_kind_of_run_whose_dials_nobody_could_look_up_is_not_begun(tmp_path, kind, config):
+    with pytest.raises(AssertionError, match=f"^{kind}: "), begin(kind, config, fingerprint, str(tmp_path)):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_run_says_how_it_is_run_again(tmp_path):
+    lines = {"Look": "raycomp show"}
+    with begin("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
+        run.close({"ok": 1}, {"counted": 1}, "counted")
+    assert run.record["commands"] == {
+        "Rerun": f"raycomp count --set seed=3 --out {tmp_path}",
+        "Look": "raycomp show",
+    }
+    out = str(tmp_path / "other")
+    with begin("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
+        run.close({"ok": 1}, {"counted": 1}, "counted")
+    assert run.record["commands"] == {"Rerun": "raycomp count these"}
+
+
+def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
+    open_funnel = pytest.raises(RuntimeError, match="ended with its funnel open")
+    with open_funnel, begin("count", ProbeConfig(), fingerprint, str(tmp_path)):
+        pass
+    assert json.loads((tmp_path / RUN).read_text())["status"] == "failed"
+
+
+def test_what_changed_meanwhile_is_not_published(tmp_path):
+    found = iter(["before", "after"])
+    changed = pytest.raises(ValueError, match=r"^input: changed while the run went on")
+    with changed, begin("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
+        run.close({"ok": 1}, {"kept": 1}, "kept")
+        run.tell("all is well", "<p>")
+    assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
+
+
+@pytest.mark.parametrize("out", ["disk", "s3"])
+@pytest.mark.parametrize("writes", ["nothing", "work", "results"])
+def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path, request, out, writes):
+    uri = f"{request.getfixturevalue('bucket')}/run" if out == "s3" else str(tmp_path)
+    config = ProbeConfig()
+    with (
+        pytest.raises(ValueError, match="too few CPUs"),
+        begin("probe", config, fingerprint, uri, print) as run,
+    ):
+        if writes != "nothing":
+            (run.work if writes == "work" else run.folder).write_json(1, "waves", "a.json")
+        raise ValueError("too few CPUs")
+    assert ("run.json" in Folder(uri).list_names()) == (writes != "nothing")
+    if writes == "nothing":
+        assert Folder(uri).find_names() == []
+
+
+def test_a_run_that_was_begun_before_stays_where_it_is_refused(tmp_path):
+    for error in (KeyboardInterrupt(), ValueError("a")):
+        with pytest.raises(type(error)), begin("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
+            raise error
+    assert {"run.json", "logs"} <= {*names(tmp_path)}
+
+
+def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
+    with pytest.raises(ValueError, match="has been writing it"), hold_lease(Folder(str(tmp_path))):
+        count_words(ProbeConfig(), tmp_path)
+    count_words(ProbeConfig(), tmp_path)
+    assert not (tmp_path / LEASE).exists()
+
+
+def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu")
+    with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
+        count_words(ProbeConfig(), tmp_path)
+    assert count_words(ProbeConfig(), tmp_path, device="gpu")["device"] == "gpu"
+
+
+def test_a_run_goes_on_only_on_gpus_like_the_first(tmp_path):
+    l4 = {"name": "NVIDIA L4", "capability": "8.9", "multiprocessors": 58, "cuda": "13.0", "cudnn": 92000}
+    with pytest.raises(KeyboardInterrupt):
+        count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu", gpu=l4)
+    for change in ({"name": "NVIDIA L40S"}, {"multiprocessors": 142}, {"cudnn": 92001}, {"cuda": "13.1"}):
+        with pytest.raises(ValueError, match=r"was begun on NVIDIA L4 \(capability 8.9, .* would go on on"):
+            count_words(ProbeConfig(), tmp_path, device="gpu", gpu={**l4, **change})
+    assert count_words(ProbeConfig(), tmp_path, device="gpu", gpu=l4)["gpu"] == l4
+
+
+def test_a_run_goes_on_only_with_the_versions_it_was_begun_with(tmp_path):
+    run = describe_run("curate", CurateConfig(), {"input": "a"}, {})
+    newer = {**run, "versions": {**run["versions"], "torch": "99.0"}}
+    folder, written = Folder(str(tmp_path)), json.loads(json.dumps(run))
+    refuse_other(written, run, folder)
+    with pytest.raises(ValueError, match="differs in torch;"):
+        refuse_other(written, newer, folder)
+    refuse_other({**written, "status": "finished"}, newer, folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"5"])
+def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, content):
+    (tmp_path / RUN).write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.json: "):
+        count_words(ProbeConfig(), tmp_path)
+    assert (tmp_path / RUN).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("words.json", r".*/words\.json: is missing; the run wrote it with 1 bytes"),
+        ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),
+    ],
+)
+def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, told):
+
+    def count() -> dict:
+        rooms = ("words.json", "plot.svg", "tables")
+        with begin("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, rooms=rooms) as run:
+            if not run.is_finished:
+                for name in ("words.json", "tables/1.csv", "tables/2.csv", "tables/.hidden"):
+                    run.folder.write_bytes(b"7", *name.split("/"))
+                run.close({"ok": 1}, {"counted": 1}, "counted")
+        return run.record
+
+    assert count()["manifest"]["files"] == count()["manifest"]["files"] == 3
+    (tmp_path / gone).unlink()
+    with pytest.raises(ValueError, match=f"was finished, but {told}"):
+        count()
+
+
+def test_a_run_needs_no_ray():
+    code = "import sys, raycomp.run.run; sys.exit('ray' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", ["curate", "negatives"])
+def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(tmp_path, monkeypatch, kind):
+    rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    (tmp_path / "file").touch()
+    command = import_module(f"raycomp.{kind}.command")
+    monkeypatch.setattr(command, "describe_scorer", lambda config: pytest.fail("a model is looked for"))
+    run, config = {
+        "curate": (raycomp.curate, CurateConfig),
+        "negatives": (raycomp.negatives, NegativesConfig),
+    }[kind]
+    with pytest.raises(ValueError, match=r"out=.*: cannot be written"):
+        run(config(input=str(tmp_path / "rows.parquet")), str(tmp_path / "file/out"))
+
+
+def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, monkeypatch):
+    """The curation is replaced between the first time it is read and the second."""
+    points = {"lexicon": "a", "shards": 1, "input": "a"}
+    first, second = (
+        {**describe_run("curate", CurateConfig(input="gone", seed=seed), points, {}), "device": "cpu"}
+        for seed in (0, 1)
+    )
+    found, asked = iter([first, second]), []
+    monkeypatch.setattr(command, "read_finished", lambda source: next(found))
+    monkeypatch.setattr(command, "list_scores", lambda run, source: [])
+
+    def begin(kind, config, fingerprint, *rest):
+        asked.extend([fingerprint(), fingerprint()])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "begin", begin)
+    with pytest.raises(KeyboardInterrupt):
+        raycomp.select(str(tmp_path), {"materialize": False}, str(tmp_path / "out"))
+    assert [one["scores"] for one in asked] == [identify(first), identify(second)]
+
+
+def test_staged_results_appear_once_every_check_has_passed(tmp_path):
+    found = iter(["before", "after", "before", "before"])
+
+    def train() -> dict:
+        with begin(
+            "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), rooms=("model",)
+        ) as run:
+            run.work.write_bytes(b"weights", "model", "a.bin")
+            run.staged = ("model",)
+            run.close({"ok": 1}, {"counted": 1}, "counted")
+        return run.record
+
+    with pytest.raises(ValueError, match="input: changed while the run went on"):
+        train()
+    assert names(tmp_path) == ["logs", RUN, "work"]
+    record = train()
+    assert names(tmp_path) == ["logs", "manifest.json", "model", RUN]
+    assert (tmp_path / "model/a.bin").read_bytes() == b"weights" and record["manifest"]["files"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("batch:\ntoo large"), "failed"),
+        (RuntimeError("ours"), "failed"),
+        (OSError("disk"), "running"),
+        (LeaseLost("taken"), "running"),
+        (KeyboardInterrupt(), "running"),
+    ],
+)
+def test_a_run_keeps_what_it_failed_of_where_it_would_fail_again(tmp_path, error, status, capsys):
+    with pytest.raises(type(error)), begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+        run.bind("cpu")
+        run.work.write_bytes(b"1", "half")
+        raise error
+    record = json.loads((tmp_path / RUN).read_text())
+    assert record["status"] == status and ("failed" in record) == (status == "failed")
+    assert main(["show", str(tmp_path)]) == USER_ERROR
+    said = capsys.readouterr().err
+    if status == "failed":
+        assert said == f"raycomp: {tmp_path}: the run has failed: {' '.join(str(error).split())}\n"
+    else:
+        assert "has not finished; the same command resumes it" in said
+    done = count_words(ProbeConfig(), tmp_path)  # with its cause removed it resumes all the same
+    assert done["status"] == "finished" and "failed" not in done
+
+
+def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path):
+    """Another name for the time; the identity of the input stays."""
+    told: list[str] = []
+    for time, is_there in (("monday", False), ("monday", True), ("tuesday", False)):
+        known = {"input": "the same", TIMES: time}
+        with (
+            pytest.raises(KeyboardInterrupt),
+            begin("count", ProbeConfig(), lambda known=known: known, str(tmp_path), told.append) as run,
+        ):
+            run.bind("cpu")
+            assert run.work.exists("half") == run.folder.exists("scores") == is_there
+            run.work.write_bytes(b"1", "half")
+            run.folder.write_bytes(b"1", "scores", "0")
+            raise KeyboardInterrupt
+    assert [line for line in told if "modified since" in line] == told and len(told) == 1
+    times = iter(["tuesday", "wednesday"])  # modified while it runs: what is written is compared by content
+    with begin(
+        "count", ProbeConfig(), lambda: {"input": "the same", TIMES: next(times)}, str(tmp_path)
+    ) as run:
+        run.close({"ok": 1}, {"counted": 1}, "counted")
+    assert run.record["status"] == "finished"
+
+
+def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsys):
+    record = count_words(ProbeConfig(), tmp_path)
+    old = {name: value for name, value in record.items() if name not in ("format", "manifest")}
+    old["fingerprint"] = {"input": "with times", "parser": "p"}
+    (tmp_path / RUN).write_text(json.dumps({**old, "results": {}}))
+    for parser, is_same in (("p", True), ("q", False)):
+        now = {"input": "without", TIMES: "x", "parser": parser}
+        refused = nullcontext() if is_same else pytest.raises(ValueError, match="differs in parser")
+        with refused, begin("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
+            assert run.is_finished
+
+
+def test_an_option_of_a_later_version_counts_as_its_default_in_a_run_of_before(tmp_path):
+    record = count_words(ProbeConfig(), tmp_path)
+    record["config"] = {name: value for name, value in record["config"].items() if name != "seeds"}
+    (tmp_path / RUN).write_text(json.dumps(record))
+    assert count_words(ProbeConfig(), tmp_path)["status"] == "finished"
+    with pytest.raises(ValueError, match="differs in seeds"):
+        count_words(ProbeConfig(seeds=ProbeConfig().seeds + 1), tmp_path)
+
+
+def test_a_run_in_the_folder_work_of_another_is_refused_and_kept(tmp_path):
+    """``work`` is removed when a run ends: nobody else's results may lie there."""
+    count_words(ProbeConfig(), tmp_path / "a")
+    for name in ("work", "logs"):
+        with pytest.raises(ValueError, match=f"is the folder {name} of the run in {tmp_path}/a"):
+            count_words(ProbeConfig(), tmp_path / "a" / name)
+    count_words(ProbeConfig(), tmp_path / "b/work")
+    with pytest.raises(ValueError, match="its folder work holds another run"):
+        count_words(ProbeConfig(), tmp_path / "b")
+    count_words(ProbeConfig(), tmp_path / "c")
+    (tmp_path / "b/work").rename(tmp_path / "c/work")
+    with pytest.raises(ValueError, match="its folder work holds another run"):
+        count_words(ProbeConfig(), tmp_path / "c")
+    assert (tmp_path / "c/work" / RUN).exists()

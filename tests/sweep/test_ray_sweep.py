@@ -1,0 +1,211 @@
+"""Sweeps in small that truly train: killed and gone on with, told of, run again, a job of a cluster."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import raycomp
+from raycomp.config import ModelConfig, load_job
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
+from raycomp.evaluate.world import write_exam
+from raycomp.sweep.command import sweep
+from raycomp.sweep.config import SweepConfig
+from raycomp.train.config import FitConfig, TrainConfig
+from tests.run.head import start_head
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+ROOT = Path(raycomp.__file__).parents[1]
+METRIC = "world.accuracy.macro"
+FIT = FitConfig(steps=3, batch_size=8, checkpoint_steps=1)
+# A sweep of little worlds, as a job's file has it.
+JOB = """
+from raycomp.config import FitConfig, SweepConfig, TrainConfig, WorldsConfig
+
+def config() -> SweepConfig:
+    return SweepConfig(
+        space="select.rule=align_only attribute.keep=grid(1.0,0.5)",
+        seeds=2,
+        report_seeds=1,
+        worlds=WorldsConfig(pairs=64, scorer_pairs=64, scorer_steps=2, batch_size=16, scenes=16),
+        train=TrainConfig(train=FitConfig(steps=40, batch_size=8, checkpoint_steps=1)),
+        beside="retention",
+    )
+"""
+
+
+class Cut(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture(scope="module")
+def config(curated, tiny_scorer, tmp_path_factory) -> SweepConfig:
+    """Two shares of the pairs of a curation that is there, one training each."""
+    exam = tmp_path_factory.mktemp("exam")
+    write_exam(str(exam), 12, 0)
+    return SweepConfig(
+        space="attribute.keep=grid(0.5,0.4)",
+        seeds=1,
+        report_seeds=1,
+        curated=str(curated[1]),
+        train=TrainConfig(model=ModelConfig(tiny_scorer.model, "random:0"), train=FIT),
+        evaluate=EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(str(exam))),
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory) -> tuple[Path, dict]:
+    """A sweep that was broken off after its first training and gone on with; and its record."""
+    folder = tmp_path_factory.mktemp("sweep") / "out"
+
+    def break_off(line: str) -> None:
+        raise Cut
+
+    with pytest.raises(Cut):
+        sweep(config, str(folder), break_off)
+    before = read_times(folder)
+    assert before and json.loads((folder / "run.json").read_text())["status"] == "running"
+    again: list[str] = []
+    run = sweep(config, str(folder), again.append)
+    assert before.items() <= read_times(folder).items(), "trained again"
+    assert sum("seed" in line for line in again[:-1]) == 3 - len(before)
+    return folder, run
+
+
+def read_times(folder: Path) -> dict[Path, int]:
+    """Return when every training was told of in the journal."""
+    return {path: path.stat().st_mtime_ns for path in (folder / "trials").glob("*/*-*.json")}
+
+
+def test_a_sweep_that_goes_on_trains_nothing_twice(finished):
+    folder, run = finished
+    rows = pq.read_table(folder / "trials.parquet").to_pylist()
+    assert run["status"] == "finished" and run["funnel"]["kept"] == len(rows) == 3
+    assert [(row["attribute.keep"], row["split"]) for row in rows if row["split"] == "development"] == [
+        (0.5, "development"),
+        (0.4, "development"),
+    ]
+    assert all(row["status"] == "finished" and 0 <= row["metric"] <= 1 for row in rows)
+    assert all(row["seconds"] > 0 and row["world"] is None for row in rows)
+    assert sum(row["starts"] == 1 for row in rows) >= 2 and not (folder / "work").exists()
+
+
+def test_the_best_is_told_of_and_written_as_a_job(finished, config):
+    folder, run = finished
+    (best,) = run["best"]
+    rows = pq.read_table(folder / "trials.parquet").to_pylist()
+    by_split = {(row["trial"], row["split"]): row["metric"] for row in rows}
+    assert best["development"]["value"] == max(v for (_, s), v in by_split.items() if s == "development")
+    assert best["report"]["value"] == by_split[best["trial"], "report"]
+    job = load_job(str(folder / "best.py"))
+    assert job.space == f"attribute.keep={best['dials']['attribute.keep']}" and job.curated == config.curated
+    page = (folder / "report.html").read_text()
+    for words in ("world.accuracy over attribute.keep", "of which nothing was chosen", "the same exam"):
+        assert words in page
+    assert (folder / "figures/over-attribute.keep.svg").read_text().startswith("<svg xmlns=")
+
+
+def test_a_finished_sweep_is_left_as_it_is(finished, config):
+    folder, _ = finished
+    before, heard = (folder / "report.html").read_bytes(), []
+    assert sweep(config, str(folder), heard.append)["status"] == "finished"
+    assert "finished already" in heard[-1] and (folder / "report.html").read_bytes() == before
+    with pytest.raises(ValueError, match=r"holds a run that differs in seeds"):
+        sweep(replace(config, seeds=2), str(folder))
+
+
+def test_the_best_as_a_job_comes_to_the_same_figures(finished, tmp_path):
+    folder, run = finished
+    again = sweep(load_job(str(folder / "best.py")), str(tmp_path / "again"), [].append)
+    assert again["best"] == [{**run["best"][0], "group": {}}]
+
+
+def test_methods_are_tuned_alike_and_a_trial_that_fails_is_told(config, tmp_path):
+    space = "attribute.aggregate=grid(mean,min) train.learning_rate=grid(1e-4,1e30)"
+    run = sweep(
+        replace(config, space=space, per="attribute.aggregate", report_seeds=0),
+        str(tmp_path / "out"),
+        [].append,
+    )
+    assert sorted(one["group"]["attribute.aggregate"] for one in run["best"]) == ["mean", "min"]
+    rows = pq.read_table(tmp_path / "out" / "trials.parquet").to_pylist()
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert all(row["train.learning_rate"] == 1e30 and "finite" in row["why"] for row in failed)
+    assert len(rows) == 4 and all(math.isfinite(one["development"]["value"]) for one in run["best"])
+
+
+def start(job: Path, out: Path) -> subprocess.Popen:
+    line = [sys.executable, "-m", "raycomp", "sweep", str(job), "--out", str(out)]
+    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return subprocess.Popen(
+        line,
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_killed_sweep_of_little_worlds_goes_on(tmp_path):
+    job, out = tmp_path / "job.py", tmp_path / "out"
+    job.write_text(JOB)
+    first = start(job, out)
+    for _ in range(1200):
+        if read_times(out):
+            break
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.5)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    before = read_times(out)
+    second = start(job, out)
+    said, _ = second.communicate(timeout=900)
+    assert second.returncode == 0, said
+    assert before and before.items() <= read_times(out).items() and "scorer trained" not in said
+    rows = pq.read_table(out / "trials.parquet").to_pylist()
+    assert len(rows) == 5 and [row["world"] for row in rows if row["split"] == "report"] == [2]
+    page = (out / "report.html").read_text()
+    assert "58.34" in page and "Chosen by the mean over development little worlds 0 to 1" in page
+
+
+def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    with start_head(tmp_path_factory.mktemp("h"), num_cpus=4) as head:
+        line = [
+            "ray",
+            "job",
+            "submit",
+            "--working-dir",
+            ".",
+            "--",
+            "python",
+            "-m",
+            "raycomp",
+            "sweep",
+            str(job),
+        ]
+        wide = [*line, "--set", "train.train.workers=64", "--out", str(tmp_path / "wide")]
+        refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
+        told = refused.stdout + refused.stderr
+        assert "train.train.workers=64: a trial needs 65 CPUs with so many, the cluster can have 4" in told
+        assert "exit code 2" in told and not (tmp_path / "wide" / "run.json").exists()
+        done = subprocess.run(
+            [*line, "--set", "report_seeds=0", "--set", "seeds=1", "--out", str(tmp_path / "out")],
+            cwd=ROOT,
+            env=head.env,
+            text=True,
+            capture_output=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len(pq.read_table(tmp_path / "out" / "trials.parquet")) == 2

@@ -1,0 +1,102 @@
+"""What Ray Tune is given and gives back: points as dials, a search without repeats."""
+
+import math
+
+import pytest
+from ray import tune
+from ray.exceptions import RayTaskError
+from ray.tune.search import Searcher
+
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.plan import make_plan
+from raycomp.sweep.ray_tune import _make_search, _Once, _to_dials, _to_point, _to_tune, find_cause
+from raycomp.sweep.worlds import scored_dials
+
+SPACE = (
+    "train.loss=grid(clip,siglip) attribute.keep=0.5 attribute.aggregate=choice(mean,min) "
+    "train.learning_rate=loguniform(1e-4,1e-3) train.batch_size=uniform(8,16)"
+)
+
+
+@pytest.fixture
+def plan():
+    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_dials())
+
+
+def test_a_point_of_a_search_is_the_dials_of_a_trial_and_back(plan):
+    point = {"attribute.aggregate": "min", "train.learning_rate": 0.00034567891, "train.batch_size": 9}
+    dials = _to_dials(plan, point, {"train.loss": "siglip"})
+    assert dials == {
+        "train.loss": "siglip",
+        "attribute.keep": "0.5",
+        "attribute.aggregate": "min",
+        "train.learning_rate": "0.000345679",
+        "train.batch_size": "9",
+    }
+    plan.check(dials)
+    back = _to_point(plan, dials, {"train.loss": "siglip"})
+    assert back == {**point, "train.learning_rate": 0.000345679}
+    assert _to_dials(plan, back, {"train.loss": "siglip"}) == dials
+
+
+def test_a_search_begins_with_the_trials_that_were_begun_and_stays_in_the_space(plan):
+    group = {"train.loss": "clip"}
+    begun = [
+        _to_dials(plan, {"attribute.aggregate": how, "train.learning_rate": 5e-4, "train.batch_size": n}, one)
+        for how, n, one in (("min", 8, group), ("mean", 12, {"train.loss": "siglip"}), ("mean", 16, group))
+    ]
+    search = _make_search(plan, group, begun)
+    assert search.set_search_properties("metric", "max", _to_tune(plan, group))
+    found = [_to_dials(plan, search.suggest(str(n)), group) for n in range(12)]
+    assert found[:2] == [begun[0], begun[2]]
+    assert len({str(dials) for dials in found}) == 12
+    for dials in found:
+        plan.check(dials)
+        assert (
+            1e-4 <= float(dials["train.learning_rate"]) <= 1e-3 and 8 <= int(dials["train.batch_size"]) <= 16
+        )
+
+
+class Few(Searcher):
+    """Suggests a, b, a, b, ... and takes down what it is told."""
+
+    def __init__(self):
+        super().__init__(metric="metric", mode="max")
+        self.told: list[tuple[str, bool]] = []
+        self.turn = 0
+
+    def suggest(self, trial_id):
+        self.turn += 1
+        return {"x": "ab"[self.turn % 2]}
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        self.told.append((trial_id, error))
+
+
+def test_a_search_without_anything_new_ends():
+    inner = Few()
+    search = _Once(inner, lambda point: point["x"])
+    assert [search.suggest("1"), search.suggest("2")] == [{"x": "b"}, {"x": "a"}]
+    assert search.suggest("3") == Searcher.FINISHED
+    assert inner.told and all(error for _, error in inner.told)
+    search.on_trial_complete("2", {"metric": 1.0})
+    assert inner.told[-1] == ("2-0", False)
+
+
+def test_whole_numbers_are_drawn_with_both_ends(plan):
+    space = _to_tune(plan, {"train.loss": "clip"})
+    drawn = {space["train.batch_size"].sample() for _ in range(400)}
+    assert drawn == {*range(8, 17)}
+    assert isinstance(space["attribute.aggregate"], tune.search.sample.Categorical)
+    assert math.isclose(space["train.learning_rate"].lower, 1e-4)
+
+
+def wrap(error):
+    return RayTaskError("f", "traceback", error).as_instanceof_cause()
+
+
+def test_what_ended_a_trial_is_told_without_its_wrappers():
+    for told in (OSError("disk full"), ValueError("a: must be b")):
+        assert find_cause(wrap(wrap(told))) is told and find_cause(told) is told
+    ours = wrap(wrap(KeyError("x")))
+    assert find_cause(ours) is ours

@@ -1,0 +1,23 @@
+"""One training of a sweep, without Ray: what the user can fix fails that training, and not the sweep."""
+
+import pytest
+
+from raycomp.config import TooMuchBadData, UserError
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, Site
+from raycomp.sweep.plan import make_plan
+from raycomp.sweep.site import Job, run_site
+from raycomp.sweep.worlds import scored_dials
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("loss: must be finite"), TooMuchBadData("input: 95.0% of 60 rows cannot be used")]
+)
+def test_a_training_that_is_refused_fails_alone(tmp_path, error):
+    def refuse(*arguments: object) -> dict:
+        raise error
+
+    plan = make_plan(SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)"), scored_dials())
+    job = Job(plan, str(tmp_path), str(tmp_path / "work"), (), refuse)
+    outcome = run_site(job, "000", {}, Site(DEVELOPMENT, 0))
+    assert (outcome.status, outcome.why) == (FAILED, str(error))

@@ -1,0 +1,215 @@
+"""The trials of a sweep's folder are its own and whole, or a line says which are not."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from raycomp.config import read_space, write_space
+from raycomp.data.folder import Folder
+from raycomp.sweep.check import check_trials, mend_trials
+from raycomp.sweep.config import SweepConfig
+from raycomp.sweep.job_file import name_functions
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, Site, name_trial
+from raycomp.sweep.plan import Plan, list_points, make_plan
+from raycomp.sweep.worlds import scored_dials
+from raycomp.table import Estimate
+
+RATE, STEPS = "train.learning_rate", "train.steps"
+SITE = Site(DEVELOPMENT, 0)
+OUTCOME = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.5, 0.4, float("nan"))}, 1.0)
+
+
+def plan_of(space: str, search: str = "grid") -> Plan:
+    return make_plan(SweepConfig(space=space, search=search), scored_dials())
+
+
+PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """Two trials, one of them trained with one seed."""
+    journal = Journal(Folder(str(tmp_path)))
+    for dials in list_points(PLAN):
+        journal.begin(dials, "2026-01-01")
+    journal.write(name_trial({RATE: "0.001"}), SITE, OUTCOME)
+    return journal
+
+
+@pytest.mark.parametrize(
+    ("space", "again"),
+    [
+        (f"{RATE}=grid(1e-3,1E-04)", f"{RATE}=grid(.001,0.0001)"),
+        (f"{RATE}=1e-3", f"{RATE}=0.0010"),
+        ("train.autocast=grid(true,0)", "train.autocast=grid(1,False)"),
+        ("train.steps=grid(none,9) train.epochs=none", "train.steps=grid(null,09) train.epochs=None"),
+        ("train.freeze=grid(image,text:1;text)", "train.freeze=grid(image, text:1;text)"),
+    ],
+)
+def test_two_spellings_of_a_space_are_the_same_trials(space, again):
+    points = list_points(plan_of(space))
+    assert points == list_points(plan_of(again)) and [*map(name_trial, points)]
+    spelled = write_space(plan_of(space).space)
+    assert write_space(plan_of(spelled).space) == spelled and len(read_space(spelled)) == space.count("=")
+
+
+def test_a_whole_journal_is_left_as_it_is(journal):
+    files, said = journal.folder.find_names(), []
+    mend_trials(PLAN, journal, said.append)
+    check_trials(PLAN, journal)
+    assert not said and journal.folder.find_names() == files and len(files) == 3
+    assert [len(trial.outcomes) for trial in journal.read()].count(1) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"status": "fin',
+        b"\xff",
+        b"null",
+        b"[]",
+        b"[" * 100_000,
+        {},
+        {"status": float("nan")},
+        {"status": "done"},
+        {"status": "stopped"},
+        {"metrics": None},
+        {"metrics": {"a": 1}},
+        {"metrics": {"a": [1, 2]}},
+        {"metrics": {"a": [1, "2", 3]}},
+        {"metrics": {"a": [True, 2, 3]}},
+        {"seconds": "1"},
+        {"starts": 1.5},
+        {"why": None},
+        {"more": 1},
+    ],
+    ids=lambda content: str(content)[:30],
+)
+def test_a_damaged_outcome_is_trained_again(journal, content):
+    name = name_trial({RATE: "0.001"})
+    file = Path(journal.folder.at("trials", name, f"{SITE.name}.json"))
+    bad = content if isinstance(content, bytes) else json.dumps({**OUTCOME.to_dict(), **content}).encode()
+    file.write_bytes(bad if content != {} else b"{}")
+    with pytest.raises(ValueError, match=f"{name}/development-00.json: .*; the sweep was finished"):
+        check_trials(PLAN, journal)
+    said: list[str] = []
+    mend_trials(PLAN, journal, said.append)
+    (line,) = said
+    assert line.startswith(f"trials/{name}/development-00.json: ") and "\n" not in line
+    assert "trained again" in line
+    assert journal.find(name, SITE) is None and len(journal.read()) == 2
+    mend_trials(PLAN, journal, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"[1]", b'{"dials": [], "begun": ""}', b'{"dials": {"a": 1}}']
+)
+def test_a_trial_with_damaged_options_is_started_again(journal, content):
+    name = name_trial({RATE: "0.001"})
+    file = Path(journal.folder.at("trials", name, "dials.json"))
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=f"trials/{name}: its options cannot be read: .*the sweep was finished"
+    ):
+        check_trials(PLAN, journal)
+    said: list[str] = []
+    mend_trials(PLAN, journal, said.append)
+    assert len(said) == 1 and said[0].startswith(f"trials/{name}: ")
+    assert journal.list_trials() == [name_trial({RATE: "0.0001"})]
+    assert journal.begin({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
+
+
+def plant(journal: Journal, name: str, dials: dict[str, str]) -> None:
+    journal.folder.write_json({"dials": dials, "begun": "2026"}, "trials", name, "dials.json")
+    journal.write(name, SITE, OUTCOME)
+
+
+@pytest.mark.parametrize(
+    ("name", "dials", "words"),
+    [
+        ("foreign", {RATE: "0.001"}, "its options are not those that it is named after"),
+        (name_trial({RATE: "0.001"}), {RATE: "0.0001"}, "its options are not those that it is named after"),
+        (None, {RATE: "0.01"}, "train.learning_rate=0.01 is not in grid(0.001,0.0001)"),
+        (None, {RATE: "much"}, "train.learning_rate='much': must be of type float"),
+        (None, {STEPS: "9"}, "the options are train.steps, the space has train.learning_rate"),
+        (None, {RATE: "0.001", STEPS: "9"}, "the space has train.learning_rate"),
+        (None, {}, "the space has train.learning_rate"),
+    ],
+)
+def test_a_trial_of_another_sweep_is_refused(journal, name, dials, words):
+    name = name or name_trial(dials)
+    plant(journal, name, dials)
+    files = journal.folder.find_names()
+    place = re.escape(journal.folder.at("trials", name))
+    line = f"^{place}: is not of this sweep: .*{re.escape(words)}.*; remove it$"
+    for check in (lambda: check_trials(PLAN, journal), lambda: mend_trials(PLAN, journal, pytest.fail)):
+        with pytest.raises(ValueError, match=line):
+            check()
+    assert journal.folder.find_names() == files, "nothing of others is removed"
+
+
+def test_a_folder_that_is_no_trial_is_never_removed(journal):
+    journal.folder.write_json("mine", "trials", "notes", "a.json")
+    with pytest.raises(ValueError, match="trials/notes: is not of this sweep: is not the name of a trial"):
+        mend_trials(PLAN, journal, pytest.fail)
+    assert journal.folder.exists("trials", "notes", "a.json")
+
+
+@pytest.mark.parametrize("site", [Site(DEVELOPMENT, 7), Site("report", 0), Site("foreign", 0)])
+def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, site):
+    name = name_trial({RATE: "0.001"})
+    journal.write(name, site, OUTCOME)
+    with pytest.raises(ValueError, match=f"{name}/{site.name}.json: is not of this sweep: no training"):
+        check_trials(PLAN, journal)
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "fits"),
+    [
+        (f"{RATE}=loguniform(1e-4,1e-3)", "0.0001", True),
+        (f"{RATE}=loguniform(1e-4,1e-3)", "0.00101", False),
+        (f"{RATE}=loguniform(1e-4,1e-3)", "nan", False),
+        (f"{STEPS}=uniform(5,9)", "9", True),
+        (f"{STEPS}=uniform(5,9)", "7.5", False),
+        (f"{STEPS}=uniform(5,9)", "10", False),
+        (f"{STEPS}=uniform(5,9)", "none", False),
+    ],
+)
+def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value, fits):
+    plan, journal = plan_of(space, "random"), Journal(Folder(str(tmp_path)))
+    name = journal.begin({space.partition("=")[0]: value}, "2026")
+    if fits:
+        mend_trials(plan, journal, pytest.fail)
+    else:
+        with pytest.raises(ValueError, match=f"trials/{name}: is not of this sweep"):
+            mend_trials(plan, journal, pytest.fail)
+
+
+def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(tmp_path):
+    journal = Journal(Folder(str(tmp_path)))
+    name = journal.begin({RATE: "1e-3"}, "2026")
+    journal.write(name, SITE, Outcome(FAILED, {}, why="loss is not finite"))
+    check_trials(PLAN, journal)
+    with pytest.raises(
+        ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 for 0.001; name"
+    ):
+        mend_trials(PLAN, journal, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (["1e-05", "1e+05"], ["of_1e_minus_05", "of_1e_plus_05"]),
+        (["-0.5", "0.5"], ["of_minus_0_5", "of_0_5"]),
+        (["a-b", "a b", "a b 2", "A.B"], ["of_a_b_3", "of_a_b_2", "of_a_b_2_2", "of_a_b"]),
+        (["\u00e9", "\u00e8", "clip"], ["of__2", "of_", "of_clip"]),
+    ],
+)
+def test_functions_of_groups_have_names_of_their_own(values, names):
+    found = name_functions(values)
+    assert all(name.isidentifier() for name in found.values()) and len({*found.values()}) == len(values)
+    assert name_functions(values[::-1]) == found
+    assert [found[value] for value in values] == names

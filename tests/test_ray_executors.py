@@ -1,0 +1,171 @@
+"""What the local executor writes is what Ray writes, and a run that one of them began the other finishes."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raycomp
+from raycomp.config import override_all
+from raycomp.continual.config import ContinualConfig
+from raycomp.curate.config import CurateConfig
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.evaluate.world import write_exam
+from raycomp.negatives.config import NegativesConfig
+from raycomp.run import waves
+from raycomp.study.command import study
+from raycomp.study.config import StudyConfig
+from raycomp.train import rank
+from raycomp.train.config import TrainConfig
+from tests.corpus import write_world_shards
+
+pytestmark = pytest.mark.ray
+# Of each command what repeats byte by byte; the rest holds times.
+ROOMS = {
+    "curate": ("scores", "subset", "subset.npy", "shards"),
+    "select": ("subset", "subset.npy", "shards"),
+    "negatives": ("negatives", "exports"),
+    "train": ("checkpoint", "trained_images.npy"),
+    "evaluate": ("scores", "table.csv"),
+    "study": ("cells",),
+    "continual": ("figures",),
+}
+LOCAL = {"cluster.executor": "local"}
+ONE = {**LOCAL, "cluster.num_cpus": 1}
+RAY: dict[str, Any] = {}  # with a connected cluster
+
+
+class Cut(Exception):
+    """Stands for a kill."""
+
+
+@dataclass
+class Inputs:
+    """What the commands run on, and the runs that others read."""
+
+    folder: Path
+    scorer: dict[str, Any]
+    written: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def by_ray(self, command: str) -> dict[str, str]:
+        """Return the digests of what Ray writes, which is there for the commands that read it."""
+        if command not in self.written:
+            for needed in {"select": ["curate"], "negatives": ["curate"], "train": ["negatives"]}.get(
+                command, []
+            ):
+                self.by_ray(needed)
+            self.written[command] = self.run(command, f"{command}-ray", RAY)
+        return self.written[command]
+
+    def options(self, command: str) -> dict[str, Any]:
+        """Return the options of a command, its input a run of Ray's."""
+        curated, written = str(self.folder / "curate-ray"), str(self.folder / "negatives-ray")
+        model = {"model.name": self.scorer["scorer.model"], "model.weights": "random:0"}
+        little = {"little.backbone_pairs": 64, "little.backbone_steps": 2, "little.train": 16}
+        return {
+            "curate": {"input": str(self.folder / "in"), "waves.shards_per_wave": 1, **self.scorer},
+            "negatives": {"input": curated, "waves.shards_per_wave": 1, "negatives.calls": 2,
+                          "negatives.export": "calls"},
+            "train": {"input": curated, "negatives": written, "train.loss": "negclip", "train.steps": 6,
+                      "train.batch_size": 8, "train.checkpoint_steps": 2, "train.workers": 1, **model},
+            "evaluate": {"benchmarks": "world", "world.annotations": str(self.folder / "exam"),
+                         "waves.shards_per_wave": 1, **model},
+            "continual": {"stream": "world", "method": "frozen,compo-realign", "seeds": 1, "tune_seeds": 1,
+                          "head.steps": 2, "head.batch_size": 8, "little.test": 12, "little.backbones": 1,
+                          **little},
+            "study": {"worlds": 1, "seeds": 1},
+        }[command]  # fmt: skip
+
+    def run(self, command: str, name: str, more: dict[str, Any]) -> dict[str, str]:
+        """Run a command into a folder; return the digests of what repeats."""
+        out = self.folder / name
+        if command == "select":
+            raycomp.select(str(self.folder / "curate-ray"), {"align.keep": 0.6, **more}, str(out))
+        else:
+            config, function = COMMANDS[command]
+            function(override_all(config(), {**self.options(command), **more}), str(out))
+        return digest(out, ROOMS[command])
+
+
+COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
+    "curate": (CurateConfig, raycomp.curate),
+    "negatives": (NegativesConfig, raycomp.negatives),
+    "train": (TrainConfig, raycomp.train),
+    "evaluate": (EvaluateConfig, raycomp.evaluate),
+    "continual": (ContinualConfig, raycomp.continual),
+    "study": (StudyConfig, study),
+}
+
+
+def digest(out: Path, rooms: tuple[str, ...]) -> dict[str, str]:
+    """Return the SHA-256 of every file of the rooms."""
+    paths = [
+        path
+        for room in rooms
+        for path in ([out / room] if (out / room).is_file() else (out / room).rglob("*"))
+    ]
+    return {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def inputs(tiny_scorer, tmp_path_factory, ray_cluster) -> Inputs:
+    folder = tmp_path_factory.mktemp("executors")
+    write_world_shards(folder / "in", 60, 20)
+    write_exam(str(folder / "exam"), 8, 0)
+    scorer = {"scorer.model": tiny_scorer.model, "scorer.weights": "random:0", "scorer.batch_size": 16}
+    return Inputs(folder, scorer)
+
+
+@pytest.mark.parametrize("command", ["curate", "select", "negatives", "train", "evaluate"])
+def test_the_local_executor_writes_the_same_bytes(command, inputs):
+    by_ray = inputs.by_ray(command)
+    assert by_ray
+    assert inputs.run(command, f"{command}-local", LOCAL) == by_ray
+    assert inputs.run(command, f"{command}-one", ONE) == by_ray
+
+
+@pytest.mark.parametrize("command", ["curate", "negatives", "evaluate"])
+@pytest.mark.parametrize(("first", "then"), [(LOCAL, RAY), (RAY, LOCAL)], ids=["local-ray", "ray-local"])
+def test_what_one_began_the_other_finishes(command, first, then, inputs, monkeypatch):
+    """Cut off after the first wave, so that the other one has one to skip and others to do."""
+    inputs.by_ray(command)
+    name = f"{command}-{'local' if first else 'ray'}-first"
+    commit, done = waves._Run._commit, []
+
+    def cut(self: Any, wave: int) -> None:
+        commit(self, wave)
+        done.append(wave)
+        raise Cut
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(waves._Run, "_commit", cut)
+        inputs.run(command, name, first)
+    assert len(done) == 1 and list((inputs.folder / name / "work" / "waves").iterdir())
+    assert inputs.run(command, name, then) == inputs.by_ray(command)
+
+
+def test_a_training_begun_here_goes_on_on_ray(inputs, monkeypatch):
+    inputs.by_ray("train")
+    take = rank.Writer.take
+
+    def cut(self: Any, told: Any) -> None:
+        take(self, told)
+        if told.step == 4:
+            raise Cut
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(rank.Writer, "take", cut)
+        inputs.run("train", "train-begun", LOCAL)
+    assert inputs.run("train", "train-begun", RAY) == inputs.by_ray("train")
+
+
+def test_continual_methods_give_the_same_figures(inputs):
+    found = inputs.run("continual", "continual-ray", RAY), inputs.run("continual", "continual-local", LOCAL)
+    assert found[0] and found[0] == found[1]

@@ -1,0 +1,67 @@
+"""One rank's way through a training: what it writes and when."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from raycomp.config import UserError
+from raycomp.data.folder import Folder
+from raycomp.train.config import TrainConfig
+from raycomp.train.rank import Writer, train_rank
+from raycomp.train.states import list_states
+from tests.train.fitting import batches, begin, write_model
+
+STEPS = 7
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A trainer, and what writes for it."""
+    model = write_model(tmp_path)
+    trainer = begin(model, "clip", num_steps=STEPS)
+    fit = replace(trainer.config, keep_checkpoints=9, evaluate_steps=3)
+    told: list[dict] = []
+    config = TrainConfig(model=model, train=fit)
+    folder = Folder(str(tmp_path / "out"))
+    return trainer, Writer(trainer, config, folder, told.append, lambda clip, step: {"taken": step}), told
+
+
+def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(begun):
+    trainer, writer, told = begun
+    train_rank(trainer, batches(slice(None)), 3, writer)
+    assert list_states(writer.folder) == [3, 6, 7]
+    assert [row["step"] for row in told] == list(range(STEPS))
+    assert [row.get("taken") for row in told] == [None, None, 3, None, None, 6, 7]
+    lines = writer.folder.read_bytes("metrics.jsonl").decode().splitlines()
+    assert [json.loads(line) for line in lines] == told
+    assert writer.folder.exists("work", "checkpoint", "model.safetensors")
+    assert not writer.folder.exists("checkpoint")  # that is the run's to write, once all is checked
+
+
+def test_a_warning_keeps_one_more_and_a_second_one_another(begun):
+    """Asked after every step, by those who write nothing, too; as long as it lasts it is one warning."""
+    trainer, writer, _ = begun
+    warnings = iter([False, True, True, False, True, True, True])
+    train_rank(trainer, batches(slice(None)), 100, writer, lambda: next(warnings))
+    assert list_states(writer.folder) == [2, 5, 7]
+    assert next(warnings, None) is None
+
+
+def test_a_rank_without_a_writer_asks_as_often(begun):
+    trainer, writer, _ = begun
+    asked: list[bool] = []
+    train_rank(trainer, batches(slice(None)), 1, is_warned=lambda: bool(asked.append(True)))
+    assert len(asked) == STEPS and list_states(writer.folder) == []
+
+
+def test_a_gpu_that_is_too_small_is_told_in_the_users_words(begun, monkeypatch):
+    trainer, writer, _ = begun
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 9 GiB")
+
+    monkeypatch.setattr(trainer, "_take", fail)
+    with pytest.raises(UserError, match=r"^step 0: needs more memory .*train\.accumulate.* 9 GiB\)$"):
+        train_rank(trainer, batches(slice(None)), 100, writer)

@@ -1,0 +1,121 @@
+"""A training that stops at any step goes on to the same bits."""
+
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+
+from raycomp.config import ModelConfig
+from raycomp.data.folder import Folder
+from raycomp.train import rank
+from raycomp.train.config import FitConfig, TrainConfig
+from raycomp.train.rank import Writer
+from raycomp.train.state import load_state, save_state
+from raycomp.train.states import keep_states, list_states
+from tests.train.fitting import begin, measure_resumed, on_ranks, run, write_model
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> ModelConfig:
+    """One that draws in training: which patches it drops."""
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
+    vision["patch_dropout"] = 0.5
+    return write_model(tmp_path_factory.mktemp("model"), vision_cfg=vision)
+
+
+def make_trainer(model: ModelConfig, loss: str = "ceclip", **dials):
+    return begin(model, loss, num_steps=STEPS, **dials)
+
+
+@pytest.fixture
+def out(tmp_path, bucket, request) -> Folder:
+    return Folder(f"{bucket}/train" if getattr(request, "param", "") == "s3" else str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("out", ["disk", "s3"], indirect=True)
+@pytest.mark.parametrize("dials", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}])
+def test_a_stopped_training_goes_on_to_the_same_bits(model, out, dials):
+    whole = make_trainer(model, **dials)
+    curve = run(whole, until=STEPS)
+    first = make_trainer(model, **dials)
+    found = run(first, until=3)
+    save_state(first, out)
+    again = make_trainer(model, **dials)
+    load_state(again, out, 3)
+    assert again.objective.margin_S.any()
+    assert found + run(again, until=STEPS) == curve
+    for name, value in whole.clip.state_dict().items():
+        assert torch.equal(value, again.clip.state_dict()[name]), name
+
+
+def test_ranks_go_on_to_the_same_bits(model, tmp_path):
+    for ranks in on_ranks(measure_resumed, tmp_path, model, str(tmp_path)).values():
+        for whole, again in ranks:
+            assert whole["losses"] == again["losses"] == ranks[0][0]["losses"]
+            for name, value in whole["weights"].items():
+                assert torch.equal(value, again["weights"][name]), name
+                assert torch.equal(value, ranks[0][0]["weights"][name]), name
+
+
+def test_a_state_cut_short_is_none_and_goes_with_the_old_ones(model, out):
+    trainer = make_trainer(model, "clip")
+    assert list_states(out) == []
+    for _ in range(3):
+        run(trainer, until=trainer.step + 1)
+        save_state(trainer, out)
+    out.remove("checkpoints", "00000003", "state.json")
+    assert list_states(out) == [1, 2]
+    keep_states(out, 1)
+    assert out.list_names("checkpoints") == ["00000002"] and list_states(out) == [2]
+    keep_states(out, 1)
+    assert list_states(out) == [2]
+
+
+def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeypatch):
+    """Killed while it wrote one of a later step, and again once the last was written."""
+    monkeypatch.setattr(rank, "finish", lambda *_: None)
+    monkeypatch.setattr(rank, "fetch_model", lambda model: model)
+    config = TrainConfig(input="x", model=model, train=FitConfig(keep_checkpoints=2, batch_size=2))
+    for step in (1, 2, 6, 9):
+        out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=3)
+    monkeypatch.setattr(rank, "Journal", MagicMock())
+    writer = Writer(trainer, config, out, lambda told: None)
+    writer.keep()
+    assert out.list_names("checkpoints") == ["00000003"]
+    out.write_bytes(b"half", "checkpoints", "00000001", "model.safetensors")
+    writer.close()
+    assert out.list_names("checkpoints") == ["00000003"]
+
+
+@pytest.mark.parametrize("file", ["state.json", "model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "pickle"])
+def test_a_damaged_state_is_one_line(model, out, file, damage):
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=1)
+    save_state(trainer, out)
+    place = ("checkpoints", "00000001", file)
+    content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
+    out.remove(*place)
+    if content:
+        out.write_bytes(content, *place)
+    with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*\); remove it") as error:
+        load_state(make_trainer(model, "clip"), out, 1)
+    assert "\n" not in str(error.value)
+
+
+def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
+    trainer = make_trainer(model, "clip")
+    run(trainer, until=1)
+    save_state(trainer, out)
+    with pytest.raises(ValueError, match=r"of a run with train\.learning_rate=0\.0003, not 0\.01"):
+        load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
+    with pytest.raises(ValueError, match=r"of a run with train\.steps=6, not 7"):
+        load_state(begin(model, "clip", num_steps=7), out, 1)
+    other = write_model(tmp_path, "other", embed_dim=16)
+    with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*size mismatch"):
+        load_state(make_trainer(other, "clip"), out, 1)
+    load_state(make_trainer(model, "clip", checkpoint_steps=9, workers=4), out, 1)
