@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from pyarrow import fs
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curate.config import AttributeConfig, CurateConfig
+from raycomp.run import executor, session
+from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, write_world_shards
 
-# Folders whose tests share a Ray cluster; so do all files that are named test_ray_*.py, wherever they lie.
-RAY_ROOMS = {"faults", "jobs"}
+# A folder whose tests share a Ray cluster; so do all files that are named test_ray_*.py, wherever they lie.
+_RAY_ROOM = "faults"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -31,10 +34,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            room = "ray" if Path(file).name.startswith("test_ray_") else file
-            return next((room for room in RAY_ROOMS if room in Path(file).parts), room)
+            return "ray" if _needs_ray(Path(file)) else file
 
     return ByRoom(config, log)
+
+
+def _needs_ray(file: Path) -> bool:
+    return _RAY_ROOM in file.parts or file.name.startswith("test_ray_")
+
+
+@contextmanager
+def without_ray() -> Iterator[None]:
+    """Run the block as a process without a cluster: its commands run on the local executor."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "is_connected", lambda: False)
+        patch.setattr(executor, "_used", [])
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_unless_named(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a file that is not named test_ray_*.py know nothing of the cluster that others use before it."""
+    with nullcontext() if _needs_ray(request.path) else without_ray():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,13 +99,21 @@ def ray_cluster(s3_store) -> Iterator[str]:
         yield ray.get_runtime_context().gcs_address
 
 
+@pytest.fixture
+def local() -> Iterator[Local]:
+    """The local executor, for what a command calls within its session."""
+    with executor.use(Local(2)):
+        yield executor.current()
+
+
 @pytest.fixture(scope="session")
-def curated(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[CurateConfig, Path, dict[str, Any]]:
+def curated(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, Path, dict[str, Any]]:
     """The config, folder and record of a curation that many tests read: who changes a file mends it."""
     folder = tmp_path_factory.mktemp("curated")
     world = write_world_shards(folder / "in", NUM, PER_SHARD)
     config = CurateConfig(input=world, scorer=tiny_scorer, attribute=AttributeConfig(pool=0.8))
-    return config, folder / "out", raycomp.curate(config, str(folder / "out"))
+    with without_ray():
+        return config, folder / "out", raycomp.curate(config, str(folder / "out"))
 
 
 @pytest.fixture(scope="session")

@@ -88,6 +88,9 @@ class Executor(Protocol):
     def settle(self, handles: Sequence[Any]) -> None:
         """Return once none of these runs any more."""
 
+    def stop(self, handles: Sequence[Any]) -> None:
+        """End these, however long they would still run; return once none runs any more."""
+
     def put(self, value: Any) -> Any:
         """Return what several tasks take as one argument."""
 

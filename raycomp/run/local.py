@@ -112,6 +112,9 @@ class Local:
     def settle(self, handles: Sequence[Later]) -> None:
         """Return: what was not asked for never runs."""
 
+    def stop(self, handles: Sequence[Later]) -> None:
+        """Return: what was not asked for never runs."""
+
     def put(self, value: Any) -> Any:
         """Return the value itself."""
         return value

@@ -18,6 +18,8 @@ from raycomp.run.ray_receipts import read_receipts
 
 # Functions whose tasks are kept.
 _TASKS = 8
+# A task over a file takes seconds; a store that does not answer is given up after less than this.
+_SETTLE_S = 600.0
 
 
 class OnRay:
@@ -51,7 +53,14 @@ class OnRay:
     def settle(self, handles: Sequence[Any]) -> None:
         """Wait for tasks, whatever comes of them."""
         if handles:
-            ray.wait(list(handles), num_returns=len(handles))
+            ray.wait(list(handles), num_returns=len(handles), timeout=_SETTLE_S)
+
+    def stop(self, handles: Sequence[Any]) -> None:
+        """End the processes of tasks."""
+        with suppress(RayError, ConnectionError):  # a cluster that is down runs none
+            for handle in handles:
+                ray.cancel(handle, force=True)
+            self.settle(handles)
 
     def put(self, value: Any) -> Any:
         """Return a reference to the value in the object store."""

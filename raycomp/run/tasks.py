@@ -119,24 +119,28 @@ def map_some(
     """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order.
 
     ``check`` is asked after each; it raises LeaseLost where this run may go on no longer. ``with_gpu``: each
-    has a GPU of its own; others see none.
+    has a GPU of its own; others see none. Where this ends early, so do the jobs that run: nothing is written
+    after the run has ended.
     """
     executor, task = current(), _watched(function)
     waiting: dict[Any, tuple[Any, ...]] = {}
     queue = iter(jobs)
-    with Progress(label, len(jobs), unit=unit) as progress:
-        while True:
-            for job in queue:
-                waiting[executor.submit(task, *job, num_gpus=int(with_gpu))] = job
-                if len(waiting) == num_tasks:
-                    break
-            if not waiting:
-                return
-            (ended,) = executor.wait(list(waiting), 1)
-            note_written(executor.get(ended)[1])
-            check()
-            progress.finish_one()
-            yield waiting.pop(ended)
+    try:
+        with Progress(label, len(jobs), unit=unit) as progress:
+            while True:
+                for job in queue:
+                    waiting[executor.submit(task, *job, num_gpus=int(with_gpu))] = job
+                    if len(waiting) == num_tasks:
+                        break
+                if not waiting:
+                    return
+                (ended,) = executor.wait(list(waiting), 1)
+                note_written(executor.get(ended)[1])
+                check()
+                progress.finish_one()
+                yield waiting.pop(ended)
+    finally:
+        executor.stop(list(waiting))
 
 
 def _count_cpus() -> int:

@@ -23,8 +23,6 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract
 from raycomp.models.clip import Clip
 
-pytestmark = pytest.mark.ray
-
 
 def curate_photos(
     shared: Path, folder: Path, limit: int | None, scorer: ScorerConfig | None = None
@@ -60,7 +58,7 @@ def check_counts(out: Path, count: int) -> None:
         assert float(cells[5]) == pytest.approx(100 * np.mean([p["drop"] > 0 for p in with_nonce]), abs=0.051)
 
 
-def test_photos_of_both_sets(shared, tiny_scorer, tmp_path, ray_cluster):
+def test_photos_of_both_sets(shared, tiny_scorer, tmp_path):
     photos, out, count = curate_photos(shared, tmp_path, 40, tiny_scorer)
     check_counts(out, count)
     run = json.loads((out / "run.json").read_text())
@@ -95,7 +93,7 @@ def check_parity(photos: raycomp.CurateConfig, out: Path, side: int) -> None:
 
 
 @pytest.mark.slow
-def test_all_photos(shared, tmp_path, ray_cluster):
+def test_all_photos(shared, tmp_path):
     photos, out, count = curate_photos(shared, tmp_path, limit=None)
     assert count == 1200
     check_counts(out, count)

@@ -115,9 +115,10 @@ def scrape_until(run: str, name: str, key: tuple[str, ...], least: float) -> dic
 
 
 @pytest.mark.ray
-def test_a_node_of_ray_tells_what_run_json_says(curated):
+def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
     """Rows, and the seconds of every stage, are added up block by block there, wave by wave here."""
-    _, _, record = curated
+    config, _, _ = curated
+    record = raycomp.curate(config, str(tmp_path / "out"))
     num_pool = record["phases"][1]["rows"]
     values = scrape_until(record["id"], "raycomp_rows", ("attribute", "ok"), num_pool)
     rows = values["raycomp_rows"]
@@ -136,6 +137,7 @@ def test_what_stands_is_told_again_while_a_phase_goes_on(tmp_path, ray_cluster):
             shown.finish_one()
             shown.news_at -= 100 * done
             wait = ("align", "the next block")
+            scrape_until("gauges", "raycomp_done", ("align", "shard"), done)
             values = scrape_until("gauges", "raycomp_waiting_seconds", wait, 100 * done)
             assert values["raycomp_done"] == {("align", "shard"): done}
             assert values["raycomp_planned"] == {("align", "shard"): 3}

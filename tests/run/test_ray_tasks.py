@@ -1,12 +1,16 @@
-"""Tasks over files: results in order, whole numbers added up on the way, rounded ones never."""
+"""Tasks over files: results in order, whole numbers added up, rounded ones never; none outlives its run."""
+
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
 
 from raycomp.config import UserError
 from raycomp.core.attribution import Moments
+from raycomp.curate.materialize import write_folder
+from raycomp.data.folder import Folder
 from raycomp.run import tasks
-from raycomp.run.tasks import add_counts, map_files, map_tasks
+from raycomp.run.tasks import add_counts, map_files, map_some, map_tasks
 
 NUM = 100
 
@@ -46,6 +50,47 @@ def test_results_come_in_the_order_of_the_items(ray_cluster, monkeypatch, least)
     counts = list(map_files(count, range(NUM), fold=add_counts))
     assert 1 < len(counts) < NUM and sum(counts).tolist() == [NUM // 4] * 4
     assert list(map_files(add, [], 5)) == list(map_tasks(add, [], 5)) == []
+
+
+def write_slowly(job: int, out: Folder) -> tuple[int, dict[str, str]]:
+    """Change is found by the first task, while the second writes."""
+    if job == 0:
+        raise UserError("input: changed")
+    sleep(1)
+    out.write_bytes(b"", "shards", str(job))
+    out.write_bytes(b"", "ended")
+    return 1, {}
+
+
+@pytest.mark.ray
+def test_shards_are_removed_when_no_task_writes_them_any_more(tmp_path, ray_cluster):
+    out = Folder(str(tmp_path))
+    with pytest.raises(ValueError, match=r"^input: changed$"):
+        write_folder(write_slowly, [0, 1], [], 2, out)
+    assert out.list_names() == ["ended"]
+
+
+def write_soon_or_late(job: int, out: Folder) -> None:
+    out.write_bytes(b"", f"begun-{job}")
+    sleep(0.5 if job == 0 else 5)
+    out.write_bytes(b"", f"ended-{job}")
+
+
+class Cut(Exception):
+    """Ends a run while its jobs run."""
+
+
+@pytest.mark.ray
+def test_jobs_of_a_run_that_ends_write_nothing_afterwards(tmp_path, ray_cluster):
+    out = Folder(str(tmp_path))
+    started = monotonic()
+    with pytest.raises(Cut):
+        for _ in map_some(write_soon_or_late, [(0, out), (1, out)], 2, lambda: None, "study", "cell"):
+            assert out.exists("begun-1")
+            raise Cut
+    assert monotonic() - started < 4, "it does not wait for them"
+    sleep(5)
+    assert not out.exists("ended-1")
 
 
 @pytest.mark.ray

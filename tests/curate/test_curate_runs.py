@@ -28,8 +28,6 @@ from raycomp.words import ALIGNED_STATUSES
 from raycomp.words import DROPPED_CONTROL as CONTROL
 from tests.corpus import NUM, scenes, write_bad_shards
 
-pytestmark = pytest.mark.ray
-
 
 def read_scores(out: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(path) for path in sorted((out / "scores").iterdir()))
@@ -392,7 +390,7 @@ def test_explain_tells_a_samples_way(curated):
 
 
 @pytest.fixture(scope="module")
-def bad(tiny_scorer, tmp_path_factory, ray_cluster) -> tuple[Path, dict[str, int], dict]:
+def bad(tiny_scorer, tmp_path_factory) -> tuple[Path, dict[str, int], dict]:
     """A curation of every bad input; too much of it stopped the first start, a higher limit went on."""
     folder = tmp_path_factory.mktemp("bad")
     expected = write_bad_shards(folder / "in")
@@ -441,7 +439,7 @@ def test_a_higher_limit_goes_on_from_what_was_aligned(bad):
     assert run["phases"][0]["wall_s"] == pytest.approx(sum(walls))
 
 
-def test_other_samples_of_one_uid_stop_the_run_every_time(tiny_scorer, tmp_path, ray_cluster):
+def test_other_samples_of_one_uid_stop_the_run_every_time(tiny_scorer, tmp_path):
     """Two sets numbered alike, each with the uids that a curation of its own wrote."""
     for name, seed in (("a", 1), ("b", 2)):
         named = [

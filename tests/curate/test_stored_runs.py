@@ -17,7 +17,6 @@ from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
 from tests.corpus import scenes
 
-pytestmark = pytest.mark.ray
 NUM = 40
 BAD = 3
 
@@ -43,7 +42,7 @@ def config(tiny_scorer: ScorerConfig, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def curated(config, ray_cluster, tmp_path_factory) -> tuple[Path, dict]:
+def curated(config, tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("curated") / "out"
     return out, raycomp.curate(config, str(out))
 

@@ -42,7 +42,7 @@ class Cut(Exception):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was broken off after two methods; its streams stay beside it."""
     folder = tmp_path_factory.mktemp("continual")
     config = replace(CONFIG, prepared=str(folder / "prepared"))
@@ -64,7 +64,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
     return folder
 
 
-@pytest.mark.ray
 def test_a_run_leaves_cells_a_table_figures_and_a_page(finished):
     out = finished / "out"
     rows = list(csv.DictReader((out / "continual.csv").open()))
@@ -100,7 +99,6 @@ def test_a_run_leaves_cells_a_table_figures_and_a_page(finished):
     assert all(one["samples"]["reference"]["ok"] for one in samples.values())
 
 
-@pytest.mark.ray
 def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished):
     config = replace(
         CONFIG, prepared=str(finished / "prepared"), method=("frozen", "compo-realign", "finetune")
@@ -119,7 +117,6 @@ def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished)
     assert second and all(first[key] == value for key, value in second.items())
 
 
-@pytest.mark.ray
 def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another(
     finished, tmp_path, monkeypatch
 ):
@@ -180,7 +177,6 @@ def test_streams_are_not_made_in_the_folder_of_the_run_that_waits_for_them(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.ray
 def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
 
     for number, part in enumerate(("a-train", "a-test", "b-train", "b-test", "c-test")):
@@ -218,7 +214,6 @@ def test_a_stream_of_ones_own_shards_is_learned(finished, tmp_path):
     assert any(row["metric"] == "fused zstd" for row in rows)
 
 
-@pytest.mark.ray
 def test_a_stream_that_is_there_is_held_to_this_runs_share_of_bad_samples(finished, tmp_path):
     for number, part in enumerate(("train", "test")):
         for name, samples in world_shards(20, 0, number, per_shard=20):
@@ -246,7 +241,6 @@ def test_a_stream_that_is_there_is_held_to_this_runs_share_of_bad_samples(finish
         continual(strict, str(tmp_path / "b"), lambda line: None)
 
 
-@pytest.mark.ray
 def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
     """flickr8k, then photos of the web, then coco, by a tiny model: heads learn, finetune moves the model."""
     lay_photos(shared / "data", tmp_path, num=120)
@@ -274,9 +268,8 @@ def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
     assert cell["tasks"] == list(NAMES) and cell["order"] == [0, 1, 2]
 
 
-@pytest.mark.ray
 @pytest.mark.slow
-def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(ray_cluster, tmp_path):
+def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(tmp_path):
     own = replace(CONFIG, stream=("world",), method=("compo-realign",), seeds=1)
     config = SweepConfig(
         command="continual",

@@ -15,8 +15,6 @@ from raycomp.study.config import StudyConfig
 from raycomp.study.train import run_cell
 from raycomp.study.world import Place
 
-pytestmark = pytest.mark.ray
-
 CELLS = ("clip-cpi50", "clip-align50", "clip-align70_random50", "triplet_mc-full", "negclip-full-add")
 CONFIG = StudyConfig(
     worlds=1,
@@ -39,7 +37,7 @@ class Cut(Exception):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study that was broken off after two cells, and its trainings one at a time afterwards."""
     folder = tmp_path_factory.mktemp("study") / "out"
     heard: list[str] = []

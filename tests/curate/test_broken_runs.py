@@ -17,10 +17,8 @@ from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.runs import identify
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.train.pairs import load_shard
-from tests.curate.test_ray_changed import edit
+from tests.curate.test_changed_input import edit
 from tests.train.pairs import check_all, make_config
-
-pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,6 @@ from raycomp.words import NOT_IN_SUBSET
 from tests.corpus import write_world_shards
 from tests.train.pairs import check_all, list_uids, make_config
 
-pytestmark = pytest.mark.ray
-
 
 @pytest.fixture(scope="module")
 def folders(curated, tmp_path_factory) -> tuple[Path, Path, Path]:

@@ -29,7 +29,6 @@ from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards
 from tests.sealed import seal
 
-pytestmark = pytest.mark.ray
 NUM_SCENES = 12
 
 
@@ -51,7 +50,7 @@ def config(model, world) -> EvaluateConfig:
 
 
 @pytest.fixture(scope="module")
-def evaluated(config, ray_cluster, tmp_path_factory) -> tuple[Path, dict]:
+def evaluated(config, tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("evaluated") / "out"
     return out, raycomp.evaluate(config, str(out))
 
@@ -66,7 +65,7 @@ def digest(out: Path | Folder) -> str:
     return hashlib.sha256(b"".join(files)).hexdigest()
 
 
-def test_every_cosine_on_real_photos_is_that_of_a_plain_loop(shared, model, ray_cluster, tmp_path):
+def test_every_cosine_on_real_photos_is_that_of_a_plain_loop(shared, model, tmp_path):
     files = shared / "data" / "benchmarks" / "sugarcrepe", shared / "data" / "coco_val_40"
     config = EvaluateConfig(
         model,
@@ -155,7 +154,7 @@ def test_s3_in_and_out_and_other_workers_blocks_and_waves_change_no_byte(config,
     assert digest(Folder(f"{bucket}/evaluated")) == digest(evaluated[0])
 
 
-def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_path):
+def test_classes_and_captions_are_found_and_learned(config, tmp_path):
     images = sorted((Path(config.world.annotations) / "images").iterdir())
     for number, image in enumerate(images):
         folder = tmp_path / "classes" / ("blue_things", "red_things")[number % 2]
@@ -203,7 +202,7 @@ def test_classes_and_captions_are_found_and_learned(config, ray_cluster, tmp_pat
         raycomp.evaluate(replace(asked, overlap="drop"), str(tmp_path / "dropped"))
 
 
-def test_files_that_change_under_a_run_are_told(config, ray_cluster, monkeypatch, tmp_path, capsys):
+def test_files_that_change_under_a_run_are_told(config, monkeypatch, tmp_path, capsys):
     folder = tmp_path / "world"
     write_exam(str(folder), 3, 0)
     asked = replace(config, world=BenchmarkConfig(str(folder)))

@@ -4,17 +4,11 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import sleep
 
 import pytest
 
 import raycomp
 from raycomp.cli import main
-from raycomp.config import UserError
-from raycomp.curate.materialize import write_folder
-from raycomp.data.folder import Folder
-
-pytestmark = pytest.mark.ray
 
 
 @pytest.fixture
@@ -74,23 +68,6 @@ def test_changed_shards_get_no_negatives(folder, tmp_path, capsys, change):
     line = capsys.readouterr().err.splitlines()[-1]
     assert "00000000.tar" in line and "changed after it was scored" in line
     assert not (tmp_path / "negatives/shards").exists()
-
-
-def write_slowly(job: int, out: Folder) -> int:
-    """Change is found by the first task, while the second writes."""
-    if job == 0:
-        raise UserError("input: changed")
-    sleep(1)
-    out.write_bytes(b"", "shards", str(job))
-    out.write_bytes(b"", "ended")
-    return 1
-
-
-def test_shards_are_removed_when_no_task_writes_them_any_more(tmp_path, ray_cluster):
-    out = Folder(str(tmp_path))
-    with pytest.raises(ValueError, match=r"^input: changed$"):
-        write_folder(write_slowly, [0, 1], [], 2, out)
-    assert out.list_names() == ["ended"]
 
 
 def test_the_report_shows_no_photo_that_was_not_scored(folder, tmp_path):

@@ -18,13 +18,13 @@ from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData, WavesConfig
 from raycomp.inspect.command import show
 from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.negatives import asking
 from raycomp.negatives import command as cluster_negatives
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.run.lease import Lease
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.negatives.llm import fake_server
 
-pytestmark = pytest.mark.ray
 CALLS = {"calls": 2, "add_similarity": 0.93}
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_ends_after_its_first_wave_goes_on_in_other_sizes_to_the_same
     assert digests(tmp_path / "out") == digests(out)
 
 
-def test_parquet_of_captions_needs_no_model(tmp_path, ray_cluster):
+def test_parquet_of_captions_needs_no_model(tmp_path):
     captions = ["A red cube is left of a blue ball.", "", None, "two dogs and a cat on a sofa"]
     table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
     pq.write_table(table, tmp_path / "captions.parquet")
@@ -190,7 +190,7 @@ def test_parquet_of_captions_needs_no_model(tmp_path, ray_cluster):
         ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a uid of its own"),
     ],
 )
-def test_bad_input_is_one_line(table, dials, told, tmp_path, ray_cluster):
+def test_bad_input_is_one_line(table, dials, told, tmp_path):
     pq.write_table(pa.table(table), tmp_path / "captions.parquet")
     writing = WritingConfig(rank=False, **dials)
     with pytest.raises(ValueError, match=told) as error:
@@ -201,9 +201,9 @@ def test_bad_input_is_one_line(table, dials, told, tmp_path, ray_cluster):
     assert "\n" not in str(error.value)
 
 
-def test_nobody_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, ray_cluster, monkeypatch):
+def test_nobody_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, monkeypatch):
     pq.write_table(pa.table({"uid": ["a", None], "caption": ["a dog", "a cat"]}), tmp_path / "0.parquet")
-    monkeypatch.setattr("raycomp.negatives.asking.ask_all", lambda job: pytest.fail("asked"))
+    monkeypatch.setattr(asking, "ask_all", lambda job: pytest.fail("asked"))
     writing = WritingConfig(engine="http", rank=False)
     llm = LlmConfig(url="http://127.0.0.1:9/v1", model="any")
     config = NegativesConfig(input=str(tmp_path / "0.parquet"), negatives=writing, llm=llm)
@@ -222,7 +222,7 @@ def test_a_scorer_that_is_no_longer_the_curations_does_not_rank(curated, tmp_pat
     assert run["config"]["scorer"]["weights"] == "random:0"
 
 
-def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path, ray_cluster):
+def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path):
     table = pa.table({"uid": ["0" * 32], "caption": ["A red cube is left of a blue ball."]})
     pq.write_table(table, tmp_path / "captions.parquet")
     config = NegativesConfig(input=str(tmp_path / "captions.parquet"), scorer=tiny_scorer)
@@ -233,7 +233,7 @@ def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path, ray_cluster):
     assert all(negative["image_drop"] is None for negative in row["negatives"])
 
 
-def test_a_server_is_asked_once_even_when_the_run_is_begun_again(tmp_path, ray_cluster, monkeypatch):
+def test_a_server_is_asked_once_even_when_the_run_is_begun_again(tmp_path, monkeypatch):
     captions = ["A dog on a red car.", "broken dog on a car", "prose of a dog on a car", ""]
     table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
     pq.write_table(table, tmp_path / "captions.parquet")
@@ -268,7 +268,7 @@ def _lose_power(*_: object) -> None:
     raise OSError("no power")
 
 
-def test_prompts_that_a_server_never_answers_do_not_stop_the_run(tmp_path, ray_cluster):
+def test_prompts_that_a_server_never_answers_do_not_stop_the_run(tmp_path):
     captions = ["A dog on a red car.", *(f"broken dog on car {i}" for i in range(20))]
     table = pa.table({"uid": [f"{i:032x}" for i in range(len(captions))], "caption": captions})
     pq.write_table(table, tmp_path / "captions.parquet")
@@ -284,7 +284,7 @@ def test_prompts_that_a_server_never_answers_do_not_stop_the_run(tmp_path, ray_c
     assert run["rejected"] == {"REPLACE: not_answered": 20}
 
 
-def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path, ray_cluster):
+def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path):
     pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["A dog"]}), tmp_path / "captions.parquet")
     config = NegativesConfig(
         input=str(tmp_path / "captions.parquet"),
@@ -296,7 +296,7 @@ def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path, ray_cluster):
     assert "\n" not in str(error.value)
 
 
-def test_files_without_captions_end_in_files_without_negatives(tmp_path, ray_cluster):
+def test_files_without_captions_end_in_files_without_negatives(tmp_path):
     empty = pa.table({"uid": pa.array([], pa.string()), "caption": pa.array([], pa.string())})
     pq.write_table(empty, tmp_path / "none.parquet")
     config = NegativesConfig(input=str(tmp_path / "none.parquet"), negatives=WritingConfig(rank=False))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 
 import raycomp
 from raycomp.curate.config import CurateConfig, SelectConfig
@@ -17,10 +16,8 @@ from raycomp.train.pairs import load_shard
 from tests.curate.test_rewrite import corpus, encode, read_by_open_clip
 from tests.train.pairs import check_all, make_config
 
-pytestmark = pytest.mark.ray
 
-
-def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path, ray_cluster):
+def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
     samples = corpus()
     odd_json = b'{"similarity": NaN, "best": [1e400], "half": "\\ud800", "original_width": true, "best": 1}'
     samples["odd-json"] = {"jpg": encode("JPEG"), "txt": b"a dog", "json": odd_json}

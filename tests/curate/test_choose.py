@@ -145,8 +145,7 @@ def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
     assert {sample.reason == KEPT for sample in shown.around} == {True, False}
 
 
-@pytest.mark.ray
-def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, ray_cluster, monkeypatch):
+def test_the_first_of_every_uid_stays_and_marking_twice_changes_nothing(tmp_path, monkeypatch, local):
     rng = np.random.default_rng(0)
     schema = pa.schema(
         [
