@@ -5,6 +5,8 @@ import os
 import time
 from collections import Counter
 from itertools import chain
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -128,3 +130,15 @@ def test_a_scorer_that_tells_no_device_is_refused_where_it_is_loaded():
     _Scorer(STAGES[1], 1)
     with pytest.raises(AssertionError, match="score: tells no device"):
         _Scorer(Stage("score", "scores", SCORERS, lambda num_threads: decode), 1)
+
+
+@pytest.mark.parametrize(("least", "expected"), [(None, (3, 3, 3)), (1, (1, 3, 1))])
+def test_a_pool_is_as_small_and_as_large_as_the_session_says(monkeypatch, least, expected):
+    """Without a least size every scorer is started at once, and none of them goes."""
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(ray_passes, "ActorPoolStrategy", lambda **options: asked.update(options))
+    steps = make_pass(1, Session(3, {"num_cpus": 2}, 1, 6, 1, BLOCK, least))
+    dataset = SimpleNamespace(map_batches=lambda *_, **options: asked.update(options))
+    ray_passes._on_scorers(dataset, STAGES[1], steps)
+    assert (asked["min_size"], asked["max_size"], asked["initial_size"]) == expected
+    assert asked["num_cpus"] == 2 and asked["batch_size"] == 16

@@ -13,6 +13,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ray.exceptions import AuthenticationError, RaySystemError
 
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated
 from raycomp.data.folder import Folder
+from raycomp.data.retries import STORAGE_ERRORS
 from raycomp.run import ray_session
 from raycomp.run.executor import use
 from raycomp.run.progress import Progress
@@ -416,3 +418,31 @@ def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer
         min(8, os.cpu_count()),
         2,
     ]
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_scorers_are_asked_for_on_the_nodes_that_labels_name(offer, monkeypatch, gpus):
+    offer(gpus)
+    monkeypatch.setattr(ray_session, "ask_labels", lambda config: {"label_selector": config.selector})
+    config = ClusterConfig(labels=("zone=a",))
+    assert ray_session._describe(config).scorer_resources["label_selector"] == {"zone": "a"}
+    assert "label_selector" not in ray_session._describe(config, scores=False).scorer_resources
+
+
+def test_a_cluster_that_is_joined_gets_the_keys_of_this_process(monkeypatch):
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(ray_session.ray, "init", lambda **options: asked.update(options))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    ray_session._join("head:6379")
+    assert asked["address"] == "head:6379"
+    assert asked["runtime_env"]["env_vars"]["AWS_ACCESS_KEY_ID"] == "mine"
+
+
+def test_what_ray_data_may_do_by_itself_is_bounded(monkeypatch):
+    """Nothing is dropped, storage errors are tried again a few times, blocks stay small."""
+    context = SimpleNamespace()
+    monkeypatch.setattr(ray_session.DataContext, "get_current", lambda: context)
+    ray_session.settle_data_context(7)
+    assert context.max_errored_blocks == 0 and context.target_max_block_size <= 64 * 2**20
+    assert set(STORAGE_ERRORS) <= set(context.retried_map_errors) and 0 < context.max_map_retries <= 10
+    assert context.execution_no_progress_timeout_s == 7

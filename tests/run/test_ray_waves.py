@@ -13,7 +13,7 @@ import ray
 from ray.data import DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 
-from raycomp.config import ClusterFailed
+from raycomp.config import ClusterFailed, LeaseLost
 from raycomp.data.folder import Folder
 from raycomp.run import parts
 from raycomp.run.executor import use
@@ -130,6 +130,35 @@ def check_walls(work: Folder) -> None:
     again = phase.run([0, 1, 2], Receipts, None)
     assert again.statuses == stats.statuses
     assert again.wall_s <= stats.wall_s - COMMIT_S  # no manifest tells how long the last commit took
+
+
+def test_without_the_lease_no_wave_is_committed(tmp_path):
+    """Who took the folder over redoes the wave; what this run would say of it must not stand there."""
+    merged: list[int] = []
+
+    def merge(ordinal: int, parts_uri: str, names: list[str]) -> int:
+        merged.append(ordinal)
+        return ROWS
+
+    def refuse() -> None:
+        if merged == [0, 1]:
+            raise LeaseLost("gone to another")
+
+    work = Folder(str(tmp_path))
+    with use(Local(1)), pytest.raises(LeaseLost, match="gone to another"):
+        Phase("align", work, 1, merge, (), CREW, check=refuse).run([0, 1, 2], Receipts, None)
+    assert work.list_names("waves") == ["align-00000000.json"]
+
+
+def test_parts_that_overlap_are_never_merged(tmp_path):
+    """Rows that two tries cut in different places would stand twice."""
+    whole = make_rows(0)
+    tables = (whole, whole.slice(2))
+    receipts = [stage_part(table, str(tmp_path), PART).to_pylist()[0] for table in tables]
+    names = [receipt["file"] for receipt in receipts]
+    assert read_parts(str(tmp_path), names[:1])[POSITION].to_pylist() == list(range(ROWS))
+    with pytest.raises(RuntimeError, match="overlap"):
+        read_parts(str(tmp_path), names)
 
 
 class Watched(Folder):

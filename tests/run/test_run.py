@@ -93,6 +93,21 @@ def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
     assert (out / RUN).stat().st_mtime_ns == before
 
 
+def test_a_run_that_lost_its_folder_publishes_nothing(tmp_path):
+    """Another took it after the last row came: its record and results stay."""
+    out = tmp_path / "out"
+
+    def words():
+        yield from WORDS
+        lease = json.loads((out / LEASE).read_text())
+        (out / LEASE).write_text(json.dumps({**lease, "holder": "another"}))
+
+    with pytest.raises(LeaseLost, match="nothing more was committed"):
+        count_words(ProbeConfig(), out, words())
+    assert json.loads((out / RUN).read_text())["status"] == "running"
+    assert not {"report.html", "manifest.json"} & set(names(out)) and (out / "work").exists()
+
+
 def events(out: Path) -> list[dict]:
     return [json.loads(line) for line in (out / "logs/events.jsonl").read_text().splitlines()]
 
