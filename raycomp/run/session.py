@@ -62,12 +62,13 @@ def choose_executor(
     """Return whether the work is done in this process, and why."""
     if config.executor == "ray":
         return False, "cluster.executor=ray"
-    reason = ray_for or _find_cluster(config) or _find_more(config)
+    is_within = isinstance(find_current(), Local)  # the run around it has seen whether a cluster is named
+    reason = ray_for or (None if is_within else _find_cluster(config)) or _find_more(config)
     if config.executor == "local":
         if reason:
             raise ValueError(f"cluster.executor=local: {reason}; set cluster.executor=ray")
         return True, "cluster.executor=local"
-    if reason is None and isinstance(find_current(), Local):
+    if reason is None and is_within:
         return True, "as the run around it"
     reason = reason or better or _find_ray(config) or _find_size(num_bytes)
     if reason:

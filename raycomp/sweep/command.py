@@ -92,7 +92,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
             work = run.work.at(TRIALS)
             if config.command == "continual":
                 make_streams(config, work, say)
-            job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command])
+            is_local = config.command == "train" and config.workers == 1 and session.device == "cpu"
+            job = Job(plan, run.folder.uri, work, tuple(places), COMMANDS[config.command], is_local)
             winners = _try_all(job, metric, at_once, run, say)
         _close(run, plan, winners, metric)
     return run.record

@@ -187,10 +187,11 @@ def _try(
 def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Any:
     """Return the result to come of a training, which runs outside of what Tune has set aside for the trial.
 
-    Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names.
+    Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names. A
+    training without tasks holds its CPU itself, in a process that the next training finds warm.
     """
     address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    resources: dict[str, Any] = {"num_cpus": 0, **TASK_RETRIES}
+    resources: dict[str, Any] = {"num_cpus": int(job.is_local), **TASK_RETRIES}
     resources["retry_exceptions"] = [OSError, ClusterFailed]
     task = ray.remote(**resources)(run_site)
     return task.options(scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}).remote(

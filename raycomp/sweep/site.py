@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from raycomp.config import ModelConfig, TooMuchBadData, UserError, override_all
+from raycomp.config import ClusterConfig, ModelConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
 from raycomp.continual.command import continual
 from raycomp.continual.tables import FROZEN
@@ -12,7 +13,9 @@ from raycomp.curate.command import select
 from raycomp.data.folder import Folder
 from raycomp.evaluate.command import TABLE, evaluate
 from raycomp.evaluate.config import EvaluateConfig
+from raycomp.run.executor import use
 from raycomp.run.lease import await_lease, hold_lease
+from raycomp.run.local import Local
 from raycomp.study.world import Place
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
@@ -31,6 +34,8 @@ Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
 """Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
 # Weights of a trial follow from its seed where they are drawn.
 _DRAWN = "random:"
+# Of a training that does all of its work by itself; others run beside it.
+_ONE_PROCESS = ClusterConfig(executor="local", num_cpus=1)
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Job:
     """The little worlds by number; none where the data are the user's."""
     run: Run
     """What a training is, of COMMANDS."""
+    is_local: bool = False
+    """Whether the process of a training does all of it: one worker needs no others, and no GPU."""
 
     @property
     def config(self) -> SweepConfig:
@@ -63,7 +70,7 @@ def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outco
     """
     folder = Folder(Folder(job.work).at(name, site.name))
     await_lease(folder)
-    with hold_lease(folder):
+    with hold_lease(folder), use(Local(1)) if job.is_local else nullcontext():
         return job.journal.find(name, site) or _run_held(job, name, dials, site, folder)
 
 
@@ -103,16 +110,22 @@ def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) ->
     if source:
         chosen = folder.at(_SELECTED)
         await_lease(Folder(chosen))
-        select(source, {"seed": seed, "materialize": False, **split["select"]}, chosen, say_nothing)
+        settings = {"seed": seed, "materialize": False, **split["select"]}
+        where = {"cluster.executor": _ONE_PROCESS.executor} if job.is_local else {}
+        select(source, settings | where, chosen, say_nothing)
     config = _describe_training(job.config, split["train"], place, seed)
+    cluster = _ONE_PROCESS if job.is_local else job.config.cluster
     trained = folder.at(_TRAINED)
     await_lease(Folder(trained))
     # One thread, however many trials there are at a time: no result depends on that.
-    train(replace(config, input=chosen or config.input), trained, say_nothing, num_threads=1)
+    pairs = chosen or config.input
+    train(replace(config, input=pairs, cluster=cluster), trained, say_nothing, num_threads=1)
     asked = _describe_evaluation(job.config, site, place)
     evaluated = folder.at(_EVALUATED)
     await_lease(Folder(evaluated))
-    evaluate(replace(asked, model=replace(asked.model, weights=trained)), evaluated, say_nothing)
+    model = replace(asked.model, weights=trained)
+    # One scorer, whatever else is there: what it may hold is counted (room.py).
+    evaluate(replace(asked, model=model, cluster=replace(cluster, scorers=1)), evaluated, say_nothing)
     return read_metrics(Folder(evaluated), TABLE)
 
 
@@ -134,8 +147,7 @@ def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -
     asked = world_evaluation(place.files.at(EXAM)) if place else config.evaluate
     if site.split == REPORT and config.report_on is not None:
         asked = config.report_on
-    # One scorer, whatever else is there: what it may hold is counted (room.py).
-    return replace(asked, cluster=replace(config.cluster, scorers=1))
+    return asked
 
 
 def run_continual(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:

@@ -94,7 +94,8 @@ class FitConfig:
             check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
         is_one = self.loss != "triplet" or self.num_negatives == 1
         check(is_one, "train.num_negatives", self.num_negatives, "1 with train.loss=triplet")
-        check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
+        least = max(2, self.workers or 1)  # a pair for each worker
+        check(self.batch_size >= least, "train.batch_size", self.batch_size, f"at least {least}")
         for name in ("learning_rate", "eps", "clip_norm"):
             value = getattr(self, name)
             check(value is None or 0 < value < inf, f"train.{name}", value, "above 0, and finite")
