@@ -149,12 +149,12 @@ def write_inputs(folder: Path, shared: Path) -> None:
     """Write all inputs below ``folder``; those of real photos only where ``shared`` has them."""
     _write_model(folder / "tiny.json")
     shards = dict(world_shards(NUM_CLEAN, NUM_FAULTY, 0, per_shard=PER_SHARD))
-    _write_shards(folder / "world", shards)
+    write_shards(folder / "world", shards)
     samples = [sample for shard in shards.values() for sample in shard]
     _write_parquet(folder / "parquet", shards)
     clean = [sample for _, shard in world_shards(30, 0, 1, per_shard=30) for sample in shard]
-    _write_shards(folder / "clean", {"00000.tar": clean[:20]})
-    _write_shards(folder / "broken", {"00000.tar": _break(clean[20:])})
+    write_shards(folder / "clean", {"00000.tar": clean[:20]})
+    write_shards(folder / "broken", {"00000.tar": _break(clean[20:])})
     _write_stored(folder / "stored", samples)
     _write_exam(folder / "exam", num_scenes=8)
     _write_classes(folder / "classes", clean)
@@ -181,7 +181,7 @@ def _write_model(path: Path) -> None:
     path.write_text(json.dumps({"embed_dim": EMBED_DIM, "vision_cfg": vision, "text_cfg": text}))
 
 
-def _write_shards(folder: Path, shards: dict[str, list[Sample]]) -> None:
+def write_shards(folder: Path, shards: dict[str, list[Sample]]) -> None:
     """Write WebDataset tars without times or owners."""
     folder.mkdir(parents=True)
     for name, samples in shards.items():
@@ -280,4 +280,4 @@ def _write_photos(folder: Path, photos: Path) -> None:
         facts = json.dumps({"image": row["image"], "captions": row["captions"]}).encode()
         samples.append((f"{place:09d}", {"jpg": image, "txt": row["captions"][0].encode(), "json": facts}))
     half = NUM_PHOTOS // 2
-    _write_shards(folder, {"00000.tar": samples[:half], "00001.tar": samples[half:]})
+    write_shards(folder, {"00000.tar": samples[:half], "00001.tar": samples[half:]})

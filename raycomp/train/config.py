@@ -94,8 +94,9 @@ class FitConfig:
             check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
         is_one = self.loss != "triplet" or self.num_negatives == 1
         check(is_one, "train.num_negatives", self.num_negatives, "1 with train.loss=triplet")
-        least = max(2, self.workers or 1)  # a pair for each worker
-        check(self.batch_size >= least, "train.batch_size", self.batch_size, f"at least {least}")
+        check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
+        most = f"at most train.batch_size={self.batch_size}, a pair for each"
+        check((self.workers or 1) <= self.batch_size, "train.workers", self.workers, most)
         for name in ("learning_rate", "eps", "clip_norm"):
             value = getattr(self, name)
             check(value is None or 0 < value < inf, f"train.{name}", value, "above 0, and finite")

@@ -7,10 +7,14 @@ from ray import tune
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
+from raycomp.run.session import Session
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
+from raycomp.sweep.ray_room import count_trials
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_dials, _to_point, _to_tune, find_cause
+from raycomp.sweep.room import cpus_of
 from raycomp.sweep.worlds import scored_dials
+from tests.sweep.test_refused import of_workers
 
 SPACE = (
     "train.loss=grid(clip,siglip) attribute.keep=0.5 attribute.aggregate=choice(mean,min) "
@@ -100,3 +104,17 @@ def test_what_ended_a_trial_is_told_without_its_wrappers():
         assert find_cause(wrap(wrap(told))) is told and find_cause(told) is told
     ours = wrap(wrap(KeyError("x")))
     assert find_cause(ours) is ours
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_cluster_has_a_cpu_for_tasks_whatever_trials_hold(workers, at_once):
+    num_cpus = cpus_of(at_once, workers)
+    session = Session(1, {}, 1, num_cpus, 9, 64)
+    assert count_trials(of_workers(workers, max_concurrent=at_once), session) == at_once
+    assert num_cpus - at_once * max(workers, 2) >= 1
+    with pytest.raises(ValueError, match=f"max_concurrent={at_once + 1}: must be at most {at_once}"):
+        count_trials(of_workers(workers, max_concurrent=at_once + 1), session)
+    small = Session(1, {}, 1, cpus_of(1, workers) - 1, 1, 64)
+    with pytest.raises(ValueError, match=f"workers={workers}: a trial needs"):
+        count_trials(of_workers(workers), small)

@@ -13,11 +13,9 @@ from raycomp.cli import main
 from raycomp.data.folder import Folder
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.run.run import Run, begin
-from raycomp.run.session import Session
 from raycomp.sweep import command, room
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, Site
-from raycomp.sweep.ray_room import count_trials
 from raycomp.sweep.room import cpus_of, plan_alone
 from raycomp.table import Estimate
 from raycomp.train.config import FitConfig, TrainConfig
@@ -157,20 +155,6 @@ def test_a_machine_has_room_for_every_trial_that_is_begun_there():
     wide = replace(of_workers(8), cluster=replace(SweepConfig().cluster, num_cpus=8))
     assert plan_alone(wide) >= cpus_of(1, 8) and plan_alone(of_workers(1, max_concurrent=1)) == 5
     assert plan_alone(of_workers(1, max_concurrent=7)) == cpus_of(7, 1) == 15
-
-
-@pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize("at_once", [1, 3])
-def test_a_cluster_has_a_cpu_for_tasks_whatever_trials_hold(workers, at_once):
-    num_cpus = cpus_of(at_once, workers)
-    session = Session(1, {}, 1, num_cpus, 9, 64)
-    assert count_trials(of_workers(workers, max_concurrent=at_once), session) == at_once
-    assert num_cpus - at_once * max(workers, 2) >= 1
-    with pytest.raises(ValueError, match=f"max_concurrent={at_once + 1}: must be at most {at_once}"):
-        count_trials(of_workers(workers, max_concurrent=at_once + 1), session)
-    small = Session(1, {}, 1, cpus_of(1, workers) - 1, 1, 64)
-    with pytest.raises(ValueError, match=f"workers={workers}: a trial needs"):
-        count_trials(of_workers(workers), small)
 
 
 def test_data_of_yours_need_an_exam():

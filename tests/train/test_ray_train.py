@@ -4,8 +4,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.train.command import train
+from raycomp.train.ray_work import Stopped, judge
 from tests.train.little import as_datacomp, count_heads, read_losses, refuse
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -61,3 +63,20 @@ def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, 
 
 def _divide_later(clip, step: int) -> dict[str, float]:
     return {"none": step / (0 if step else 1)}
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "ends"),
+    [
+        (OSError(28, "No space left on device", "/x"), "[Errno 28] No space left on device: '/x'", None),
+        (ConnectionError("Connection reset by peer"), "Connection reset by peer", None),
+        (RuntimeError("[/gloo/tcp/pair.cc:537] Read error [10.0.0.1]:9: Connection reset"), "", None),
+        (Stopped(), "", None),
+        (RuntimeError("CUDA error"), "RuntimeError: CUDA error", None),
+        (UserError("a: must\nbe b"), "a: must be b", UserError),
+        (KeyError("x"), "KeyError: 'x'", RuntimeError),
+    ],
+)
+def test_only_what_a_start_may_mend_is_started_again(error, why, ends):
+    found, final = judge(error)
+    assert found == why and (final is None if ends is None else type(final) is ends)
