@@ -39,7 +39,7 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
         ([KEEP, "--set", "metric=sugarcrepe.accuracy"], "metric='sugarcrepe.accuracy': must be one of"),
         ([KEEP, "--set", "mode=best"], "mode='best': must be one of max, min"),
         ([KEEP, "--set", "scheduler=asha", "--set", "seeds=1"], "seeds=1: must be at least 2"),
-        ([KEEP, "--set", "train.train.workers=4096"], "train.train.workers=4096: must be at most"),
+        ([KEEP, "--set", "train.train.workers=4096"], "train.workers=4096: must be at most"),
         ([KEEP, "--set", "per=train.loss"], "per='train.loss': must be a dial that the space has a grid of"),
         ([KEEP, "--set", "curated=/no/such/folder"], "evaluate.benchmarks=''"),
         (
