@@ -23,6 +23,7 @@ from raycomp.data.folder import Folder
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.train.config import TrainConfig
 from raycomp.train.journal import read_metrics
+from tests.conftest import without_ray
 from tests.faults.harness import Run, find_parent, mount, num_files, processes, seeded, start_command, tell
 
 pytestmark = pytest.mark.ray
@@ -55,11 +56,12 @@ class Calm:
 
 
 @pytest.fixture(scope="session")
-def trained(curated, tmp_path_factory) -> Calm:
+def trained(curated, tmp_path_factory, ray_cluster) -> Calm:
     """A training that nothing disturbed."""
     folder = tmp_path_factory.mktemp("trained")
     negatives = NegativesConfig(input=str(curated[1]), negatives=WritingConfig(rank=False))
-    raycomp.negatives(negatives, str(folder / "negatives"))
+    with without_ray():
+        raycomp.negatives(negatives, str(folder / "negatives"))
     vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16}
     text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
     model = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}
