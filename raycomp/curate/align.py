@@ -17,8 +17,8 @@ from raycomp.data.arrow import (
     to_fixed_lists,
     to_matrix,
 )
-from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
+from raycomp.run.scorer import load_clip
 from raycomp.words import (
     ALIGNMENT,
     BAD_EMBEDDING,
@@ -35,7 +35,7 @@ class Align:
     """One actor: load CLIP once, then add ``alignment`` and the image embedding to every table."""
 
     def __init__(self, config: ScorerConfig, spec: ScorerSpec, num_threads: int | None = None):
-        self.clip = Clip(config, num_threads=num_threads)
+        self.clip = load_clip(config, num_threads)
         self.device = self.clip.device
         self.spec = spec
         self.embedding_dtype = np.dtype(config.embedding_dtype)

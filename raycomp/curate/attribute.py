@@ -19,7 +19,7 @@ from raycomp.data.arrow import (
     add_columns,
     to_matrix,
 )
-from raycomp.models.clip import Clip
+from raycomp.run.scorer import load_clip
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
     ALIGNMENT,
@@ -36,7 +36,7 @@ class Attribute:
     """One actor: load the text tower once, then fill in drops, displacements and mean PAS."""
 
     def __init__(self, config: ScorerConfig, num_threads: int | None = None):
-        self.clip = Clip(config, num_threads=num_threads)
+        self.clip = load_clip(config, num_threads)
         self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:

@@ -13,8 +13,8 @@ from raycomp.core.alignment import has_unit_length
 from raycomp.data.arrow import TOKENS, add_columns, to_fixed_lists, to_matrix
 from raycomp.data.model import fetch_model
 from raycomp.evaluate.read import TEXT_EMBEDDING
-from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
+from raycomp.run.scorer import load_clip
 from raycomp.words import BAD_EMBEDDING, IMAGE_EMBEDDING, OK, PIXELS, STATUS
 
 
@@ -22,7 +22,7 @@ class EmbedPictures:
     """One actor: load CLIP once, then give every picture whose status is ok its embedding."""
 
     def __init__(self, config: ModelConfig, spec: ScorerSpec, num_threads: int | None = None):
-        self.clip = Clip(fetch_model(config), num_threads=num_threads)
+        self.clip = load_clip(fetch_model(config), num_threads)
         self.device = self.clip.device
         self.spec = spec
 
@@ -50,7 +50,7 @@ class EmbedTexts:
     """One actor: load CLIP once, then embed every text."""
 
     def __init__(self, config: ModelConfig, num_threads: int | None = None):
-        self.clip = Clip(fetch_model(config), num_threads=num_threads)
+        self.clip = load_clip(fetch_model(config), num_threads)
         self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:

@@ -10,8 +10,8 @@ from torch import Tensor
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
-from raycomp.models.clip import Clip
 from raycomp.negatives.candidates import ADD_SIMILARITY, ADDITIONS
+from raycomp.run.scorer import load_clip
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import IMAGE_EMBEDDING, NEGATIVES
 
@@ -20,7 +20,7 @@ class Rank:
     """One actor: load the text tower once, then add each candidate's similarity to its caption."""
 
     def __init__(self, config: ScorerConfig, num_threads: int | None = None):
-        self.clip = Clip(config, num_threads=num_threads)
+        self.clip = load_clip(config, num_threads)
         self.device = self.clip.device
 
     def __call__(self, table: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ those of Ray: a run that one of them starts can be resumed by the other.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -54,6 +54,14 @@ class Local:
 
     def __init__(self, num_threads: int):
         self.num_threads = num_threads
+        self.kept: tuple[Hashable, Any] = (None, None)
+
+    def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` returned for the key, as long as no other was asked for in between."""
+        if self.kept[0] != key:
+            self.kept = (None, None)  # one at a time has to fit
+            self.kept = (key, make())
+        return self.kept[1]
 
     def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
         """Run the pass shard by shard, in the order of the stages."""

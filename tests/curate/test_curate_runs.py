@@ -1,4 +1,4 @@
-"""Whole runs through a real Ray cluster: counts, bytes, restarts, choices, refusals."""
+"""Whole runs: counts, bytes, restarts, choices, refusals."""
 
 import dataclasses
 import hashlib
@@ -7,6 +7,7 @@ import shutil
 import tarfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ from raycomp.curate.rules import RULES
 from raycomp.curate.select import choose_tables
 from raycomp.data.tar import write_tar
 from raycomp.inspect.command import explain, show
+from raycomp.models.clip import Clip
+from raycomp.run import scorer
 from raycomp.words import ALIGNED_STATUSES
 from raycomp.words import DROPPED_CONTROL as CONTROL
 from tests.corpus import NUM, scenes, write_bad_shards
@@ -504,3 +507,18 @@ def test_a_missing_model_is_named_before_any_work(curated, tmp_path, scorer, wor
     with pytest.raises(ValueError, match=words):
         raycomp.curate(dataclasses.replace(curated[0], scorer=scorer), str(tmp_path / "out"))
     assert not (tmp_path / "out/run.json").exists()
+
+
+def test_a_run_in_this_process_loads_its_scorer_once(curated, tmp_path, monkeypatch):
+    config, out, _ = curated
+    made: list[Clip] = []
+
+    def load(*args: Any, **options: Any) -> Clip:
+        made.append(Clip(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(scorer, "Clip", load)
+    raycomp.curate(config, str(tmp_path / "out"))
+    assert len(made) == 1
+    rooms = "scores", "subset"
+    assert digests(tmp_path / "out", *rooms) == digests(out, *rooms) != {}
