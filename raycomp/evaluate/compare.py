@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.intervals import compare_paired
+from raycomp.core.intervals import compare_paired, find_share
 from raycomp.evaluate.outcomes import Outcome, find_outcomes, join_splits, take_examples
 from raycomp.evaluate.table import MEANINGS
 from raycomp.table import Cell, Column, Estimate, Table
@@ -141,20 +141,12 @@ def _make_line(
         benchmark=benchmark,
         split=split,
         metric=first.metric,
-        first=_mean(first.right_N, split_N),
-        second=_mean(second.right_N, split_N),
+        first=find_share(first.right_N, first.unit_N, split_N).value,
+        second=find_share(second.right_N, second.unit_N, split_N).value,
         n=len(first.key_N),
         num_all=first.num_all,
         **found._asdict(),
     )
-
-
-def _mean(right_N: np.ndarray, split_N: np.ndarray | None) -> float:
-    if not len(right_N):
-        return float("nan")
-    if split_N is None:
-        return float(right_N.mean())
-    return float(np.mean([right_N[split_N == split].mean() for split in np.unique(split_N)]))
 
 
 def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int) -> list[Parting]:

@@ -11,44 +11,29 @@ from raycomp.core.contrasts import (
     contrast,
     holm,
     mean_by,
-    student_p,
-    student_quantile,
     wilcoxon,
 )
 
 
 @pytest.mark.parametrize(
-    ("t", "freedom", "p"),
-    # Tables of Student's t, two-sided.
-    [
-        (12.706, 1, 0.05),
-        (63.657, 1, 0.01),
-        (3.182, 3, 0.05),
-        (2.131, 15, 0.05),
-        (2.947, 15, 0.01),
-        (0.0, 7, 1.0),
-        (4.587, 10, 0.001),
-        (1.984, 100, 0.05),
-    ],
+    ("num", "t", "power"),
+    # Tables of Student's t: what 97.5 % and 80 % lie below.
+    [(2, 12.7062, 1.3764), (4, 3.1824, 0.9785), (16, 2.1314, 0.8662), (101, 1.9840, 0.8452)],
 )
-def test_p_against_tables(t: float, freedom: int, p: float) -> None:
-    assert student_p(t, freedom) == pytest.approx(p, rel=3e-3)
-    assert student_p(-t, freedom) == student_p(t, freedom)
+def test_intervals_and_p_against_tables(num: int, t: float, power: float) -> None:
+    drawn_S = np.random.default_rng(num).standard_normal(num)
+    unit_S = (drawn_S - drawn_S.mean()) / drawn_S.std(ddof=1) * math.sqrt(num)
+    found = contrast(unit_S + t)
+    assert (found.low, found.high) == pytest.approx((0, 2 * t), abs=1e-4)
+    assert found.p == pytest.approx(0.05, rel=1e-4)
+    assert found.detectable == pytest.approx(t + power, abs=1e-4)
 
 
 def test_p_against_closed_forms_far_out() -> None:
     for t in (0.3, 2.0, 50.0):
-        assert student_p(t, 1) == pytest.approx(1 - 2 * math.atan(t) / math.pi, rel=1e-9)
-        assert student_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-6)
-    assert student_p(2.0, 5000) == pytest.approx(math.erfc(2 / math.sqrt(2)), rel=2e-3)
-
-
-def test_quantiles_against_tables() -> None:
-    for share, freedom, t in ((0.975, 15, 2.1314), (0.8, 15, 0.8662), (0.975, 3, 3.1824), (0.8, 3, 0.9785)):
-        assert student_quantile(share, freedom) == pytest.approx(t, abs=1e-4)
-    assert student_quantile(0.5, 4) == pytest.approx(0, abs=1e-9)
-    with pytest.raises(ValueError, match=r"share=1"):
-        student_quantile(1.0, 4)
+        assert contrast([t - 1, t + 1]).p == pytest.approx(1 - 2 * math.atan(t) / math.pi, rel=1e-12)
+        turn = np.array([-1.0, 0.0, 1.0]) * math.sqrt(3)
+        assert contrast(turn + t).p == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
 
 
 def test_a_paired_t_test_by_hand() -> None:
