@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from raycomp.core.metrics import average_ranks
+
 _MOST_SIGNED = 400
 
 
@@ -106,8 +108,6 @@ def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> SignedRanks:
     Equal sizes share the mean of their ranks. Up to 400 differences p counts every way of signing these very
     ranks, so ties do no harm; above, it is that of a normal with their variance. ValueError on NaN.
     """
-    from scipy.stats import rankdata  # its wilcoxon is exact without ties alone
-
     difference_N = np.asarray(difference_N, np.float64)
     if np.isnan(difference_N).any():
         raise ValueError(f"difference[{int(np.isnan(difference_N).argmax())}]=nan: must be a number")
@@ -115,8 +115,8 @@ def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> SignedRanks:
     num, num_zeros = len(moved_N), len(difference_N) - len(moved_N)
     if not num:
         return SignedRanks(0, num_zeros, 0.0, 1.0)
-    # Twice the rank, which is whole.
-    double_N = (2 * rankdata(np.abs(moved_N))).astype(np.int64)
+    # Of sizes that are equal scipy's wilcoxon has no exact p. Here twice the rank, which is whole.
+    double_N = (2 * average_ranks(np.abs(moved_N))).astype(np.int64)
     total = int(double_N[moved_N > 0].sum())
     if num > _MOST_SIGNED:
         reach = abs(total - double_N.sum() / 2) / math.sqrt((double_N.astype(np.float64) ** 2).sum() / 4)

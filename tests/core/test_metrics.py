@@ -65,6 +65,7 @@ def test_correlations_equal_numpy(seed):
     y = x * (seed - 2) + rng.standard_normal(300) * 5
     assert metrics.pearson(x, y) == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-12)
     rank = [[((v < c).sum() + (v <= c).sum() + 1) / 2 for c in v] for v in (x, y)]
+    np.testing.assert_array_equal(metrics.average_ranks(x), rank[0])
     assert metrics.spearman(x, y) == pytest.approx(np.corrcoef(*rank)[0, 1], abs=1e-12)
 
 
