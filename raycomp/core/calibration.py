@@ -90,12 +90,12 @@ def calibrate(
         line: dict[str, Any] = {"kind": kind, "num_targets": int(in_P.sum())}
         line |= {"num_pictures": len(np.unique(picture_Q)), "num_words": len(np.unique(word_Q))}
         for name, value_P in values.items():
-            value, low, high = _mean(value_P[in_P], picture_Q, seed)
-            line |= {name: value, f"{name}_low": low, f"{name}_high": high}
+            found = _mean(value_P[in_P], picture_Q, seed)
+            line |= found.under(name)
             if name in DIFFERENCES:
                 for over, groups in members.items():
-                    low, high = spread_over(value_P[in_P], groups)
-                    line |= {f"{name}_{over}_low": low, f"{name}_{over}_high": high}
+                    ends = spread_over(value_P[in_P], groups)
+                    line |= Interval(found.value, *ends).under(name, f"_{over}")
         lines.append(line)
     return lines
 

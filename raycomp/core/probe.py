@@ -30,6 +30,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def under(self, name: str, over: str = "") -> dict[str, float]:
+        """Return parts of a plain row, as ``table.take_estimate`` reads them: the ends are NAME_low and
+        NAME_high; ``over`` comes between where a row has ends of several kinds."""
+        return {name: self.value, f"{name}{over}_low": self.low, f"{name}{over}_high": self.high}
+
 
 _NO_ENDS = (float("nan"), float("nan"))
 NO_INTERVAL = Interval(float("nan"), *_NO_ENDS)

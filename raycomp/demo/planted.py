@@ -193,7 +193,7 @@ def _tell_share(share: Share) -> Numeral | None:
     if not share.whole:
         return None
     part = number(share.part, 1) if share.part % 1 else number(int(share.part))
-    return Numeral(f"{part} ({write_cell(Estimate(share.value, share.low, share.high), 3)})")
+    return Numeral(f"{part} ({write_cell(Estimate.of(share), 3)})")
 
 
 def tell_traits(planted: Planted) -> Table:
@@ -207,7 +207,7 @@ def tell_traits(planted: Planted) -> Table:
             row.what,
             row.num_rows,
             float(planted.displacement_N[clean[row.what]].mean()),
-            *(_tell_rate(share, row.drawn.value) for share in row.by_rule.values()),
+            *(Estimate.of(share, row.drawn.value) for share in row.by_rule.values()),
         )
         for row in found
         if row.num_rows
@@ -221,10 +221,6 @@ def tell_traits(planted: Planted) -> Table:
         f"Over these {number(int(at_N.sum()))} pairs {_tell_rhos(planted)}."
     )
     return Table("What the scores favour among pairs without a fault", columns, rows, note)
-
-
-def _tell_rate(share: Share, chance: float) -> Estimate:
-    return Estimate(share.value, share.low, share.high, chance)
 
 
 def _tell_rhos(planted: Planted) -> str:

@@ -24,6 +24,7 @@ from raycomp.core.calibration import (
     calibrate,
     draw_others,
 )
+from raycomp.core.probe import Interval
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.language.control_words import REASONS, Controls, ControlWords, find_words
@@ -274,6 +275,5 @@ def _measure_again(
 def _name_retest(retest: Retest) -> dict[str, Any]:
     line: dict[str, Any] = {"count": retest.count, "in_common": retest.in_common}
     for name in ("reliability", "predicted"):
-        ends = zip(("", "_low", "_high"), getattr(retest, name), strict=True)
-        line |= {name + end: value for end, value in ends}
+        line |= Interval(*getattr(retest, name)).under(name)
     return line
