@@ -39,8 +39,8 @@ def tell_head(runs: Runs) -> Table:
     return runs.tabulate("heads", metrics, note)
 
 
-def tell_margins(runs: Runs) -> Table | None:
-    """Return margins between a caption and its edits by category; none where nothing was edited."""
+def tell_margins(runs: Runs) -> Table:
+    """Return margins between a caption and its edits by category."""
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
         for category in _list_categories(runs):
@@ -63,13 +63,13 @@ def tell_margins(runs: Runs) -> Table | None:
         "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: what edits a relation has "
         "the same composition, and a composed margin of exactly 0. A method without a head has e_c for both."
     )
-    return Table(runs.title("margins"), columns, rows, note) if rows else None
+    return Table(runs.title("margins"), columns, rows, note)
 
 
-def tell_margin_gaps(runs: Runs) -> Table | None:
+def tell_margin_gaps(runs: Runs) -> Table:
     """Return by how much the whole method's margins are wider than each other's, in runs of the same seed."""
     rows: list[tuple[Cell, ...]] = []
-    for method in runs.methods if FULL in runs.methods else ():
+    for method in runs.methods:
         for category in _list_categories(runs) if method != FULL else ():
             names = [f"{score} margin {category}" for score in ("composed", "fused")]
             gaps = [list(runs.list_gaps(FULL, method, name).values()) for name in names]
@@ -93,7 +93,7 @@ def tell_margin_gaps(runs: Runs) -> Table | None:
         "over runs, whose least value is 2 / 2^runs. Runs that share a backbone hang together. A method "
         "without a head has e_c for both. Published: wider than the ablations', p < .01."
     )
-    return Table(runs.title(f"margins, {FULL} less others"), columns, rows, note) if rows else None
+    return Table(runs.title(f"margins, {FULL} less others"), columns, rows, note)
 
 
 def _list_categories(runs: Runs) -> list[str]:
@@ -102,7 +102,7 @@ def _list_categories(runs: Runs) -> list[str]:
     return [one for one in categories if not one.endswith((" above", " zero", " p"))]
 
 
-def tell_correlations(runs: Runs) -> Table | None:
+def tell_correlations(runs: Runs) -> Table:
     """Return how sigma goes with recall and CRR over the tasks of a run, runs of all heads pooled."""
     every = runs.results.values()
     own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
@@ -125,7 +125,7 @@ def tell_correlations(runs: Runs) -> Table | None:
         "share s(image, composition), so that they must go together. Published: "
         "-.82 and -.81."
     )
-    return Table(runs.title("sigma and what is left"), columns, rows, note) if rows else None
+    return Table(runs.title("sigma and what is left"), columns, rows, note)
 
 
 def _list_recall(result: Result) -> np.ndarray:

@@ -77,8 +77,8 @@ OF_STREAMS = {
 }
 
 
-def tell_published(runs: Runs) -> Table | None:
-    """Return the paper's figures and differences beside those found here; none without the whole method."""
+def tell_published(runs: Runs) -> Table:
+    """Return the paper's figures and differences beside those found here; no rows without the whole method."""
     has_answers = runs.main.endswith(ANSWERS)
     asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
     rows: list[tuple[Cell, ...]] = []
@@ -95,8 +95,6 @@ def tell_published(runs: Runs) -> Table | None:
                 words.append(say_sign(found, gap))
                 here = Estimate.of(found).times(one.scale)
                 rows.append((f"{method} less {FULL}", one.name, here, gap, words[-1]))
-    if not any(words):
-        return None
     known = Counter(word for word in words if word)
     counted = ", ".join(f"{word} {known[word]}" for word in WORDS if known[word])
     columns: Columns = ("", "Figure", Column("here", digits=1), Column("published", digits=1), "")
@@ -105,7 +103,7 @@ def tell_published(runs: Runs) -> Table | None:
         "Published by COMPO-REALIGN (ICLR 2026) on other data and larger models: the signs are to be "
         "compared, not the sizes. Not adjusted for their number."
     )
-    return Table(runs.title("beside the paper"), columns, rows, note)
+    return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
 
 
 def say_sign(found: Contrast, gap: float) -> str:

@@ -12,8 +12,7 @@ from raycomp.continual.head_tables import tell_correlations, tell_head, tell_mar
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
 from raycomp.continual.published import tell_published
-from raycomp.core.contrasts import Contrast
-from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK
 
 FROZEN = "frozen"
@@ -24,7 +23,7 @@ MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
 
 def make_tables(results: Results, measured: Measured) -> list[Table]:
     """Return the tables of the page, stream by stream."""
-    made: list[Table | None] = []
+    made: list[Table] = []
     for runs in by_stream(results, measured).values():
         made += [
             tell_main(runs),
@@ -39,7 +38,7 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
             tell_correlations(runs),
             *tell_matrices(runs),
         ]
-    return [table for table in made if table is not None and table.rows]
+    return [table for table in made if table.rows]
 
 
 def tell_samples(streams: Mapping[str, Any]) -> Table | None:
@@ -71,10 +70,8 @@ def tell_main(runs: Runs) -> Table:
     return runs.tabulate("what is left", {**heads, "ZSTD": "fused zstd"}, note)
 
 
-def tell_against(runs: Runs, other: str) -> Table | None:
-    """Return how much each method differs from another in runs of the same seed; none without that."""
-    if other not in runs.methods or len(runs.methods) < 2:
-        return None
+def tell_against(runs: Runs, other: str) -> Table:
+    """Return how much each method differs from another in runs of the same seed."""
     metrics = ("last", "forgetting_best", "learned")
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
@@ -163,21 +160,16 @@ def say_main(results: Results, measured: Measured) -> list[str]:
     lines, streams = [], by_stream(results, measured)
     for stream, method in list_groups(results):
         runs = streams[stream]
-        last, lost = (runs.estimate(method, name) for name in ("last", "forgetting_best"))
-        against = runs.compare(method, FROZEN, "last")
+        last, lost = (as_estimate(runs.estimate(method, name)) for name in ("last", "forgetting_best"))
+        against = as_estimate(runs.compare(method, FROZEN, "last"))
         if last is None:
             continue
-        said = f"{name_stream(stream)}, {method}: last {_say(last)}"
-        said += f", forgetting {_say(lost)}" if lost is not None else ""
+        said = f"{name_stream(stream)}, {method}: last {write_cell(last, 1)}"
+        said += f", forgetting {write_cell(lost, 1)}" if lost is not None else ""
         if against is not None and method != FROZEN:
-            said += f", last minus frozen {_say(against)}"
+            said += f", last minus frozen {write_cell(against, 1)}"
         lines.append(said)
     return lines
-
-
-def _say(found: Contrast) -> str:
-    ends = f" [{number(found.low, 1)}, {number(found.high, 1)}]" if found.low <= found.high else ""
-    return number(found.value, 1) + ends
 
 
 def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:

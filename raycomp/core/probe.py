@@ -87,12 +87,8 @@ def bootstrap_ratio(
     above_R, below_R = times_RG @ above_G, times_RG @ below_G
     drawn_R = above_R[below_R > 0] / below_R[below_R > 0]
     value = float(above_G.sum() / below_G.sum())
-    return Interval(value, *_percentiles(drawn_R)) if np.ptp(drawn_R) > 1e-9 else Interval(value, *_NO_ENDS)
-
-
-def _percentiles(drawn_R: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(drawn_R, [2.5, 97.5])
-    return float(low), float(high)
+    ends = np.percentile(drawn_R, [2.5, 97.5]).tolist() if np.ptp(drawn_R) > 1e-9 else _NO_ENDS
+    return Interval(value, *ends)
 
 
 def shuffle_words(caption: str, share: float, rng: np.random.Generator) -> str:

@@ -205,7 +205,7 @@ def test_margins_are_compared_run_by_run():
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
     alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
-    assert tell_margin_gaps(Runs("world", one, alone)) is None
+    assert not tell_margin_gaps(Runs("world", one, alone)).rows
 
 
 def test_published_differences_reappear_are_reversed_or_undecided():
@@ -232,7 +232,7 @@ def test_published_differences_reappear_are_reversed_or_undecided():
     said = f"Of {sum(counts)} published differences: reappears {counts[0]}, reversed {counts[1]}, undecided"
     assert said in table.note
     whole_alone = {cell: result for cell, result in results.items() if cell.method == "compo-realign"}
-    assert tell_published(Runs("world", whole_alone, measured)) is None
+    assert not tell_published(Runs("world", whole_alone, measured)).rows
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
     alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
     table = tell_published(Runs("world", one, alone))
