@@ -76,7 +76,7 @@ def tell_margin_gaps(runs: Runs) -> Table:
             if all(len(gap) > 1 for gap in gaps):
                 told: list[Cell] = []
                 for name, gap in zip(names, gaps, strict=True):
-                    told += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap).p]
+                    told += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
                 rows.append((method, category, len(gaps[0]), *told))
     columns: Columns = (
         "Than",

@@ -89,42 +89,29 @@ def bootstrap_seeds(
     return float(value_S.mean()), float(low), float(high)
 
 
-class SignedRanks(NamedTuple):
-    """Wilcoxon's test (1945) of whether differences lie about 0."""
+def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> float:
+    """Return the two-sided p that differences, symmetric and independent of each other, lie about 0.
 
-    num: int
-    """Differences that are not 0; those that are take no part,"""
-    num_zeros: int
-    """but are told."""
-    rank_sum: float
-    """Of the positive ones' sizes, among all sizes."""
-    p: float
-    """Two-sided; 1 without a difference."""
-
-
-def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> SignedRanks:
-    """Test differences, symmetric and independent of each other, by Wilcoxon's signed ranks.
-
-    Equal sizes share the mean of their ranks. Up to 400 differences p counts every way of signing these very
-    ranks, so ties do no harm; above, it is that of a normal with their variance. ValueError on NaN.
+    Wilcoxon's signed ranks (1945) of differences that are not 0; 1 without any. Equal sizes share the mean of
+    their ranks. Up to 400 differences p counts every way of signing these very ranks, so ties do no harm;
+    above, it is that of a normal with their variance. ValueError on NaN.
     """
     difference_N = np.asarray(difference_N, np.float64)
     if np.isnan(difference_N).any():
         raise ValueError(f"difference[{int(np.isnan(difference_N).argmax())}]=nan: must be a number")
     moved_N = difference_N[difference_N != 0]
-    num, num_zeros = len(moved_N), len(difference_N) - len(moved_N)
-    if not num:
-        return SignedRanks(0, num_zeros, 0.0, 1.0)
+    if not len(moved_N):
+        return 1.0
     # Of sizes that are equal scipy's wilcoxon has no exact p. Here twice the rank, which is whole.
     double_N = (2 * average_ranks(np.abs(moved_N))).astype(np.int64)
     total = int(double_N[moved_N > 0].sum())
-    if num > _MOST_SIGNED:
+    if len(moved_N) > _MOST_SIGNED:
         reach = abs(total - double_N.sum() / 2) / math.sqrt((double_N.astype(np.float64) ** 2).sum() / 4)
-        return SignedRanks(num, num_zeros, total / 2, math.erfc(reach / math.sqrt(2)))
+        return math.erfc(reach / math.sqrt(2))
     chance = np.zeros(int(double_N.sum()) + 1)
     chance[0] = 1.0
     for rank in double_N.tolist():
         chance[rank:] = chance[rank:] / 2 + chance[:-rank] / 2
         chance[:rank] /= 2
     tail = min(chance[: total + 1].sum(), chance[total:].sum())
-    return SignedRanks(num, num_zeros, total / 2, min(1.0, 2 * float(tail)))
+    return min(1.0, 2 * float(tail))

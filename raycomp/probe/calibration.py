@@ -24,7 +24,6 @@ from raycomp.core.calibration import (
     calibrate,
     draw_others,
 )
-from raycomp.core.probe import Interval
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.language.control_words import REASONS, Controls, ControlWords, find_words
@@ -273,7 +272,5 @@ def _measure_again(
 
 
 def _name_retest(retest: Retest) -> dict[str, Any]:
-    line: dict[str, Any] = {"count": retest.count, "in_common": retest.in_common}
-    for name in ("reliability", "predicted"):
-        line |= Interval(*getattr(retest, name)).under(name)
-    return line
+    ends = retest.reliability.under("reliability") | retest.predicted.under("predicted")
+    return {"count": retest.count, "in_common": retest.in_common, **ends}
