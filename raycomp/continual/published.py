@@ -78,7 +78,7 @@ OF_STREAMS = {
 
 
 def tell_published(runs: Runs) -> Table:
-    """Return the paper's figures and differences beside those found here, of the whole method if it was run."""
+    """Return the paper's figures and differences beside those found here; empty without the whole method."""
     has_answers = runs.main.endswith(ANSWERS)
     asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
     rows: list[tuple[Cell, ...]] = []

@@ -28,7 +28,7 @@ from raycomp.words import (
     UNSEEN,
 )
 from raycomp.worlds.budget import ALL_FAULTS, Share, compare_kept, count_kept, group_faults, group_traits
-from raycomp.worlds.fault_table import FaultRow, fault_table
+from raycomp.worlds.fault_table import fault_table
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
@@ -120,7 +120,7 @@ def tell_separation(planted: Planted) -> Table:
         "the pool": fault_table(planted.fault_N, pooled_N, planted.pas_N),
     }
     rows = [
-        (_words(row.fault), row.num_planted, over, row.num_scored, *_tell_aucs(row))
+        (_words(row.fault), row.num_planted, over, row.num_scored, row.alignment, row.mean_pas)
         for same_fault in zip(*found.values(), strict=True)
         for over, row in zip(found, same_fault, strict=True)
     ]
@@ -134,11 +134,6 @@ def tell_separation(planted: Planted) -> Table:
         f"{_tell_targets(planted.targets)}"
     )
     return Table("How well each score finds the planted faults", columns, rows, note)
-
-
-def _tell_aucs(row: FaultRow) -> list[Estimate | None]:
-    found = (row.alignment, row.mean_pas)
-    return [None if np.isnan(one.auc) else Estimate(one.auc, *one.interval, chance=0.5) for one in found]
 
 
 def _tell_targets(targets: Sequence[str]) -> str:
