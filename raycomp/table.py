@@ -4,11 +4,13 @@ import csv
 import io
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 WIDTH = 100
 """Characters of a line of running text."""
 FORMULA_STARTS = (*"=+-@\t\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -31,14 +33,31 @@ class Estimate:
     """
 
     value: float
-    low: float
-    high: float
+    low: float = float("nan")
+    high: float = float("nan")
     chance: float | None = None
+
+    @classmethod
+    def of(cls, found: Any, chance: float | None = None) -> "Estimate":
+        """Return the ``value``, ``low`` and ``high`` of whatever has them: a line, a test, a share."""
+        return cls(found.value, found.low, found.high, chance)
+
+    def times(self, factor: float) -> "Estimate":
+        """Return it in another unit; percent for 100."""
+        return Estimate(factor * self.value, factor * self.low, factor * self.high)
 
 
 def take_estimate(line: Mapping[str, Any], name: str, over: str = "") -> Estimate:
     """Return ``name`` of a plain row that has its ends beside it, as ``name_low``; ``over`` names others."""
     return Estimate(line[name], *(line[f"{name}{over}{end}"] for end in ("_low", "_high")))
+
+
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, both in the order in which they come."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 Cell = str | float | Estimate | None
@@ -110,7 +129,7 @@ class Table:
 
 
 def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
-    """Return lines of cells as CSV: numbers in full, nothing for None, no text that starts a formula.
+    """Return lines of cells as CSV: numbers in full, nothing for None and NaN, no text that starts a formula.
 
     A spreadsheet computes "=..." of anybody's caption or name as a formula. A no-break space comes before
     such a text, unless it is a number; ``read_csv`` takes it away. A carriage return, which csv leaves
@@ -118,8 +137,14 @@ def write_csv(lines: Iterable[Iterable[object]], delimiter: str = ",") -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    writer.writerows([_guard(cell) if isinstance(cell, str) else cell for cell in line] for line in lines)
+    writer.writerows(map(_write, line) for line in lines)
     return out.getvalue()
+
+
+def _write(cell: object) -> object:
+    if isinstance(cell, str):
+        return _guard(cell)
+    return None if cell != cell else cell
 
 
 def _guard(text: str) -> str:
@@ -214,6 +239,5 @@ def _pad(text: str, width: int, is_right: bool) -> str:
 
 
 def _split(cell: Cell) -> list[object]:
-    """Return a cell's value and the ends of its interval; none for what is not known."""
-    values = (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None)
-    return [None if value != value else value for value in values]
+    """Return a cell's value and the ends of its interval."""
+    return [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else [cell, None, None]

@@ -62,6 +62,7 @@ HOMES = {
     "pyarrow": {"schema", "data", "report", "run", "commands"},
     "ray": {"run", "commands"},
     "safetensors": {"models", "train"},
+    "scipy": {"core"},
     "spacy": {"models"},
     "tensorboardX": {"train"},
     "torch": {"core", "models", "commands"},

@@ -15,7 +15,7 @@ from raycomp.curate.config import AttributeConfig, CurateConfig
 from tests.corpus import write_world_shards
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"torch", "open_clip", "spacy", "ray", "pandas", "transformers", "torchvision"}
+HEAVY = {"torch", "open_clip", "spacy", "ray", "pandas", "transformers", "torchvision", "scipy"}
 MODULES = sorted({find_command(name).function.partition(":")[0] for name in FOLDERS})
 # Prints one line per refusal: exit code, heavy modules, what was said.
 _RUN = """

@@ -97,7 +97,7 @@ def judge_margins(
             yield Figure(0, name, float(some.mean()))
             yield Figure(0, f"{name} above", float((some > 0).mean()))
             yield Figure(0, f"{name} zero", float((some == 0).mean()))
-            yield Figure(0, f"{name} p", wilcoxon(some).p)
+            yield Figure(0, f"{name} p", wilcoxon(some))
 
 
 def _find_margins(test: Split, edits: Edits, keys: tuple[Keys, Keys], weight: float) -> np.ndarray:

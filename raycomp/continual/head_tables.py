@@ -1,29 +1,17 @@
 """The tables of heads alone: what compositions give back, how steps went, margins, sigma."""
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
-from raycomp.continual.cells import FULL, name_stream
-from raycomp.continual.columns import as_estimate, tell_metrics
+from raycomp.continual.cells import FULL
 from raycomp.continual.judge import TASK
-from raycomp.continual.results import Measured, Result, Results, compare, estimate, list_gaps
+from raycomp.continual.means import Runs, as_estimate
+from raycomp.continual.results import Result
 from raycomp.core.contrasts import wilcoxon
 from raycomp.core.regression import correlate_within
 from raycomp.table import Cell, Column, Columns, Estimate, Table
 
 
-def tell_heads(
-    results: Results, measured: Measured, stream: str, methods: Sequence[str]
-) -> Iterator[Table | None]:
-    """Yield the tables of a stream's heads; none of what no head has."""
-    yield tell_head(results, measured, stream, methods)
-    yield tell_margins(results, measured, stream, methods)
-    yield tell_margin_gaps(results, measured, stream, methods)
-    yield tell_correlations(results, stream)
-
-
-def tell_head(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table:
+def tell_head(runs: Runs) -> Table:
     """Return what compositions give back, and how steps went."""
     metrics = {
         "CCE": "cce_transpose",
@@ -41,7 +29,6 @@ def tell_head(results: Results, measured: Measured, stream: str, methods: Sequen
         "buffer, entries": "buffer_entries",
         "buffer, bytes": "buffer_bytes",
     }
-    columns, rows = tell_metrics(results, measured, stream, methods, metrics)
     note = (
         "CCE: how far the direction that is read back from a composition lies from each of its primitives, "
         "as the head has them, 0 to 2. AUC: its primitives against all names of the stream. Sigma: the "
@@ -49,21 +36,20 @@ def tell_head(results: Results, measured: Measured, stream: str, methods: Sequen
         "tenth step was, in whole ones, which under Adam a shorter gradient does not change. These two, the "
         "similarity and the gradient's length are means of the last task's steps."
     )
-    return Table(f"{name_stream(stream)}: heads", columns, rows, note)
+    return runs.tabulate("heads", metrics, note)
 
 
-def tell_margins(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table | None:
-    """Return margins between a caption and its edits by category; none where nothing was edited."""
-    categories = _list_categories(measured, stream)
+def tell_margins(runs: Runs) -> Table:
+    """Return margins between a caption and its edits by category."""
     rows: list[tuple[Cell, ...]] = []
-    for method in methods:
-        for category in categories:
+    for method in runs.methods:
+        for category in _list_categories(runs):
             metrics = [
                 f"{score} margin {category}{end}"
                 for score in ("composed", "fused")
                 for end in ("", " above", " zero", " p")
             ]
-            found = [estimate(results, measured, stream, method, metric) for metric in metrics]
+            found = [runs.estimate(method, metric) for metric in metrics]
             if any(found):
                 rows.append((method, category, *map(as_estimate, found)))
     ends = ("margin", "above 0", "exactly 0", "p")
@@ -77,25 +63,21 @@ def tell_margins(results: Results, measured: Measured, stream: str, methods: Seq
         "shares, and Wilcoxon's p, each a mean over runs. Primitives are phrases: what edits a relation has "
         "the same composition, and a composed margin of exactly 0. A method without a head has e_c for both."
     )
-    return Table(f"{name_stream(stream)}: margins", columns, rows, note) if rows else None
+    return Table(runs.title("margins"), columns, rows, note)
 
 
-def tell_margin_gaps(
-    results: Results, measured: Measured, stream: str, methods: Sequence[str]
-) -> Table | None:
+def tell_margin_gaps(runs: Runs) -> Table:
     """Return by how much the whole method's margins are wider than each other's, in runs of the same seed."""
     rows: list[tuple[Cell, ...]] = []
-    for method in methods if FULL in methods else ():
-        for category in _list_categories(measured, stream) if method != FULL else ():
+    for method in runs.methods:
+        for category in _list_categories(runs) if method != FULL else ():
             names = [f"{score} margin {category}" for score in ("composed", "fused")]
-            gaps = [list_gaps(measured, stream, (FULL, method), name) for name in names]
-            found = [compare(results, measured, stream, (FULL, method), name) for name in names]
+            gaps = [list(runs.list_gaps(FULL, method, name).values()) for name in names]
             if all(len(gap) > 1 for gap in gaps):
-                told = [
-                    (as_estimate(one), wilcoxon(np.array(list(gap.values()))).p)
-                    for one, gap in zip(found, gaps, strict=True)
-                ]
-                rows.append((method, category, len(gaps[0]), *(cell for pair in told for cell in pair)))
+                told: list[Cell] = []
+                for name, gap in zip(names, gaps, strict=True):
+                    told += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
+                rows.append((method, category, len(gaps[0]), *told))
     columns: Columns = (
         "Than",
         "Edit",
@@ -111,19 +93,19 @@ def tell_margin_gaps(
         "over runs, whose least value is 2 / 2^runs. Runs that share a backbone hang together. A method "
         "without a head has e_c for both. Published: wider than the ablations', p < .01."
     )
-    return Table(f"{name_stream(stream)}: margins, {FULL} less others", columns, rows, note) if rows else None
+    return Table(runs.title(f"margins, {FULL} less others"), columns, rows, note)
 
 
-def _list_categories(measured: Measured, stream: str) -> list[str]:
-    own = [name for cell, found in measured.items() if cell.stream == stream for name in found]
+def _list_categories(runs: Runs) -> list[str]:
+    own = [name for found in runs.measured.values() for name in found]
     categories = sorted({name.split(" margin ")[1] for name in own if name.startswith("fused margin")})
     return [one for one in categories if not one.endswith((" above", " zero", " p"))]
 
 
-def tell_correlations(results: Results, stream: str) -> Table | None:
+def tell_correlations(runs: Runs) -> Table:
     """Return how sigma goes with recall and CRR over the tasks of a run, runs of all heads pooled."""
-    own = [result for result in results.values() if result.cell.stream == stream]
-    own = [one for one in own if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
+    every = runs.results.values()
+    own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
     rows: list[tuple[Cell, ...]] = []
     for name, values in (("recall, or answers, so far", _list_recall), ("CRR so far", _list_retention)):
         found = [(one.of_method("sigma_max"), values(one)) for one in own]
@@ -143,7 +125,7 @@ def tell_correlations(results: Results, stream: str) -> Table | None:
         "share s(image, composition), so that they must go together. Published: "
         "-.82 and -.81."
     )
-    return Table(f"{name_stream(stream)}: sigma and what is left", columns, rows, note) if rows else None
+    return Table(runs.title("sigma and what is left"), columns, rows, note)
 
 
 def _list_recall(result: Result) -> np.ndarray:

@@ -30,6 +30,7 @@ from raycomp.run.lease import queue_lease
 from raycomp.run.run import Run, Say
 from raycomp.run.session import Session
 from raycomp.run.tasks import map_some
+from raycomp.table import group_by
 from raycomp.words import WORLD_STREAMS
 
 _SHARDS = "shards"
@@ -109,10 +110,11 @@ def _make_backbones(places: Sequence[Place], making: Making) -> None:
 
 def _make_places(places: Sequence[Place], making: Making) -> None:
     """Embed what is missing of places, those of one tiny CLIP together, and write their arrays."""
-    together: dict[int | str, list[Place]] = {}
-    for place in places:
-        together.setdefault(place.backbone if place.stream in WORLD_STREAMS else place.name, []).append(place)
-    for group in together.values():
+
+    def find_clip(place: Place) -> int | str:
+        return place.backbone if place.stream in WORLD_STREAMS else place.name
+
+    for group in group_by(places, find_clip).values():
         if not all(place.is_made for place in group):
             _make_together(group, making)
 

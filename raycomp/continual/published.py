@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from raycomp.continual.cells import FULL, name_stream
+from raycomp.continual.cells import FULL
 from raycomp.continual.judge import ANSWERS
-from raycomp.continual.results import Measured, Results, compare, estimate
+from raycomp.continual.means import Runs
 from raycomp.core.contrasts import Contrast
 from raycomp.table import Cell, Column, Columns, Estimate, Table
 from raycomp.words import FUNCTION, SCENE
@@ -77,25 +77,24 @@ OF_STREAMS = {
 }
 
 
-def tell_published(results: Results, measured: Measured, stream: str, methods: Sequence[str]) -> Table | None:
-    """Return the paper's figures and differences beside those found here; none without the whole method."""
-    main = next(result for result in results.values() if result.cell.stream == stream).main
-    asked = (*OF_STREAMS.get(stream, ()), *OF_QUESTIONS) if main.endswith(ANSWERS) else RETRIEVED
+def tell_published(runs: Runs) -> Table:
+    """Return the paper's figures and differences beside those found here; empty without the whole method."""
+    has_answers = runs.main.endswith(ANSWERS)
+    asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
     rows: list[tuple[Cell, ...]] = []
     words = []
     for one in asked:
-        own = estimate(results, measured, stream, FULL, one.metric)
+        own = runs.estimate(FULL, one.metric)
         if own is None:
             continue
-        rows.append((FULL, one.name, _scale(own, one), one.values[FULL], ""))
-        for method in methods:
-            found = compare(results, measured, stream, (method, FULL), one.metric)
+        rows.append((FULL, one.name, Estimate.of(own).times(one.scale), one.values[FULL], ""))
+        for method in runs.methods:
+            found = runs.compare(method, FULL, one.metric)
             if method != FULL and method in one.values and found is not None:
                 gap = one.values[method] - one.values[FULL]
                 words.append(say_sign(found, gap))
-                rows.append((f"{method} less {FULL}", one.name, _scale(found, one), gap, words[-1]))
-    if not any(words):
-        return None
+                here = Estimate.of(found).times(one.scale)
+                rows.append((f"{method} less {FULL}", one.name, here, gap, words[-1]))
     known = Counter(word for word in words if word)
     counted = ", ".join(f"{word} {known[word]}" for word in WORDS if known[word])
     columns: Columns = ("", "Figure", Column("here", digits=1), Column("published", digits=1), "")
@@ -104,7 +103,7 @@ def tell_published(results: Results, measured: Measured, stream: str, methods: S
         "Published by COMPO-REALIGN (ICLR 2026) on other data and larger models: the signs are to be "
         "compared, not the sizes. Not adjusted for their number."
     )
-    return Table(f"{name_stream(stream)}: beside the paper", columns, rows, note)
+    return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
 
 
 def say_sign(found: Contrast, gap: float) -> str:
@@ -116,7 +115,3 @@ def say_sign(found: Contrast, gap: float) -> str:
     if found.low <= 0 <= found.high:
         return UNDECIDED
     return REAPPEARS if (found.value > 0) == (gap > 0) else REVERSED
-
-
-def _scale(found: Contrast, one: Published) -> Estimate:
-    return Estimate(*(one.scale * value for value in (found.value, found.low, found.high)))

@@ -1,7 +1,4 @@
-"""What the cells came to: matrices of one run, metrics of it, and means over runs.
-
-T tasks, S runs.
-"""
+"""The results of a run: its matrices and metrics. T tasks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +21,6 @@ from raycomp.continual.judge import (
     ZERO_SHOT,
 )
 from raycomp.core.continual import summarise, zero_shot_drift
-from raycomp.core.contrasts import Contrast, contrast, mean_by
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 
@@ -143,48 +139,3 @@ def _find_drift(result: Result, score: str) -> float | None:
     last = result.num_tasks - 1
     begun = [100 * before[BEFORE, number] for number in numbers]
     return zero_shot_drift(begun, [100 * found[last, number] for number in numbers])
-
-
-Results = Mapping[Cell, Result]
-Measured = Mapping[Cell, Mapping[str, float]]
-
-
-def list_groups(results: Results) -> list[tuple[str, str]]:
-    """Return streams and methods that have a run, in their order."""
-    return list(dict.fromkeys((cell.stream, cell.method) for cell in results))
-
-
-def estimate(results: Results, measured: Measured, stream: str, method: str, metric: str) -> Contrast | None:
-    """Return the mean of a metric over runs, its interval over backbones where there are several, else over
-    seeds; none where no run has it.
-    """
-    own = [cell for cell in results if (cell.stream, cell.method) == (stream, method)]
-    return _spread(results, {cell: measured[cell][metric] for cell in own if metric in measured[cell]})
-
-
-def compare(
-    results: Results, measured: Measured, stream: str, pair: tuple[str, str], metric: str
-) -> Contrast | None:
-    """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
-    return _spread(results, list_gaps(measured, stream, pair, metric))
-
-
-def list_gaps(measured: Measured, stream: str, pair: tuple[str, str], metric: str) -> dict[Cell, float]:
-    """Return the first method's metric less the second's in runs of the same seed, by the first's cells."""
-    first, second = pair
-    gaps = {}
-    for cell in measured:
-        other = Cell(stream, second, cell.seed)
-        both = (cell.stream, cell.method) == (stream, first) and other in measured
-        if both and metric in measured[cell] and metric in measured[other]:
-            gaps[cell] = measured[cell][metric] - measured[other][metric]
-    return gaps
-
-
-def _spread(results: Results, value: Mapping[Cell, float]) -> Contrast | None:
-    if not value:
-        return None
-    backbone_S = np.array([results[cell].facts["backbone"] for cell in value])
-    value_S = np.array(list(value.values()))
-    is_many = len(set(backbone_S.tolist())) > 1
-    return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))

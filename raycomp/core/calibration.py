@@ -10,11 +10,13 @@ difference counts where its intervals over pictures, over words and over nonces 
 there are ``LEAST_WORDS`` words.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from raycomp.core.intervals import clustered_variance
 from raycomp.core.metrics import student_95
 from raycomp.core.probe import Interval, bootstrap_ratio
 from raycomp.words import KINDS
@@ -90,12 +92,12 @@ def calibrate(
         line: dict[str, Any] = {"kind": kind, "num_targets": int(in_P.sum())}
         line |= {"num_pictures": len(np.unique(picture_Q)), "num_words": len(np.unique(word_Q))}
         for name, value_P in values.items():
-            value, low, high = _mean(value_P[in_P], picture_Q, seed)
-            line |= {name: value, f"{name}_low": low, f"{name}_high": high}
+            found = _mean(value_P[in_P], picture_Q, seed)
+            line |= found.under(name)
             if name in DIFFERENCES:
                 for over, groups in members.items():
-                    low, high = spread_over(value_P[in_P], groups)
-                    line |= {f"{name}_{over}_low": low, f"{name}_{over}_high": high}
+                    ends = spread_over(value_P[in_P], groups)
+                    line |= Interval(found.value, *ends).under(name, f"_{over}")
         lines.append(line)
     return lines
 
@@ -109,13 +111,12 @@ def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple
     """
     pairs = [(group, row) for row, groups in enumerate(groups_P) for group in groups]
     group_Q, row_Q = (np.array(column) for column in zip(*pairs, strict=True))
-    groups, which_Q = np.unique(group_Q, return_inverse=True)
-    if len(groups) < 2:
+    num_groups = len(np.unique(group_Q))
+    if num_groups < 2:
         return float("nan"), float("nan")
     mean = float(value_P.mean())
-    off_G = np.bincount(which_Q, value_P[row_Q] - mean)
-    error = float(np.sqrt(len(groups) / (len(groups) - 1) * np.square(off_G).sum()) / len(value_P))
-    half = student_95(len(groups) - 1) * error
+    error = math.sqrt(clustered_variance(value_P[row_Q] - mean, group_Q)) / len(value_P)
+    half = student_95(num_groups - 1) * error
     return mean - half, mean + half
 
 

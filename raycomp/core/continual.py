@@ -5,6 +5,7 @@ was. A figure that a method or a stream does not have is NaN. B samples, P primi
 names, D dims, N questions, K candidate answers.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -144,18 +145,11 @@ def score_by_prior(
 
     Answers and kinds of questions are whole numbers; below 0 a candidate is padding, whose score is -inf.
     """
-    pair_M2 = np.stack([seen_kind_M, seen_M], axis=1)
-    counts = {tuple(pair): num for pair, num in zip(*_count(pair_M2), strict=True)}
-    score_NK = np.array(
-        [[counts.get((kind, one), 0) for one in row] for kind, row in zip(kind_N, candidate_NK, strict=True)],
-        np.float64,
-    ).reshape(candidate_NK.shape)
+    counts = Counter(zip(seen_kind_M.tolist(), seen_M.tolist(), strict=True))
+    rows = zip(kind_N.tolist(), candidate_NK.tolist(), strict=True)
+    score_N = [[counts[kind, one] for one in row] for kind, row in rows]
+    score_NK = np.array(score_N, np.float64).reshape(candidate_NK.shape)
     return np.where(candidate_NK < 0, -np.inf, score_NK)
-
-
-def _count(row_MC: np.ndarray) -> tuple[list[list[int]], list[int]]:
-    rows, counts = np.unique(row_MC, axis=0, return_counts=True)
-    return rows.tolist(), counts.tolist()
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:

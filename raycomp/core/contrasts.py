@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+from raycomp.core.metrics import average_ranks
+
 _MOST_SIGNED = 400
 
 
@@ -32,15 +33,17 @@ class Contrast(NamedTuple):
 
 def contrast(difference_S: Sequence[float] | np.ndarray) -> Contrast:
     """Test whether differences that are independent of each other have a mean of 0, by a paired t test."""
+    from scipy import stats  # takes its time to import
+
     difference_S = np.asarray(difference_S, np.float64)
     num, nan = len(difference_S), float("nan")
     value = float(difference_S.mean()) if num else nan
     if num < 2:
         return Contrast(value, nan, nan, nan, nan, nan, num)
     sd, freedom = float(difference_S.std(ddof=1)), num - 1
-    error, reach = sd / math.sqrt(num), student_quantile(0.975, freedom)
-    p = student_p(value / error, freedom) if error else float(value == 0)
-    detectable = (reach + student_quantile(0.8, freedom)) * error
+    error, reach = sd / math.sqrt(num), float(stats.t.ppf(0.975, freedom))
+    p = float(2 * stats.t.sf(abs(value) / error, freedom)) if error else float(value == 0)
+    detectable = (reach + float(stats.t.ppf(0.8, freedom))) * error
     return Contrast(value, value - reach * error, value + reach * error, p, sd, detectable, num)
 
 
@@ -48,31 +51,6 @@ def mean_by(value_S: np.ndarray, block_S: np.ndarray) -> np.ndarray:
     """Return the mean of each block's values, blocks in rising order: what blocks themselves differ by."""
     _, which_S = np.unique(block_S, return_inverse=True)
     return np.bincount(which_S, value_S) / np.bincount(which_S)
-
-
-def student_p(t: float, freedom: int) -> float:
-    """Return the chance of a Student's t as far from 0 as this, on either side."""
-    if not math.isfinite(t):
-        return 0.0 if math.isinf(t) else t
-    # t = sqrt(freedom) tan(angle) makes the density a power of the cosine.
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    half = (math.pi / 2 - angle) / 2
-    tail = half * float(_WEIGHTS @ np.cos(angle + half * (1 + _NODES)) ** (freedom - 1))
-    whole = math.exp(math.lgamma(freedom / 2) - math.lgamma((freedom + 1) / 2)) * math.sqrt(math.pi) / 2
-    return min(1.0, tail / whole)
-
-
-def student_quantile(share: float, freedom: int) -> float:
-    """Return the t, 0 or more, below which ``share`` of Student's distribution lies, 0.5 to below 1."""
-    if not 0.5 <= share < 1 or freedom < 1:
-        raise ValueError(f"share={share}, freedom={freedom}: must be 0.5 to below 1, and at least 1")
-    low, high = 0.0, 2.0
-    while student_p(high, freedom) > 2 * (1 - share):
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_p(middle, freedom) > 2 * (1 - share) else (low, middle)
-    return (low + high) / 2
 
 
 def holm(p_M: Sequence[float]) -> list[float]:
@@ -111,43 +89,29 @@ def bootstrap_seeds(
     return float(value_S.mean()), float(low), float(high)
 
 
-class SignedRanks(NamedTuple):
-    """Wilcoxon's test (1945) of whether differences lie about 0."""
+def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> float:
+    """Return the two-sided p that differences, symmetric and independent of each other, lie about 0.
 
-    num: int
-    """Differences that are not 0; those that are take no part,"""
-    num_zeros: int
-    """but are told."""
-    rank_sum: float
-    """Of the positive ones' sizes, among all sizes."""
-    p: float
-    """Two-sided; 1 without a difference."""
-
-
-def wilcoxon(difference_N: Sequence[float] | np.ndarray) -> SignedRanks:
-    """Test differences, symmetric and independent of each other, by Wilcoxon's signed ranks.
-
-    Equal sizes share the mean of their ranks. Up to 400 differences p counts every way of signing these very
-    ranks, so ties do no harm; above, it is that of a normal with their variance. ValueError on NaN.
+    Wilcoxon's signed ranks (1945) of differences that are not 0; 1 without any. Equal sizes share the mean of
+    their ranks. Up to 400 differences p counts every way of signing these very ranks, so ties do no harm;
+    above, it is that of a normal with their variance. ValueError on NaN.
     """
     difference_N = np.asarray(difference_N, np.float64)
     if np.isnan(difference_N).any():
         raise ValueError(f"difference[{int(np.isnan(difference_N).argmax())}]=nan: must be a number")
     moved_N = difference_N[difference_N != 0]
-    num, num_zeros = len(moved_N), len(difference_N) - len(moved_N)
-    if not num:
-        return SignedRanks(0, num_zeros, 0.0, 1.0)
-    _, group_N, size_G = np.unique(np.abs(moved_N), return_inverse=True, return_counts=True)
-    # Twice the rank, which is whole.
-    double_N = (2 * np.cumsum(size_G) - size_G + 1)[group_N]
+    if not len(moved_N):
+        return 1.0
+    # Of sizes that are equal scipy's wilcoxon has no exact p. Here twice the rank, which is whole.
+    double_N = (2 * average_ranks(np.abs(moved_N))).astype(np.int64)
     total = int(double_N[moved_N > 0].sum())
-    if num > _MOST_SIGNED:
+    if len(moved_N) > _MOST_SIGNED:
         reach = abs(total - double_N.sum() / 2) / math.sqrt((double_N.astype(np.float64) ** 2).sum() / 4)
-        return SignedRanks(num, num_zeros, total / 2, math.erfc(reach / math.sqrt(2)))
+        return math.erfc(reach / math.sqrt(2))
     chance = np.zeros(int(double_N.sum()) + 1)
     chance[0] = 1.0
     for rank in double_N.tolist():
         chance[rank:] = chance[rank:] / 2 + chance[:-rank] / 2
         chance[:rank] /= 2
     tail = min(chance[: total + 1].sum(), chance[total:].sum())
-    return SignedRanks(num, num_zeros, total / 2, min(1.0, 2 * float(tail)))
+    return min(1.0, 2 * float(tail))

@@ -199,17 +199,13 @@ def _without(whole: _Moments, part: _Moments) -> _Moments:
 
 def _solve(moments: _Moments, ridges: tuple[float, ...]) -> np.ndarray:
     """Return the weights for each ridge (L, D, R); centred, as many labels +1 as -1 need no intercept."""
-    import torch  # here alone, so that those who read results need none
-
     mean_D = moments.total_D / max(moments.num, 1)
     scatter_DD = moments.scatter_DD - moments.num * np.outer(mean_D, mean_D)
     dims = len(mean_D)
     # Of a whole with variance 1: a part may have next to none, of rounding.
     scale = max(np.trace(scatter_DD) / dims, 1e-6)
-    lead_DR, scatter = torch.from_numpy(moments.lead_DR), torch.from_numpy(scatter_DD)
-    added = scale * torch.tensor(ridges, dtype=torch.float64)
-    factor_LDD = torch.linalg.cholesky(scatter + added[:, None, None] * torch.eye(dims, dtype=torch.float64))
-    return torch.cholesky_solve(lead_DR.expand(len(ridges), -1, -1), factor_LDD).numpy()
+    added_L = scale * np.array(ridges)
+    return np.linalg.solve(scatter_DD + added_L[:, None, None] * np.eye(dims), moments.lead_DR)
 
 
 def _count_wrong(fold: _Fold, fitted: _Moments, weight_DR: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from raycomp.table import group_by
 from raycomp.words import ADD, RELATION
 
 LOW_SIMILARITY = "low_similarity"
@@ -60,9 +61,7 @@ def choose_hardest(candidates: Sequence[Candidate], per_calls: int) -> list[Cand
 
 def _take_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Order candidates so that every op's hardest come before any op's second."""
-    by_op: dict[str, list[Candidate]] = {}
-    for candidate in sorted(candidates, key=_by_hardness):
-        by_op.setdefault(candidate.op, []).append(candidate)
+    by_op = group_by(sorted(candidates, key=_by_hardness), lambda candidate: candidate.op)
     turns = [(turn, _by_hardness(c), c) for group in by_op.values() for turn, c in enumerate(group)]
     return [candidate for *_, candidate in sorted(turns, key=lambda entry: entry[:2])]
 

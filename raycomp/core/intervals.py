@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.core.contrasts import student_p, student_quantile
 from raycomp.core.metrics import Z_95, student_95, wilson
 
 # Of a two-sided test at 5 % with a power of 80 %: 1.960 + 0.842 standard errors.
@@ -120,6 +119,8 @@ def compare_paired(
     right (Bonett and Price 2012), and Student's t of as many units. Where there is but one unit, or no
     example is judged differently, there is none, and ``p_units`` is 1.
     """
+    from scipy import stats  # takes its time to import
+
     moved_N = np.asarray(second_N, np.float64) - np.asarray(first_N, np.float64)
     if not len(moved_N):
         nan = float("nan")
@@ -133,7 +134,7 @@ def compare_paired(
         return Paired(difference, nan, nan, only_first, only_second, p, 1.0, nan)
     parts = sum(_vary_paired(moved_N[at], unit_N[at], difference) for at in at_S) / len(at_S) ** 2
     error, freedom = math.sqrt(parts + _find_common(moved_N, unit_N, at_S)), num_units - 1
-    reach = student_quantile(0.975, freedom) * error
+    reach = float(stats.t.ppf(0.975, freedom)) * error
     return Paired(
         difference,
         max(-1.0, difference - reach),
@@ -141,8 +142,8 @@ def compare_paired(
         only_first,
         only_second,
         p,
-        student_p(difference / error, freedom),
-        min(1.0, reach + student_quantile(0.8, freedom) * error),
+        float(2 * stats.t.sf(abs(difference) / error, freedom)),
+        min(1.0, reach + float(stats.t.ppf(0.8, freedom)) * error),
     )
 
 
@@ -164,7 +165,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
     The binomial test, exact; 1 where there is no such example. McNemar 1947.
     """
-    num, few = only_first + only_second, min(only_first, only_second)
-    logs = [math.lgamma(num + 1) - math.lgamma(k + 1) - math.lgamma(num - k + 1) for k in range(few + 1)]
-    tail = math.fsum(math.exp(log - num * math.log(2)) for log in logs)
-    return min(1.0, 2 * tail)
+    from scipy.stats import binom
+
+    return min(1.0, 2 * float(binom.cdf(min(only_first, only_second), only_first + only_second, 0.5)))

@@ -13,7 +13,8 @@ import numpy as np
 from raycomp.core.selection import hash_uids
 
 Z_95 = 1.959964
-# By degrees of freedom from 1.
+"""Two-sided 95 % of the standard normal."""
+# By degrees of freedom from 1, as tables print it.
 _STUDENT_95 = (
     12.706,
     4.303,
@@ -30,7 +31,6 @@ _STUDENT_95 = (
     2.160,
     2.145,
 )
-"""Two-sided 95 % of the standard normal."""
 
 
 def _check_finite(name: str, value_N: np.ndarray) -> np.ndarray:
@@ -139,6 +139,7 @@ def pearson(x_N: np.ndarray, y_N: np.ndarray) -> float:
 
 def average_ranks(value_N: np.ndarray) -> np.ndarray:
     """Return ranks from 1, float64; equal values share the mean of their ranks."""
+    # Not scipy's: select would import it for this alone.
     _, group_N, size_G = np.unique(value_N, return_inverse=True, return_counts=True)
     return (np.cumsum(size_G) - (size_G - 1) / 2)[group_N]
 
@@ -195,6 +196,7 @@ def drawn_interval(num_rows: int, num_marked: int, num_drawn: int) -> tuple[floa
     for name, value in (("num_marked", num_marked), ("num_drawn", num_drawn)):
         if not 0 <= value <= num_rows:
             raise ValueError(f"{name}={value}: must be between 0 and num_rows={num_rows}")
+    # scipy's quantile misses where a tail is 1 / 40 to the dot.
     least, most = max(0, num_drawn + num_marked - num_rows), min(num_marked, num_drawn)
     ways = [
         math.comb(num_marked, count) * math.comb(num_rows - num_marked, num_drawn - count)

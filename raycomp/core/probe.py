@@ -30,6 +30,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def under(self, name: str, over: str = "") -> dict[str, float]:
+        """Return parts of a plain row, as ``table.take_estimate`` reads them: the ends are NAME_low and
+        NAME_high; ``over`` comes between where a row has ends of several kinds."""
+        return {name: self.value, f"{name}{over}_low": self.low, f"{name}{over}_high": self.high}
+
 
 _NO_ENDS = (float("nan"), float("nan"))
 NO_INTERVAL = Interval(float("nan"), *_NO_ENDS)
@@ -82,12 +87,8 @@ def bootstrap_ratio(
     above_R, below_R = times_RG @ above_G, times_RG @ below_G
     drawn_R = above_R[below_R > 0] / below_R[below_R > 0]
     value = float(above_G.sum() / below_G.sum())
-    return Interval(value, *_percentiles(drawn_R)) if np.ptp(drawn_R) > 1e-9 else Interval(value, *_NO_ENDS)
-
-
-def _percentiles(drawn_R: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(drawn_R, [2.5, 97.5])
-    return float(low), float(high)
+    ends = np.percentile(drawn_R, [2.5, 97.5]).tolist() if np.ptp(drawn_R) > 1e-9 else _NO_ENDS
+    return Interval(value, *ends)
 
 
 def shuffle_words(caption: str, share: float, rng: np.random.Generator) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raycomp.core.attribution import aggregate_drops
+from raycomp.core.probe import Interval
 
 NUM_SPLITS = 20
 
@@ -78,13 +79,13 @@ def retest_reliability(
 class Retest:
     """``reliability`` of ``count`` nonces per target, ``predicted`` from that of one by Spearman-Brown.
 
-    Each with the ends of its 95 % interval. ``in_common`` is the share of the kept set of one half that the
+    ``in_common`` is the share of the kept set of one half that the
     other keeps too; two unrelated scores share ``keep`` of it.
     """
 
     count: int
-    reliability: tuple[float, float, float]
-    predicted: tuple[float, float, float]
+    reliability: Interval
+    predicted: Interval
     in_common: float
 
 
@@ -165,6 +166,5 @@ def _correlate(half_BS2: np.ndarray, times_RB: np.ndarray) -> np.ndarray:
         return ((xy_RS - x_RS * y_RS) / np.sqrt((xx_RS - x_RS**2) * (yy_RS - y_RS**2))).mean(axis=1)
 
 
-def _interval(value_R: np.ndarray) -> tuple[float, float, float]:
-    low, high = np.percentile(value_R[1:], [2.5, 97.5])
-    return float(value_R[0]), float(low), float(high)
+def _interval(value_R: np.ndarray) -> Interval:
+    return Interval(float(value_R[0]), *np.percentile(value_R[1:], [2.5, 97.5]).tolist())

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyarrow import fs
 
 from raycomp.data.stores import open_store, split_uri
+from raycomp.table import group_by
 
 # A run's record, in its folder.
 RUN = "run.json"
@@ -148,9 +149,7 @@ def find_infos(uris: Iterable[str]) -> dict[str, fs.FileInfo]:
     A folder of a store with many of them is listed, which is a request for a thousand files there.
     """
     wanted = list(dict.fromkeys(uris))
-    by_folder: dict[str, list[str]] = {}
-    for uri in wanted:
-        by_folder.setdefault(posixpath.dirname(uri), []).append(uri)
+    by_folder = group_by(wanted, posixpath.dirname)
     found: dict[str, fs.FileInfo] = {}
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         for folder, files in by_folder.items():

@@ -28,7 +28,7 @@ from raycomp.words import (
     UNSEEN,
 )
 from raycomp.worlds.budget import ALL_FAULTS, Share, compare_kept, count_kept, group_faults, group_traits
-from raycomp.worlds.fault_table import FaultRow, fault_table
+from raycomp.worlds.fault_table import fault_table
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
@@ -120,7 +120,7 @@ def tell_separation(planted: Planted) -> Table:
         "the pool": fault_table(planted.fault_N, pooled_N, planted.pas_N),
     }
     rows = [
-        (_words(row.fault), row.num_planted, over, row.num_scored, *_tell_aucs(row))
+        (_words(row.fault), row.num_planted, over, row.num_scored, row.alignment, row.mean_pas)
         for same_fault in zip(*found.values(), strict=True)
         for over, row in zip(found, same_fault, strict=True)
     ]
@@ -134,11 +134,6 @@ def tell_separation(planted: Planted) -> Table:
         f"{_tell_targets(planted.targets)}"
     )
     return Table("How well each score finds the planted faults", columns, rows, note)
-
-
-def _tell_aucs(row: FaultRow) -> list[Estimate | None]:
-    found = (row.alignment, row.mean_pas)
-    return [None if np.isnan(one.auc) else Estimate(one.auc, *one.interval, chance=0.5) for one in found]
 
 
 def _tell_targets(targets: Sequence[str]) -> str:
@@ -193,7 +188,7 @@ def _tell_share(share: Share) -> Numeral | None:
     if not share.whole:
         return None
     part = number(share.part, 1) if share.part % 1 else number(int(share.part))
-    return Numeral(f"{part} ({write_cell(Estimate(share.value, share.low, share.high), 3)})")
+    return Numeral(f"{part} ({write_cell(Estimate.of(share), 3)})")
 
 
 def tell_traits(planted: Planted) -> Table:
@@ -207,7 +202,7 @@ def tell_traits(planted: Planted) -> Table:
             row.what,
             row.num_rows,
             float(planted.displacement_N[clean[row.what]].mean()),
-            *(_tell_rate(share, row.drawn.value) for share in row.by_rule.values()),
+            *(Estimate.of(share, row.drawn.value) for share in row.by_rule.values()),
         )
         for row in found
         if row.num_rows
@@ -221,10 +216,6 @@ def tell_traits(planted: Planted) -> Table:
         f"Over these {number(int(at_N.sum()))} pairs {_tell_rhos(planted)}."
     )
     return Table("What the scores favour among pairs without a fault", columns, rows, note)
-
-
-def _tell_rate(share: Share, chance: float) -> Estimate:
-    return Estimate(share.value, share.low, share.high, chance)
 
 
 def _tell_rhos(planted: Planted) -> str:

@@ -28,7 +28,7 @@ from raycomp.evaluate.lost import check_images
 from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.evaluate.page import render_evaluate
-from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines, write_lines
+from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.leaks import Leak, check_left, tell_leak
@@ -36,7 +36,7 @@ from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.run.run import Run, Say, begin, command_line
 from raycomp.run.session import connect
-from raycomp.table import Estimate, plain, write_cell
+from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.train.journal import METRICS, read_metrics
 from raycomp.train.trained import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
@@ -140,7 +140,7 @@ def _close(
     for name, table in tables.items():
         write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
         lines += make_lines(name, find_outcomes(table))
-    run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
+    run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     read, came = _count(tables.values())
     run.close(
         read,
@@ -154,7 +154,7 @@ def _close(
         warnings=warnings,
     )
     for line in choose_main(lines):
-        figure = plain(write_cell(Estimate(line.value, line.low, line.high)))
+        figure = plain(write_cell(Estimate.of(line)))
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
         say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
     choices = [choice for one in opened for choice in one.choices]

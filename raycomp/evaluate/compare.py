@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.intervals import compare_paired
+from raycomp.core.intervals import compare_paired, find_share
 from raycomp.evaluate.outcomes import Outcome, find_outcomes, join_splits, take_examples
 from raycomp.evaluate.table import MEANINGS
-from raycomp.table import Cell, Column, Estimate, Table
+from raycomp.table import Cell, Column, Estimate, Table, group_by
 from raycomp.words import ACCURACY, MACRO, MICRO
 
 # What tells the examples of two tables apart, of whatever exam.
@@ -72,15 +72,11 @@ def compare_tables(benchmark: str, first: pa.Table, second: pa.Table) -> list[Li
         return lines
     for metric in dict.fromkeys(one.metric for one, _ in pairs):
         every = [pair for pair in pairs if pair[0].metric == metric]
-        own = [pair for pair in every if len(pair[0].key_N)]
-        if not own:
+        if not any(len(one.key_N) for one, _ in every):
             continue
-        first_joined, second_joined = (join_splits(some) for some in zip(*own, strict=True))
-        num_all = sum(one.num_all for one, _ in every)
-        joined = first_joined._replace(num_all=num_all), second_joined
-        split_N = np.repeat(np.arange(len(own)), [len(one.key_N) for one, _ in own])
-        lines.append(_make_line(benchmark, MICRO, *joined))
-        lines.append(_make_line(benchmark, MACRO, *joined, split_N))
+        (joined, split_N), (other, _) = (join_splits(some) for some in zip(*every, strict=True))
+        lines.append(_make_line(benchmark, MICRO, joined, other))
+        lines.append(_make_line(benchmark, MACRO, joined, other, split_N))
     return lines
 
 
@@ -141,20 +137,12 @@ def _make_line(
         benchmark=benchmark,
         split=split,
         metric=first.metric,
-        first=_mean(first.right_N, split_N),
-        second=_mean(second.right_N, split_N),
+        first=find_share(first.right_N, first.unit_N, split_N).value,
+        second=find_share(second.right_N, second.unit_N, split_N).value,
         n=len(first.key_N),
         num_all=first.num_all,
         **found._asdict(),
     )
-
-
-def _mean(right_N: np.ndarray, split_N: np.ndarray | None) -> float:
-    if not len(right_N):
-        return float("nan")
-    if split_N is None:
-        return float(right_N.mean())
-    return float(np.mean([right_N[split_N == split].mean() for split in np.unique(split_N)]))
 
 
 def find_partings(benchmark: str, first: pa.Table, second: pa.Table, count: int) -> list[Parting]:
@@ -190,9 +178,7 @@ def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str,
 
 def tell_lines(lines: Sequence[Line]) -> list[Table]:
     """Return a table for every benchmark and metric."""
-    by_metric: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        by_metric.setdefault((line.benchmark, line.metric), []).append(line)
+    by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
     columns = (
         "split",
         "first",

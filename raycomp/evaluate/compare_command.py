@@ -30,8 +30,8 @@ from raycomp.evaluate.compare_page import render_compare
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
 from raycomp.evaluate.outcomes import tell_parts
-from raycomp.evaluate.table import write_lines
 from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.table import write_csv
 from raycomp.words import OK
 
 _NAMES = ("first", "second")
@@ -107,7 +107,7 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
     lines = [line for one in found for line in one.lines]
     partings = [parting for one in found for parting in one.partings]
     came = sum((one.came for one in found), Counter())
-    run.folder.write_bytes(write_lines(Line._fields, lines), TABLE)
+    run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     run.close({OK: came.total()}, came, OK)
     alone = sorted({*runs[0]["config"]["benchmarks"]} ^ {*runs[1]["config"]["benchmarks"]})
     photos, lost = _read_photos(runs[0], partings)

@@ -158,24 +158,25 @@ def _find_pairs(rows: pa.Table) -> tuple[list[Pair], list[str]]:
     return list(whole.values()), list(whole)
 
 
-def join_splits(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcomes of a metric's splits as those of one without a name, and an example's key as
-    SPLIT/KEY; an image that several splits have stays one unit."""
-    first = outcomes[0]
-    counts = np.array([len(outcome.key_N) for outcome in outcomes])
-    chances = np.array([outcome.chance for outcome in outcomes])
-    keys = [f"{outcome.split}/{key}" for outcome in outcomes for key in outcome.key_N]
-    return Outcome(
+def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
+    """Return the outcomes of a metric's splits as those of one without a name, and each example's split, int
+    (N,). An example's key is SPLIT/KEY; an image that several splits have stays one unit. At least one split
+    has an example."""
+    own = [outcome for outcome in outcomes if len(outcome.key_N)]
+    first, counts = own[0], np.array([len(outcome.key_N) for outcome in own])
+    keys = [f"{outcome.split}/{key}" for outcome in own for key in outcome.key_N]
+    joined = Outcome(
         split="",
         metric=first.metric,
         control=first.control,
         key_N=np.array(keys),
-        unit_N=np.concatenate([outcome.unit_N for outcome in outcomes]),
-        right_N=np.concatenate([outcome.right_N for outcome in outcomes]),
-        tie_N=np.concatenate([outcome.tie_N for outcome in outcomes]),
-        chance=float(chances[counts > 0] @ counts[counts > 0] / max(1, counts.sum())),
+        unit_N=np.concatenate([outcome.unit_N for outcome in own]),
+        right_N=np.concatenate([outcome.right_N for outcome in own]),
+        tie_N=np.concatenate([outcome.tie_N for outcome in own]),
+        chance=float(np.array([outcome.chance for outcome in own]) @ counts / counts.sum()),
         num_all=sum(outcome.num_all for outcome in outcomes),
     )
+    return joined, np.repeat(np.arange(len(own)), counts)
 
 
 def find_class_outcomes(table: pa.Table) -> list[Outcome]:

@@ -1,14 +1,13 @@
 """The table of an evaluation: every benchmark, split, metric and control, and how sure each figure is."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from raycomp.core.intervals import find_share
 from raycomp.evaluate.outcomes import CUTS, ITT, Outcome, join_splits
-from raycomp.table import Cell, Column, Estimate, Table, write_csv
+from raycomp.table import Cell, Column, Estimate, Table, group_by
 from raycomp.words import (
     ACC1,
     ACC5,
@@ -81,13 +80,11 @@ def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
         return lines
     for metric, control in dict.fromkeys((outcome.metric, outcome.control) for outcome in outcomes):
         every = [o for o in outcomes if (o.metric, o.control) == (metric, control)]
-        own = [outcome for outcome in every if len(outcome.key_N)]
-        if not own:
+        if not any(len(outcome.key_N) for outcome in every):
             continue
-        joined = join_splits(own)._replace(num_all=sum(outcome.num_all for outcome in every))
-        split_N = np.repeat(np.arange(len(own)), [len(o.key_N) for o in own])
+        joined, split_N = join_splits(every)
         lines.append(_make_line(benchmark, MICRO, joined))
-        chance = float(np.mean([o.chance for o in own]))
+        chance = float(np.mean([o.chance for o in every if len(o.key_N)]))
         lines.append(_make_line(benchmark, MACRO, joined._replace(chance=chance), split_N))
     return lines
 
@@ -121,19 +118,9 @@ def choose_main(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def write_lines(names: Sequence[str], lines: Iterable[Sequence[object]]) -> bytes:
-    """Return lines as a csv file under their names, numbers in full, nothing for NaN."""
-    known = (
-        [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in line] for line in lines
-    )
-    return write_csv([names, *known]).encode()
-
-
 def tell_lines(lines: Sequence[Line]) -> list[Table]:
     """Return a table for every benchmark and metric, the controls beside the model, split by split."""
-    by_metric: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        by_metric.setdefault((line.benchmark, line.metric), []).append(line)
+    by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
     return [_tell_metric(*place, own) for place, own in by_metric.items()]
 
 
@@ -143,7 +130,7 @@ def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
     rows: list[list[Cell]] = [
         [
             line.split,
-            Estimate(line.value, line.low, line.high, line.chance),
+            Estimate.of(line, line.chance),
             line.n,
             line.num_all,
             line.ties,

@@ -272,8 +272,5 @@ def _measure_again(
 
 
 def _name_retest(retest: Retest) -> dict[str, Any]:
-    line: dict[str, Any] = {"count": retest.count, "in_common": retest.in_common}
-    for name in ("reliability", "predicted"):
-        ends = zip(("", "_low", "_high"), getattr(retest, name), strict=True)
-        line |= {name + end: value for end, value in ends}
-    return line
+    ends = retest.reliability.under("reliability") | retest.predicted.under("predicted")
+    return {"count": retest.count, "in_common": retest.in_common, **ends}

@@ -69,8 +69,7 @@ def _tell_reasons(totals: Sequence[Overlap]) -> str:
 
 def _estimate(part: int, whole: int) -> Estimate | None:
     """Return a share in percent with its interval, none of nothing."""
-    ends = share_interval(part, whole)
-    return Estimate(*(100 * value for value in (part / whole, *ends))) if whole else None
+    return Estimate(part / whole, *share_interval(part, whole)).times(100) if whole else None
 
 
 def _of(part: int | None, whole: int) -> Numeral | None:

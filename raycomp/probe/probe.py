@@ -150,7 +150,7 @@ def _measure(pairs: Pairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
         values["accuracy"] = _mean(two_way_choice(image_ND, first_ND, second_ND), uid_N, fresh())
     line = {"op": pairs.op, "calls": pairs.calls, "num_uids": len(np.unique(uid_N)), "num_pairs": len(uid_N)}
     for name, value in values.items():
-        line |= _spread(name, value)
+        line |= value.under(name)
     return line
 
 
@@ -175,16 +175,12 @@ def _measure_sets(
         first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
         second_MD = embeddings.text_TD[pairs.edit_N[drawn]]
         a = bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)
-    return _spread("a_distance", Interval(a.value, a.low, a.high)) | _describe(a)
+    return Interval(a.value, a.low, a.high).under("a_distance") | _describe(a)
 
 
 def _describe(a: ADistance) -> dict[str, float]:
     null = {"a_null_mean": a.null_mean, "a_null_low": a.null_low, "a_null_high": a.null_high}
     return null | dict(zip(("a_eighth", "a_quarter", "a_half"), a.curve, strict=True))
-
-
-def _spread(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> Interval:
@@ -204,5 +200,5 @@ def _measure_shuffles(
         first_ND = embeddings.text_TD[embeddings.caption_B[row_N]]
         second_ND = embeddings.text_TD[[index[column[i]] for i in row_N]]
         cosine = _mean(pair_similarity(first_ND, second_ND), embeddings.uid_B[row_N], rng)
-        curve.append({"share": share, "num": len(row_N), **_spread("cosine", cosine)})
+        curve.append({"share": share, "num": len(row_N), **cosine.under("cosine")})
     return curve

@@ -23,7 +23,7 @@ from raycomp.core import scm
 from raycomp.core.losses import clip_loss
 from raycomp.core.metrics import student_95
 from raycomp.core.premises import check_premises
-from raycomp.core.probe import held_out_r2, pair_distance, two_way_choice
+from raycomp.core.probe import Interval, held_out_r2, pair_distance, two_way_choice
 from raycomp.words import OPERATIONS
 
 BUILT, TRAINED = "built", "trained"
@@ -213,8 +213,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 line[name] = float(_column(rows, setting, encoder, name).min())
             more_S = _column(rows, setting, encoder, INFONCE) - ordered_S
             mean, half = float(more_S.mean()), _half_width(more_S)
-            ends = {"infonce_more_low": mean - half, "infonce_more_high": mean + half}
-            table.append(line | {"infonce_more": mean} | ends)
+            table.append(line | Interval(mean, mean - half, mean + half).under("infonce_more"))
     return table
 
 

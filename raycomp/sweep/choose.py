@@ -28,8 +28,7 @@ class Winner:
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean over trainings with its 95 % interval by Student's t; no interval of fewer than two."""
-    found = contrast(values)
-    return Estimate(found.value, found.low, found.high)
+    return Estimate.of(contrast(values))
 
 
 def estimate_all(trials: Sequence[Trial], metric: str, split: str) -> Estimate:

@@ -10,9 +10,8 @@ from raycomp.sweep.plan import Plan, list_groups
 from raycomp.sweep.retention import SOURCE, TABLE_1
 from raycomp.sweep.rows import is_number
 from raycomp.sweep.tables import list_varied, name_metric
-from raycomp.table import Column, Estimate, Plot, Table
+from raycomp.table import Column, Estimate, Plot, Table, group_by
 
-_NAN = float("nan")
 # Metrics of continual learning, between the name of a stream and its split.
 _LEARNED, _LOST = ".learned.", ".forgetting_best."
 
@@ -128,10 +127,7 @@ def _list_points(trials: Sequence[Trial], dial: str, metric: str, split: str) ->
 
 def _group(trials: Sequence[Trial], dial: str) -> dict[str, list[Trial]]:
     """Return the trials that have each value of a dial."""
-    found: dict[str, list[Trial]] = {}
-    for trial in trials:
-        found.setdefault(trial.dials[dial], []).append(trial)
-    return found
+    return group_by(trials, lambda trial: trial.dials[dial])
 
 
 def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
@@ -148,7 +144,7 @@ def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
 def published_curve() -> Curve:
     """Return the paper's curve, which is of other data, another model and another test."""
     series = [
-        ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100, _NAN, _NAN)) for row in TABLE_1]),
+        ("SugarCrepe, overall", [(row.keep, Estimate(row.sugarcrepe / 100)) for row in TABLE_1]),
     ]
     return Curve("share-kept", f"As published: {SOURCE}", "share kept", "SugarCrepe, overall", series)
 
@@ -158,7 +154,6 @@ def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     dial = next(iter(list_varied(plan)), "attribute.keep")
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     mine = dict(_list_points(whole, dial, metric, DEVELOPMENT)) if dial in plan.space else {}
-    none = Estimate(_NAN, _NAN, _NAN)
     rows = [
         (
             f"{row.keep:.0%}",
@@ -166,7 +161,7 @@ def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
             row.sugarcrepe_pp,
             row.imagenet,
             row.text_to_image,
-            _percent(mine.get(row.keep, none)),
+            mine[row.keep].times(100) if row.keep in mine else None,
         )
         for row in TABLE_1
     ]
@@ -183,7 +178,3 @@ def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
         "test, so only the shapes can be held beside each other, not the levels."
     )
     return Table("Beside the published curve", columns, rows, note)
-
-
-def _percent(one: Estimate) -> Estimate:
-    return Estimate(100 * one.value, 100 * one.low, 100 * one.high)

@@ -19,7 +19,7 @@ from raycomp.evaluate.open import open_exams
 from raycomp.evaluate.outcomes import CUTS, find_outcomes
 from raycomp.evaluate.table import make_lines
 from raycomp.evaluate.world import write_exam
-from raycomp.table import Estimate, read_csv
+from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
 # Scenes that have a negative of every category among them.
@@ -38,9 +38,7 @@ def check_metric(name: str, known: Sequence[str]) -> str:
     """
     if name in known:
         return name
-    splits: dict[str, list[str]] = {}
-    for one in known:
-        splits.setdefault(one.rpartition(".")[0], []).append(one)
+    splits = group_by(known, lambda one: one.rpartition(".")[0])
     means = {
         metric: f"{metric}.{MACRO}" if f"{metric}.{MACRO}" in some else some[0]
         for metric, some in splits.items()

@@ -9,7 +9,6 @@ from raycomp.sweep.journal import STOPPED, Outcome, Site, Trial
 from raycomp.sweep.plan import Plan
 from raycomp.table import Estimate, is_numeral
 
-_NAN = float("nan")
 _OWN = [
     ("trial", pa.string()),
     ("split", pa.string()),
@@ -42,7 +41,7 @@ def _list_rows(
     stopped = {site: Outcome(STOPPED, {}, starts=0) for site in development}
     found = sorted({**stopped, **trial.outcomes}.items(), key=lambda item: item[0].number)
     for site, outcome in found:
-        one = outcome.metrics.get(metric, Estimate(_NAN, _NAN, _NAN))
+        one = outcome.metrics.get(metric, Estimate(float("nan")))
         figures = {name: value if value == value else None for name, value in vars(one).items()}
         yield {
             "trial": trial.name,

@@ -6,21 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from raycomp.core.metrics import auc, auc_interval
+from raycomp.table import Estimate
 from raycomp.worlds.faults import NO_FAULT
-
-NO_INTERVAL = (float("nan"), float("nan"))
-
-
-@dataclass(frozen=True)
-class Separation:
-    """AUC of clean against faulty pairs: the chance that a clean one scores above a faulty one.
-
-    0.5 finds nothing; below it the faulty pairs score higher. NaN without rows on either side.
-    """
-
-    auc: float
-    interval: tuple[float, float]
-    """95 %, DeLong; (nan, nan) where there is none, see ``auc_interval``."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +20,11 @@ class FaultRow:
     """Faulty rows that have both scores; only these are judged."""
     num_clean: int
     """Clean rows that have both scores: the other side of each AUC."""
-    alignment: Separation
-    mean_pas: Separation
+    alignment: Estimate | None
+    """AUC of clean against faulty pairs: the chance that a clean one scores above a faulty one, with its 95 %
+    interval by DeLong. 0.5 finds nothing; below it the faulty pairs score higher. None without rows on either
+    side."""
+    mean_pas: Estimate | None
 
 
 def fault_table(
@@ -65,7 +55,7 @@ def fault_table(
     return rows
 
 
-def _separate(clean_N: np.ndarray, faulty_M: np.ndarray) -> Separation:
+def _separate(clean_N: np.ndarray, faulty_M: np.ndarray) -> Estimate | None:
     if not (len(clean_N) and len(faulty_M)):
-        return Separation(float("nan"), NO_INTERVAL)
-    return Separation(auc(clean_N, faulty_M), auc_interval(clean_N, faulty_M))
+        return None
+    return Estimate(auc(clean_N, faulty_M), *auc_interval(clean_N, faulty_M), chance=0.5)

@@ -18,8 +18,9 @@ from raycomp.continual.data import Stream
 from raycomp.continual.head_tables import tell_margin_gaps
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
+from raycomp.continual.means import Runs
 from raycomp.continual.published import tell_published
-from raycomp.continual.results import Result, compare, estimate, is_done, measure, read_cell
+from raycomp.continual.results import Result, is_done, measure, read_cell
 from raycomp.continual.streams.place import find_place
 from raycomp.continual.streams.store import read_stream, write_stream
 from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
@@ -141,15 +142,16 @@ def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
     results = make_results()
     measured = {cell: measure(one) for cell, one in results.items()}
     lasts = [measured[Cell("world", "no-trust", seed)]["last"] for seed in range(4)]
-    found = estimate(results, measured, "world", "no-trust", "last")
+    runs = Runs("world", results, measured)
+    found = runs.estimate("no-trust", "last")
     by_backbone = contrast([(lasts[0] + lasts[2]) / 2, (lasts[1] + lasts[3]) / 2])
     assert found.value == pytest.approx(np.mean(lasts)) and found.num == 4
     assert (found.low, found.high) == pytest.approx((by_backbone.low, by_backbone.high))
-    against = compare(results, measured, "world", ("no-trust", "frozen"), "last")
+    against = runs.compare("no-trust", "frozen", "last")
     assert against.value == pytest.approx(np.mean(lasts) - 37.5)
-    one = {cell: result for cell, result in results.items() if result.facts["backbone"] == 0}
-    assert estimate(one, measured, "world", "no-trust", "last").num == 2
-    assert estimate(results, measured, "world", "no-trust", "no such") is None
+    one = {cell: measured[cell] for cell, result in results.items() if result.facts["backbone"] == 0}
+    assert Runs("world", results, one).estimate("no-trust", "last").num == 2
+    assert runs.estimate("no-trust", "no such") is None
 
 
 def test_the_csv_has_every_metric_and_the_tables_every_method():
@@ -197,13 +199,13 @@ def test_margins_are_compared_run_by_run():
             made.append(make_result(method, seed, [[0.5, 0.25]] * 3, seed, **more))
     results = {one.cell: one for one in made}
     measured = {cell: measure(one) for cell, one in results.items()}
-    table = tell_margin_gaps(results, measured, "world", ["compo-realign", "no-trust"])
+    table = tell_margin_gaps(Runs("world", results, measured))
     ((than, edit, num, gap, p, *fused),) = table.rows
     assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
     alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
-    assert tell_margin_gaps(one, alone, "world", ["compo-realign", "no-trust"]) is None
+    assert not tell_margin_gaps(Runs("world", one, alone)).rows
 
 
 def test_published_differences_reappear_are_reversed_or_undecided():
@@ -216,8 +218,7 @@ def test_published_differences_reappear_are_reversed_or_undecided():
         made.append(make_result("diki", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.4 + seed / 5]], seed))
     results = {one.cell: one for one in made}
     measured = {cell: measure(one) for cell, one in results.items()}
-    methods = ["compo-realign", "no-trust", "no-buffer", "diki"]
-    table = tell_published(results, measured, "world", methods)
+    table = tell_published(Runs("world", results, measured))
     found = {(row[0].partition(" less")[0], row[1]): row[2:] for row in table.rows}
     here, published, word = found["no-trust", "R@1, image to text"]
     assert (round(here.value, 2), round(published, 2), word) == (-10.15, -0.9, "reappears")
@@ -230,10 +231,11 @@ def test_published_differences_reappear_are_reversed_or_undecided():
     counts = [told.count(word) for word in ("reappears", "reversed", "undecided")]
     said = f"Of {sum(counts)} published differences: reappears {counts[0]}, reversed {counts[1]}, undecided"
     assert said in table.note
-    assert tell_published(results, measured, "world", ["compo-realign"]) is None
+    whole_alone = {cell: result for cell, result in results.items() if cell.method == "compo-realign"}
+    assert not tell_published(Runs("world", whole_alone, measured)).rows
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
     alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
-    table = tell_published(one, alone, "world", methods)
+    table = tell_published(Runs("world", one, alone))
     assert {row[4] for row in table.rows} == {"", "no interval"} and "undecided 0" not in table.note
 
 

@@ -14,8 +14,9 @@ from raycomp.evaluate.choices import ChoiceExam
 from raycomp.evaluate.compare import compare_tables, find_partings
 from raycomp.evaluate.exam import Picture, Pictures, Texts
 from raycomp.evaluate.outcomes import find_outcomes
-from raycomp.evaluate.table import Line, make_lines, tell_lines, write_lines
+from raycomp.evaluate.table import Line, make_lines, tell_lines
 from raycomp.sweep.metric import read_metrics
+from raycomp.table import write_csv
 
 DIM = 8
 
@@ -183,7 +184,7 @@ def test_an_item_whose_other_image_is_missing_takes_no_part():
 def test_the_table_is_a_line_for_every_split_metric_and_control():
     exam = make_exam(make_choices(12, positives=2) + make_choices(30, "swap_obj", positives=2))
     lines = make_lines("made", find_outcomes(exam.grade(*see(exam))))
-    rows = list(csv.DictReader(io.StringIO(write_lines(Line._fields, lines).decode())))
+    rows = list(csv.DictReader(io.StringIO(write_csv([Line._fields, *lines]))))
     metrics = {(row["metric"], row["control"]) for row in rows if row["split"] == "swap_att"}
     controls = ("", "shorter_caption", "shuffled_image", "mean_image")
     expected = {(m, c) for m in ("accuracy", "augmented_accuracy", "brittleness") for c in controls}
@@ -201,7 +202,8 @@ def test_the_table_is_a_line_for_every_split_metric_and_control():
 
 def test_a_split_named_as_a_formula_is_text_in_the_table_and_read_back(tmp_path):
     exam = make_exam(make_choices(12, "=cmd|' /C calc'!A0"))
-    data = write_lines(Line._fields, make_lines("made", find_outcomes(exam.grade(*see(exam)))))
+    lines = make_lines("made", find_outcomes(exam.grade(*see(exam))))
+    data = write_csv([Line._fields, *lines]).encode()
     rows = list(csv.DictReader(io.StringIO(data.decode())))
     assert rows and not any(cell.startswith("=") for row in rows for cell in row.values())
     (tmp_path / "table.csv").write_bytes(data)

@@ -18,10 +18,10 @@ def test_known_separations_and_rows_without_scores() -> None:
     assert (tail.fault, corrupt.fault, wrong.fault) == ("boilerplate_tail", "corrupt_image", "wrong_object")
     # The third faulty pair has no PAS: it counts for neither score, though its alignment is the highest.
     assert (wrong.num_planted, wrong.num_scored, wrong.num_clean) == (3, 2, 3)
-    assert (wrong.alignment.auc, wrong.mean_pas.auc) == (1.0, 1.0)
-    assert (tail.alignment.auc, tail.mean_pas.auc) == (0.5, 0.0)
+    assert (wrong.alignment.value, wrong.mean_pas.value) == (1.0, 1.0)
+    assert (tail.alignment.value, tail.mean_pas.value) == (0.5, 0.0)
     assert (corrupt.num_planted, corrupt.num_scored) == (2, 0)
-    assert math.isnan(corrupt.alignment.auc) and math.isnan(corrupt.mean_pas.interval[0])
+    assert corrupt.alignment is None and corrupt.mean_pas is None
 
 
 def test_auc_of_shifted_normals_lies_in_its_interval() -> None:
@@ -30,14 +30,14 @@ def test_auc_of_shifted_normals_lies_in_its_interval() -> None:
     fault_N = np.repeat(["none", "wrong_relation"], 4000)
     (row,) = fault_table(fault_N, np.concatenate([clean_N, faulty_N]), np.concatenate([faulty_N, clean_N]))
     exact = 0.5 * (1 + math.erf(0.5))  # Phi(1 / sqrt 2)
-    low, high = row.alignment.interval
-    assert low < row.alignment.auc < high and high - low < 0.03
-    assert row.alignment.auc == pytest.approx(exact, abs=0.02)
-    assert row.mean_pas.auc == pytest.approx(1 - row.alignment.auc, abs=1e-12)
+    low, high = row.alignment.low, row.alignment.high
+    assert low < row.alignment.value < high and high - low < 0.03
+    assert row.alignment.value == pytest.approx(exact, abs=0.02)
+    assert row.mean_pas.value == pytest.approx(1 - row.alignment.value, abs=1e-12)
 
 
 def test_no_clean_rows_and_unequal_columns() -> None:
     (row,) = fault_table(["wrong_object"], np.array([1.0]), np.array([1.0]))
-    assert row.num_clean == 0 and math.isnan(row.alignment.auc)
+    assert row.num_clean == 0 and row.alignment is None
     with pytest.raises(ValueError, match="2, 1, 1"):
         fault_table(["none", "none"], np.ones(1), np.ones(1))

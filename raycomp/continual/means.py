@@ -1,0 +1,105 @@
+"""Means over the runs of a stream, and differences of two methods in runs of one seed.
+
+S runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raycomp import table
+from raycomp.continual.cells import Cell, name_stream
+from raycomp.continual.results import Result
+from raycomp.core.contrasts import Contrast, contrast, mean_by
+from raycomp.table import Column, Columns, Estimate, Table, group_by
+
+Results = Mapping[Cell, Result]
+Measured = Mapping[Cell, Mapping[str, float]]
+_SMALL = ("CRR", "sigma", "step taken", "gamma")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs on one stream, and the metrics of each."""
+
+    stream: str
+    results: Results
+    measured: Measured
+
+    @property
+    def methods(self) -> list[str]:
+        """Methods that have a run, in their order."""
+        return list(dict.fromkeys(cell.method for cell in self.results))
+
+    @property
+    def main(self) -> str:
+        """The figure that is reported first."""
+        return next(iter(self.results.values())).main
+
+    def title(self, what: str) -> str:
+        """Return the title of a table of this stream."""
+        return f"{name_stream(self.stream)}: {what}"
+
+    def estimate(self, method: str, metric: str) -> Contrast | None:
+        """Return the mean of a metric over runs, its interval over backbones where there are several, else
+        over seeds; none where no run has it.
+        """
+        own = {cell: found for cell, found in self.measured.items() if cell.method == method}
+        return self._spread({cell: found[metric] for cell, found in own.items() if metric in found})
+
+    def compare(self, method: str, other: str, metric: str) -> Contrast | None:
+        """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
+        return self._spread(self.list_gaps(method, other, metric))
+
+    def list_gaps(self, method: str, other: str, metric: str) -> dict[Cell, float]:
+        """Return one method's metric less another's in runs of the same seed, by the one's cells."""
+        pairs = {
+            cell: (found, self.measured.get(replace(cell, method=other), {}))
+            for cell, found in self.measured.items()
+            if cell.method == method
+        }
+        return {cell: a[metric] - b[metric] for cell, (a, b) in pairs.items() if metric in a and metric in b}
+
+    def _spread(self, value: Mapping[Cell, float]) -> Contrast | None:
+        if not value:
+            return None
+        backbone_S = np.array([self.results[cell].facts["backbone"] for cell in value])
+        value_S = np.array(list(value.values()))
+        is_many = len(set(backbone_S.tolist())) > 1
+        return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))
+
+    def tabulate(self, title: str, metrics: Mapping[str, str], note: str, digits: int | None = None) -> Table:
+        """Return a row of each method that has any of the metrics, by the heads of their columns."""
+        rows: list[tuple[table.Cell, ...]] = []
+        for method in self.methods:
+            found = [self.estimate(method, metric) for metric in metrics.values()]
+            if any(found):
+                runs = max(one.num for one in found if one is not None)
+                rows.append((method, runs, *map(as_estimate, found)))
+        heads = (Column(head, digits=digits or _choose_digits(head)) for head in metrics)
+        columns: Columns = ("Method", "runs", *heads)
+        return Table(self.title(title), columns, rows, note)
+
+
+def by_stream(results: Results, measured: Measured) -> dict[str, Runs]:
+    """Return the runs of each stream, in their order."""
+    parts = group_by(results, lambda cell: cell.stream)
+    return {
+        stream: Runs(stream, {cell: results[cell] for cell in own}, {cell: measured[cell] for cell in own})
+        for stream, own in parts.items()
+    }
+
+
+def list_groups(results: Results) -> list[tuple[str, str]]:
+    """Return streams and methods that have a run, in their order."""
+    return list(dict.fromkeys((cell.stream, cell.method) for cell in results))
+
+
+def as_estimate(found: Contrast | None) -> Estimate | None:
+    """Return a cell of a table; none of none."""
+    return None if found is None else Estimate.of(found)
+
+
+def _choose_digits(head: str) -> int:
+    return 3 if head in _SMALL or head.startswith(("alpha", "CCE", "PR", "ROC")) else 1
