@@ -14,12 +14,21 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Templates take it as it is."""
+        return self
+
+
+def replace_forbidden(text: str) -> str:
+    """Return a text with U+FFFD for every character that HTML forbids."""
+    return _FORBIDDEN.sub("\ufffd", text)
+
 
 def escape(value: object) -> Html:
     """Return ``value`` as markup: ``Html`` as it is, all else escaped, forbidden characters as U+FFFD."""
     if isinstance(value, Html):
         return value
-    return Html(html.escape(_FORBIDDEN.sub("\ufffd", str(value)), quote=True))
+    return Html(html.escape(replace_forbidden(str(value)), quote=True))
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:
