@@ -1,5 +1,7 @@
 """Pages from jinja2 templates, which lie beside the commands that use them."""
 
+import base64
+import io
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+SIDE = 240
+"""Pixels of a thumbnail's longer side."""
+MOST_PIXELS = 100_000_000
 
 
 def render_page(template: str, **values: Any) -> str:
@@ -30,8 +35,6 @@ def load_templates() -> "Environment":
     """Return what reads the package's templates, with the functions that all of them may call."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from raycomp.report.photos import make_thumbnail
-
     templates = Environment(
         loader=PackageLoader("raycomp", ""),
         autoescape=True,
@@ -43,6 +46,20 @@ def load_templates() -> "Environment":
     templates.globals |= {function.__name__: function for function in (*shared, draw_growth, make_thumbnail)}
     templates.globals["POLICY"] = POLICY
     return templates
+
+
+def make_thumbnail(data: bytes) -> str | None:
+    """Return a JPEG of at most 240 px as a data URI; None where the bytes are no readable image."""
+    from raycomp.models.images import ImageFault, decode_image  # PIL
+
+    try:
+        image = decode_image(data, MOST_PIXELS)
+    except ImageFault:
+        return None
+    image.thumbnail((SIDE, SIDE))
+    written = io.BytesIO()
+    image.save(written, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode("ascii")
 
 
 def draw_growth(phase: Mapping[str, Any]) -> Html:

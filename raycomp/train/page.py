@@ -3,13 +3,13 @@
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from raycomp.data.paths import join_uri
 from raycomp.report.charts import LOW, TALL, Layer, Mark, curves
-from raycomp.report.curves import smooth, thin
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent
@@ -100,6 +100,27 @@ def draw_metric(
             (Layer(f"mean of {number(width)} steps", "kept"), step_N[near], mean_N[near]),
         ]
     return curves(title, "step", y_name, lines, marks, _RESUMED if height == TALL else None, height)
+
+
+def thin(value_N: np.ndarray, most: int) -> np.ndarray:
+    """Return the places, rising, of at most ``most`` (from 2) values: all of them where they are no more.
+
+    Else the smallest and the largest of each of ``most`` // 2 stretches of equal length, so that no peak is
+    lost and a line through them covers what a line through all does.
+    """
+    if len(value_N) <= most:
+        return np.arange(len(value_N))
+    edges = np.linspace(0, len(value_N), most // 2 + 1).astype(int)
+    stretches = [(start, value_N[start:end]) for start, end in pairwise(edges)]
+    return np.unique([start + pick(some) for start, some in stretches for pick in (np.argmin, np.argmax)])
+
+
+def smooth(value_N: np.ndarray, width: int) -> np.ndarray:
+    """Return each value's mean over ``width`` (odd) values around it, over fewer at both ends."""
+    place_N, half = np.arange(len(value_N)), width // 2
+    low_N, high_N = np.maximum(place_N - half, 0), np.minimum(place_N + half + 1, len(value_N))
+    total = np.concatenate([[0.0], np.cumsum(value_N, dtype=np.float64)])
+    return (total[high_N] - total[low_N]) / (high_N - low_N)
 
 
 def _list_measures(evaluations: Evaluations) -> list[str]:

@@ -19,7 +19,7 @@ from raycomp.curate.page import find_warnings, render_curate, split_caption
 from raycomp.curate.samples import Sample
 from raycomp.curate.summary import Summary, choose_shown, summarise
 from raycomp.report.markup import Html, tag
-from raycomp.report.photos import make_thumbnail
+from raycomp.report.page import make_thumbnail
 from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
 from tests.report.corpus import choose, make_table
@@ -407,4 +407,4 @@ def test_shading_never_changes_a_caption(phrases):
 
 def test_tag_escapes_all_but_html():
     assert tag("p", "<", Html("<b/>"), None, title='"<') == '<p title="&quot;&lt;">&lt;<b/></p>'
-    assert tag("img", alt="", hidden=True, lang=None) == '<img alt="" hidden=""/>'
+    assert tag("rect", x=0, class_="", fill=None) == '<rect x="0" class=""/>'
