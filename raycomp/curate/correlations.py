@@ -16,7 +16,7 @@ from raycomp.curate.rules import find_rule
 from raycomp.curate.summary import DISPLACEMENT, DROP, POOL, Summary
 from raycomp.report.charts import Layer, scatter
 from raycomp.report.markup import Html
-from raycomp.table import Column, Estimate, Table, number, write_cell
+from raycomp.table import Cell, Column, Estimate, Table, number, write_cell
 from raycomp.words import ALIGNMENT, KEPT, KINDS, MEAN_PAS
 
 PAPER = "Go et al., arXiv 2605.22651, section 7"
@@ -113,20 +113,21 @@ def _correlate(
     )
 
 
-def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> str | None:
+def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> list[str]:
     """Return a line where all of the interval of r, of displacement and drop, is above ``MOST_DRIVEN``."""
     found = [one for one in correlate(summary, config) if one.what == DROP]
     if not found or not found[0].pearson.low > MOST_DRIVEN:
-        return None
+        return []
     one = found[0]
     over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
-    return (
+    line = (
         "Displacement drives drops: Pearson's r of text displacement and drop is "
         f"{write_cell(one.pearson, 3)} over {over}, all of it above {MOST_DRIVEN}; the paper has "
         f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
         "the text. Compare with the controls select.rule=displacement and select.rule=pas_residual; raycomp "
         "probe pas tells what a wrong picture makes of the drops."
     )
+    return [line]
 
 
 def tell_correlations(found: list[Correlation]) -> Table:
@@ -137,7 +138,7 @@ def tell_correlations(found: list[Correlation]) -> Table:
     return Table("What PAS is not", columns, [_tell(one) for one in found])
 
 
-def _tell(one: Correlation) -> tuple[object, ...]:
+def _tell(one: Correlation) -> tuple[Cell, ...]:
     theirs = PAPER_CORRELATIONS[one.what] if one.inside else (None, None)
     return (NAMES[one.what][0], one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
 

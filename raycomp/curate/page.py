@@ -85,7 +85,7 @@ def render_curate(
         shown=choose_shown(summary),
         photos=photos,
         funnel=funnel,
-        read=_tell_read(summary),
+        num_shards=sum(summary.statuses[status] for status in SHARD_STATUSES),
         dropped=_by_count(summary.reasons - Counter({KEPT: summary.reasons[KEPT]})),
         warnings=find_warnings(summary, run),
         score=name_score(config),
@@ -142,8 +142,7 @@ def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
             f"Fewer rows than asked for: {number(asked)} of {number(summary.num_aligned)} were to be kept, "
             f"{number(summary.reasons[KEPT])} could be."
         )
-    driven = warn_of_displacement(summary, config)
-    return [*found, *([driven] if driven else []), *map(str, run.get("warnings", ()))]
+    return [*found, *warn_of_displacement(summary, config), *map(str, run.get("warnings", ()))]
 
 
 def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
@@ -151,14 +150,6 @@ def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
     if find_rule(rule).keeps_all:
         return summary.num_aligned
     return None if keep is None else exact_share(keep, summary.num_aligned)
-
-
-def _tell_read(summary: Summary) -> str:
-    shards = sum(summary.statuses[status] for status in SHARD_STATUSES)
-    if not shards:
-        return f"{number(summary.rows)} pairs"
-    faulty = f"{number(shards)} faulty shard{'s' if shards > 1 else ''}"
-    return f"{number(summary.rows)} rows ({number(summary.rows - shards)} pairs, {faulty})"
 
 
 def shade(drop: float | None, scale: float) -> str:
@@ -221,20 +212,16 @@ def _draw_sides(
     return histogram(title, x_name, BOTH_SIDES, counts, edges, marks, whole=whole)
 
 
-def _find_alignment_gate(summary: Summary) -> float | None:
-    """Return the lowest alignment that passed, where rows were dropped for theirs."""
-    return summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None
-
-
-def _find_pas_gate(summary: Summary, config: Mapping[str, Any]) -> float | None:
-    """Return the mean PAS at which the last gate cut, where that is what it ranked by, up or down."""
-    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
-    return sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None
-
-
 def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
-    """Return the histograms of alignment and mean PAS, kept against dropped, with the gates."""
-    cuts = {ALIGNMENT: _find_alignment_gate(summary), MEAN_PAS: _find_pas_gate(summary, config)}
+    """Return the histograms of alignment and mean PAS, kept against dropped, with the gates.
+
+    The last gate stands where it ranked by mean PAS, up or down.
+    """
+    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
+    cuts = {
+        ALIGNMENT: summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None,
+        MEAN_PAS: sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None,
+    }
     marks = {name: () if at is None else (Mark(at, f"gate {number(at)}"),) for name, at in cuts.items()}
     return [
         _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", marks[ALIGNMENT]),
