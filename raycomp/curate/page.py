@@ -1,4 +1,4 @@
-"""The report: one HTML page that holds everything it shows and asks nobody for anything."""
+"""The page of ``raycomp curate`` and ``raycomp select``: its warnings, tables and charts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
