@@ -54,7 +54,7 @@ HOMES = {
     "fsspec": {"data"},
     "gcsfs": {"data"},
     "huggingface_hub": {"models"},
-    "jinja2": {"models"},
+    "jinja2": {"models", "report"},
     "numpy": {"core", "models", "worlds", "data", "report", "run", "commands"},
     "open_clip": {"models"},
     "optuna": {"sweep"},

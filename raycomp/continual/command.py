@@ -10,7 +10,6 @@ from raycomp.config import ModelConfig, changed_dials
 from raycomp.config.check import check
 from raycomp.continual.cells import CLIPPED, FULL, Cell, list_cells
 from raycomp.continual.config import METHODS, TUNE, ContinualConfig
-from raycomp.continual.page import render_continual
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone_of,
@@ -32,6 +31,7 @@ from raycomp.data.whole import with_absolute_paths
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
+from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin, command_line
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
@@ -190,4 +190,7 @@ def _close(run: Run, cells: Sequence[Cell], streams: Mapping[str, Any]) -> None:
     samples = tell_samples(streams)
     told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
     tables = [*([samples] if samples else []), *make_tables(results, measured)]
-    run.tell(told, render_continual(run.record, tables, list(charts.values())))
+    page = render_page(
+        "continual/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values())
+    )
+    run.tell(told, page)

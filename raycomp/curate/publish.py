@@ -13,11 +13,11 @@ import numpy as np
 from raycomp.core.metrics import auc
 from raycomp.curate.arm import Arm
 from raycomp.curate.choose import Chosen
+from raycomp.curate.funnel import close_funnel
 from raycomp.curate.measures import corpus_columns
-from raycomp.curate.page.funnel import close_funnel
-from raycomp.curate.page.page import render
-from raycomp.curate.page.summary import Summary, choose_shown, merge, summarise
+from raycomp.curate.page import render_curate
 from raycomp.curate.select import Gates, judge
+from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
@@ -64,7 +64,7 @@ def draw_report(
     # What a gate fell short of the page finds out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
     tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
-    return render(summary, photos, shown, close_funnel(summary.reasons), tables)
+    return render_curate(summary, photos, shown, close_funnel(summary.reasons), tables)
 
 
 def _tell_coverage(coverage: dict[str, Any]) -> Table:

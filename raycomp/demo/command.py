@@ -16,7 +16,6 @@ from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curate.command import curate
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.demo.figures import find_figures, tell_accuracies, tell_beside, tell_limits
-from raycomp.demo.page import INDEX, render_demo
 from raycomp.demo.planted import FAULT, make_tables
 from raycomp.evaluate import retrieval
 from raycomp.evaluate.benchmarks import world as own_exam
@@ -27,6 +26,7 @@ from raycomp.evaluate.exam_config import RetrievalConfig
 from raycomp.evaluate.world import write_exam
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
+from raycomp.report.page import render_page
 from raycomp.run.progress import Progress
 from raycomp.run.session import connect
 from raycomp.train.command import train
@@ -43,6 +43,7 @@ NEGCLIP = FitConfig(
     warmup=0.1,
     checkpoint_steps=100,
 )
+INDEX = "index.html"
 NUM_SCENES = 1000
 """Of the exam."""
 
@@ -169,7 +170,12 @@ def _say_nothing(line: str) -> None:
 
 def _write_index(trained: TrainedScorer, runs: dict[str, dict[str, Any]], out: str) -> None:
     figures = find_figures(f"{out}/evaluated/clip", f"{out}/evaluated/negclip")
-    tables = [tell_accuracies(figures), tell_beside(figures)]
-    means = (figures.mean.before, figures.mean.after)
-    page = render_demo(asdict(trained), runs, means, tell_limits(figures), tables)
+    page = render_page(
+        "demo/page.html.jinja",
+        learned=asdict(trained),
+        runs=runs,
+        means=(figures.mean.before, figures.mean.after),
+        told=tell_limits(figures),
+        figures=[tell_accuracies(figures), tell_beside(figures)],
+    )
     Path(out, INDEX).write_text(page, "utf-8")

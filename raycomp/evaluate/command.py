@@ -27,10 +27,10 @@ from raycomp.evaluate.leaks import find_leaks
 from raycomp.evaluate.lost import check_images
 from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.evaluate.outcomes import find_outcomes, tell_parts
-from raycomp.evaluate.page import render_evaluate
 from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
+from raycomp.report.page import render_page
 from raycomp.run.leaks import Leak, check_left, tell_leak
 from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
@@ -38,6 +38,7 @@ from raycomp.run.run import Run, Say, begin, command_line
 from raycomp.run.session import connect
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.train.journal import METRICS, read_metrics
+from raycomp.train.page import LOSS, draw_metric
 from raycomp.train.trained import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
 
@@ -161,7 +162,11 @@ def _close(
     before = [tell_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])
     said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
-    run.tell(said, render_evaluate(run.record, tell_lines(lines), before, losses))
+    loss = draw_metric("Loss", "", losses, LOSS) if losses else None
+    page = render_page(
+        "evaluate/page.html.jinja", run=run.record, figures=tell_lines(lines), before=before, loss=loss
+    )
+    run.tell(said, page)
 
 
 def read_losses(weights: str) -> dict[str, np.ndarray] | None:

@@ -26,12 +26,14 @@ from raycomp.evaluate.compare import (
     tell_lines,
     tell_other_targets,
 )
-from raycomp.evaluate.compare_page import render_compare
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
 from raycomp.evaluate.outcomes import tell_parts
+from raycomp.report.markup import Html
+from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin, command_line
 from raycomp.table import write_csv
+from raycomp.train.page import LOSS, draw_metric
 from raycomp.words import OK
 
 _NAMES = ("first", "second")
@@ -119,10 +121,33 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
     apart, num = count_apart(lines)
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
     told = f"in {apart} of {num} splits the difference's interval excludes 0"
-    losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
-    models = [one["config"]["model"] for one in runs]
     said = f"{came[OK]:,}{some} common examples; {told}"
-    run.tell(said, render_compare(run.record, models, tell_lines(lines), partings, photos, losses))
+    page = render_page(
+        "evaluate/compare_page.html.jinja",
+        run=run.record,
+        models=[one["config"]["model"] for one in runs],
+        figures=tell_lines(lines),
+        partings=_group(partings),
+        photos=photos,
+        losses=_draw_losses(runs),
+    )
+    run.tell(said, page)
+
+
+def _group(partings: list[Parting]) -> dict[str, list[Parting]]:
+    """Return examples by benchmark and by the model that is right."""
+    groups: dict[str, list[Parting]] = {}
+    for parting in partings:
+        which = "first" if parting.first > 0 else "second"
+        groups.setdefault(f"{parting.benchmark}: only the {which} is right", []).append(parting)
+    return groups
+
+
+def _draw_losses(runs: list[dict[str, Any]]) -> list[Html]:
+    """Return the losses of each model's own training, where they are known."""
+    losses = [read_losses(one["config"]["model"]["weights"]) for one in runs]
+    named = zip(("first", "second"), losses, strict=True)
+    return [draw_metric(f"Loss of the {which}", "", loss, LOSS) for which, loss in named if loss]
 
 
 def _read_photos(

@@ -11,11 +11,8 @@ import pyarrow as pa
 from raycomp.core.hardness import LOW_SIMILARITY
 from raycomp.language.judge.validity import REASONS
 from raycomp.language.prompts import REPLY_REASONS
-from raycomp.report import run as record
-from raycomp.report.markup import Html, tag
-from raycomp.report.page import draw_table, draw_warnings, frame, section
-from raycomp.report.table import table
-from raycomp.table import Numeral, Table, number, percent
+from raycomp.report.page import render_page
+from raycomp.table import Numeral, Table, percent
 from raycomp.words import (
     CAPTION,
     NEGATIVE_STATUSES,
@@ -86,25 +83,17 @@ def tally_negatives(rows: pa.Table) -> Tally:
 
 def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
     """Return the page as text to be written as UTF-8; ``run`` is the content of run.json."""
-    rows = tally.statuses.total()
-    written = tally.negatives.total()
-    kept = run["funnel"]["kept"]
-    body = [
-        tag(
-            "header",
-            tag(
-                "p", tag("b", "raycomp"), " negatives", tag("span", run["config"]["input"]), class_="eyebrow"
-            ),
-            tag("h1", f"{number(written)} hard negatives of {number(kept)} of {number(rows)} captions"),
-        ),
-        draw_warnings(run["warnings"]),
-        draw_table(_tell_operations(tally)),
-        draw_table(_tell_statuses(tally)),
-        draw_table(_tell_rejections(run["rejected"])),
-        *(_draw_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
-        *record.draw_run(run),
-    ]
-    return frame(f"raycomp: {number(written)} hard negatives", body)
+    return render_page(
+        "negatives/page.html.jinja",
+        run=run,
+        tally=tally,
+        tables=[
+            _tell_operations(tally),
+            _tell_statuses(tally),
+            _tell_rejections(run["rejected"]),
+            *(_tell_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
+        ],
+    )
 
 
 def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
@@ -164,8 +153,7 @@ def _tell_rejections(rejected: Mapping[str, int]) -> Table:
     return Table("Candidates rejected", ("Operation", "why", "candidates", "share"), rows, note)
 
 
-def _draw_samples(op: str, samples: list[Sample]) -> Html:
+def _tell_samples(op: str, samples: list[Sample]) -> Table:
+    note = f"{len(samples)} captions drawn by uid; the first negative of each."
     columns = ("Caption", "negative", "kind", "concepts", "similarity")
-    lead = tag("p", f"{len(samples)} captions drawn by uid; the first negative of each.", class_="lead")
-    rows = [(caption, text, kind, said, similarity) for _, caption, text, kind, said, similarity in samples]
-    return section(f"{op}: read them", lead, table(columns, rows))
+    return Table(f"{op}: read them", columns, [sample[1:] for sample in samples], note)

@@ -8,8 +8,8 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.data.whole import with_absolute_paths
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.page import render_probe
 from raycomp.probe.steps import Found, open_probe
+from raycomp.report.page import render_page
 from raycomp.run.run import Say, begin
 from raycomp.table import Table, join_text
 from raycomp.words import OK
@@ -33,7 +33,7 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
         _write(run.folder, name, config, found)
         run.close({OK: found.num_read}, {why: num for why, num in found.came.items() if num}, OK)
         say(join_text(found.blocks))
-        page = render_probe(run.record, found.blocks, found.plot)
+        page = render_page("probe/page.html.jinja", run=run.record, blocks=found.blocks, plot=found.plot)
         run.tell(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
     return run.record
 

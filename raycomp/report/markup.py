@@ -1,10 +1,10 @@
-"""HTML built so that text cannot become markup: whatever is not ``Html`` is escaped."""
+"""Markup of charts, built so that text cannot become markup: whatever is not ``Html`` is escaped."""
 
 import html
 import re
 from collections.abc import Iterable
 
-VOID_TAGS = frozenset({"meta", "img", "path", "line", "rect", "circle"})
+VOID_TAGS = frozenset({"path", "line", "rect", "circle"})
 # What XML and HTML forbid: controls other than tab and new line, lone surrogates, non-characters.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -14,12 +14,21 @@ class Html(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Templates take it as it is."""
+        return self
+
+
+def replace_forbidden(text: str) -> str:
+    """Return a text with U+FFFD for every character that HTML forbids."""
+    return _FORBIDDEN.sub("\ufffd", text)
+
 
 def escape(value: object) -> Html:
     """Return ``value`` as markup: ``Html`` as it is, all else escaped, forbidden characters as U+FFFD."""
     if isinstance(value, Html):
         return value
-    return Html(html.escape(_FORBIDDEN.sub("\ufffd", str(value)), quote=True))
+    return Html(html.escape(replace_forbidden(str(value)), quote=True))
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:
@@ -28,14 +37,14 @@ def join(children: Iterable[object], separator: str = "") -> Html:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """Return one element. ``class_`` writes class, ``data_x`` writes data-x; None and False leave one out.
+    """Return one element. ``class_`` writes class, ``data_x`` writes data-x; None leaves one out.
 
     Names are the caller's own words and are not escaped; values and children are.
     """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape("" if value is True else value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
-        if value is not None and value is not False
+        if value is not None
     )
     if name in VOID_TAGS and not children:
         return Html(f"<{name}{written}/>")

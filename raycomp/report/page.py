@@ -1,48 +1,70 @@
-"""What every page is made of: one file that holds all it shows and asks nobody for anything."""
+"""Pages from jinja2 templates, which lie beside the commands that use them."""
 
-import importlib.resources
-from collections.abc import Iterable, Sequence
+import base64
+import io
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from raycomp.report.markup import Html, tag
-from raycomp.report.table import table
-from raycomp.table import Table
+import numpy as np
+
+from raycomp.config import as_setting, flatten
+from raycomp.report.charts import Layer, curves
+from raycomp.report.markup import Html, replace_forbidden
+from raycomp.table import as_columns, is_number, number, percent, write_cell
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+SIDE = 240
+"""Pixels of a thumbnail's longer side."""
+MOST_PIXELS = 100_000_000
 
 
-def frame(title: str, body: Iterable[object]) -> str:
-    """Return a whole page, as text to be written as UTF-8, around its sections."""
-    html = tag("html", _draw_head(title), tag("body", tag("main", *body)), lang="en")
-    return f"<!doctype html>\n{html}\n"
+def render_page(template: str, **values: Any) -> str:
+    """Return a page as text to be written as UTF-8; ``template`` is a path inside the package raycomp.
+
+    All values are escaped but charts, which are ``Html``.
+    """
+    return replace_forbidden(load_templates().get_template(template).render(values))
 
 
-def _draw_head(title: str) -> Html:
-    style = (importlib.resources.files("raycomp.report") / "data" / "style.css").read_text("utf-8")
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(style)),
+@cache
+def load_templates() -> "Environment":
+    """Return what reads the package's templates, with the functions that all of them may call."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("raycomp", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    shared = (number, percent, write_cell, is_number, as_columns, as_setting, flatten)
+    templates.globals |= {function.__name__: function for function in (*shared, draw_growth, make_thumbnail)}
+    templates.globals["POLICY"] = POLICY
+    return templates
 
 
-def section(title: str, *children: object) -> Html:
-    """Return a section under its heading."""
-    return tag("section", tag("h2", title), *children)
+def make_thumbnail(data: bytes) -> str | None:
+    """Return a JPEG of at most 240 px as a data URI; None where the bytes are no readable image."""
+    from raycomp.models.images import ImageFault, decode_image  # PIL
 
-
-def draw_table(extra: Table) -> Html:
-    """Return a caller's own table as a section."""
-    note = tag("p", extra.note, class_="lead") if extra.note else None
-    return section(extra.title, note, table(extra.columns, extra.rows))
-
-
-def draw_warnings(warnings: Sequence[str]) -> Html | None:
-    if not warnings:
+    try:
+        image = decode_image(data, MOST_PIXELS)
+    except ImageFault:
         return None
-    parts = [text.partition(": ") for text in warnings]
-    items = [tag("li", tag("b", name, colon), text) for name, colon, text in parts]
-    return tag("aside", tag("ul", *items), class_="warnings", aria_label="Warnings")
+    image.thumbnail((SIDE, SIDE))
+    written = io.BytesIO()
+    image.save(written, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode("ascii")
+
+
+def draw_growth(phase: Mapping[str, Any]) -> Html:
+    """Draw how many scorers there were over the phase's time: a line of steps."""
+    since_S, scorers_S, _ = np.array(phase["growth"], float).T
+    x = np.append(np.repeat(since_S, 2)[1:], phase["wall_s"]).round()
+    title = f"Scorers of {phase['phase']} over time"
+    return curves(title, "seconds", "scorers", [(Layer("scorers", "kept"), x, np.repeat(scorers_S, 2))])

@@ -9,13 +9,13 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest, list_scores
 from raycomp.report.charts import cut_out, intervals
+from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.study.cells import Cell, list_cells
 from raycomp.study.compare import compare_planned
 from raycomp.study.config import StudyConfig
-from raycomp.study.page import render_study
 from raycomp.study.results import read_results
 from raycomp.study.tables import list_plots, make_tables, say_verdicts, write_long
 from raycomp.study.world import Place, curation, make_ready, make_scorer
@@ -65,7 +65,8 @@ def _close(run: Run, cells: Sequence[Cell]) -> None:
     verdicts = say_verdicts(planned)
     run.close({OK: len(cells)}, {OK: len(cells)}, OK, verdicts=verdicts)
     told = "; ".join([f"trained {len(cells):,} cells", *verdicts])
-    run.tell(told, render_study(run.record, tables, list(charts.values())))
+    page = render_page("study/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
+    run.tell(told, page)
 
 
 def _fingerprint() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from raycomp.evaluate.open import open_exams
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.markup import Html
+from raycomp.report.page import render_page
 from raycomp.report.response import response
 from raycomp.run.run import Run, Say, begin
 from raycomp.run.session import connect
@@ -36,7 +37,6 @@ from raycomp.sweep.curves import (
 from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
-from raycomp.sweep.page import render_sweep
 from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
 from raycomp.sweep.ray_worlds import make_worlds
 from raycomp.sweep.room import is_alone, plan_alone
@@ -233,7 +233,10 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     said = f"{len(trials):,} trials; " + "; ".join(say_winner(one, plan, metric) for one in winners)
     lines = [say_winner(one, plan, metric) for one in winners]
-    run.tell(said, render_sweep(run.record, lines, tables, list(charts.values())))
+    page = render_page(
+        "sweep/page.html.jinja", run=run.record, said=lines, tables=tables, charts=list(charts.values())
+    )
+    run.tell(said, page)
 
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:

@@ -3,17 +3,15 @@
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from raycomp.data.paths import join_uri
-from raycomp.report import run as record
 from raycomp.report.charts import LOW, TALL, Layer, Mark, curves
-from raycomp.report.curves import smooth, thin
-from raycomp.report.markup import Html, tag
-from raycomp.report.page import draw_table, draw_warnings, frame, section
-from raycomp.report.table import table
+from raycomp.report.markup import Html
+from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent
 from raycomp.words import NEGATIVE_STATUSES, STATUSES
 
@@ -27,6 +25,7 @@ _SMOOTHED = 0.02
 _RESUMED = Layer("went on from a checkpoint", "mark")
 _OTHER_REASONS = {"not_in_subset": "the subset does not name it"}
 Metrics = Mapping[str, np.ndarray]
+Evaluations = Sequence[Mapping[str, Any]]
 
 
 def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
@@ -35,17 +34,23 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
     ``run``: the content of run.json. ``metrics``: loss, learning_rate and samples_per_s by step, NaN where
     there is none, as ``read_metrics`` returns them.
     """
-    body = [
-        _draw_header(run),
-        draw_warnings(run["warnings"]),
-        _draw_loss(run, metrics),
-        _draw_evaluations(run["evaluations"]),
-        draw_table(_tell_training(run)),
-        draw_table(_tell_pairs(run["funnel"], run["copies"])),
-        draw_table(_tell_negatives(run)) if run["negatives_by_kind"] else None,
-        *record.draw_run(run),
-    ]
-    return frame(f"raycomp: trained {run['config']['model']['name']}", body)
+    marks = [Mark(entry[STEP]) for entry in run["resumed"]]
+    rate, unit = _scale(metrics)
+    negatives = [_tell_negatives(run)] if run["negatives_by_kind"] else []
+    return render_page(
+        "train/page.html.jinja",
+        run=run,
+        num_told=NUM_TOLD,
+        chance=math.log(run["batch_size"]),
+        loss=draw_metric("Loss", "", metrics, LOSS, marks, TALL),
+        beside=[
+            draw_metric("Learning rate", unit, rate, RATE, marks),
+            draw_metric("Speed", "samples/s", metrics, SPEED, marks),
+        ],
+        evaluated=_tell_evaluations(run["evaluations"]),
+        measures=_draw_evaluations(run["evaluations"]),
+        tables=[_tell_training(run), _tell_pairs(run["funnel"], run["copies"]), *negatives],
+    )
 
 
 def list_uses(out: str) -> dict[str, str]:
@@ -68,40 +73,6 @@ def list_uses(out: str) -> dict[str, str]:
     }
 
 
-def _draw_header(run: Mapping[str, Any]) -> Html:
-    model, loss = run["config"]["model"], run["config"]["train"]["loss"]
-    parts = (model["name"], model["weights"], f"loss {loss}", run["config"]["input"])
-    spans = (tag("span", part) for part in parts)
-    fall = f"{number(run['first_loss'])} to {number(run['last_loss'])}"
-    told = f" in {_count(run['steps'], 'step')} on {_count(run['pairs'], 'pair')}."
-    return tag(
-        "header",
-        tag("p", tag("b", "raycomp"), " train", *spans, class_="eyebrow"),
-        tag("h1", "Trained: loss from ", tag("b", fall), tag("span", told, class_="quiet")),
-    )
-
-
-def _count(count: int, name: str) -> str:
-    return f"{number(count)} {name}{'' if count == 1 else 's'}"
-
-
-def _draw_loss(run: Mapping[str, Any], metrics: Metrics) -> Html:
-    lead = "The loss of each step's batch, before the step."
-    if run["config"]["train"]["loss"] != "siglip":
-        pairs, chance = number(run["batch_size"]), number(math.log(run["batch_size"]))
-        more = ", and more with their negatives" if run["negatives_by_kind"] else ""
-        lead += f" Chance among {pairs} pairs is {chance}{more}."
-    marks = [Mark(entry[STEP]) for entry in run["resumed"]]
-    loss = draw_metric("Loss", "", metrics, LOSS, marks, TALL)
-    rate, unit = _scale(metrics)
-    beside = [
-        draw_metric("Learning rate", unit, rate, RATE, marks),
-        draw_metric("Speed", "samples/s", metrics, SPEED, marks),
-    ]
-    charts = tag("div", loss, tag("div", *beside, class_="stack"), class_="pair")
-    return section("How the loss fell", tag("p", lead, class_="lead"), charts, _tell_resumed(run["resumed"]))
-
-
 def _scale(metrics: Metrics) -> tuple[Metrics, str]:
     """Return learning rates in units that leave no row of zeros at the axis, and the unit."""
     top = np.nanmax(metrics[RATE], initial=0.0)
@@ -111,12 +82,12 @@ def _scale(metrics: Metrics) -> tuple[Metrics, str]:
 
 def draw_metric(
     title: str, y_name: str, metrics: Metrics, name: str, marks: Sequence[Mark] = (), height: float = LOW
-) -> Html | None:
-    """Draw one metric over the steps that have it; the learning rate is smooth by itself."""
+) -> Html:
+    """Draw one metric over the steps that have it, if any do; the learning rate is smooth by itself."""
     known_N = np.isfinite(metrics[name])
     step_N, value_N = metrics[STEP][known_N], metrics[name][known_N]
     if not len(step_N):
-        return None
+        return Html()
     at = thin(value_N, NUM_POINTS)
     width = 2 * int(_SMOOTHED * len(value_N) / 2) + 1
     if name == RATE or width == 1:
@@ -131,33 +102,47 @@ def draw_metric(
     return curves(title, "step", y_name, lines, marks, _RESUMED if height == TALL else None, height)
 
 
-def _tell_resumed(resumed: Sequence[Mapping[str, Any]]) -> Html | None:
-    if not resumed:
-        return None
-    told = [f"step {number(entry[STEP])} ({entry['why']})" for entry in resumed[-NUM_TOLD:]]
-    earlier = f", the last {NUM_TOLD} of them" if len(resumed) > NUM_TOLD else ""
-    times = "once" if len(resumed) == 1 else f"{number(len(resumed))} times"
-    return tag("p", f"Went on from a checkpoint {times}{earlier}: {', '.join(told)}.", class_="lead told")
+def thin(value_N: np.ndarray, most: int) -> np.ndarray:
+    """Return the places, rising, of at most ``most`` (from 2) values: all of them where they are no more.
+
+    Else the smallest and the largest of each of ``most`` // 2 stretches of equal length, so that no peak is
+    lost and a line through them covers what a line through all does.
+    """
+    if len(value_N) <= most:
+        return np.arange(len(value_N))
+    edges = np.linspace(0, len(value_N), most // 2 + 1).astype(int)
+    stretches = [(start, value_N[start:end]) for start, end in pairwise(edges)]
+    return np.unique([start + pick(some) for start, some in stretches for pick in (np.argmin, np.argmax)])
 
 
-def _draw_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> Html | None:
-    if not evaluations:
-        return None
-    names = list(dict.fromkeys(name for entry in evaluations for name in entry if name != STEP))
+def smooth(value_N: np.ndarray, width: int) -> np.ndarray:
+    """Return each value's mean over ``width`` (odd) values around it, over fewer at both ends."""
+    place_N, half = np.arange(len(value_N)), width // 2
+    low_N, high_N = np.maximum(place_N - half, 0), np.minimum(place_N + half + 1, len(value_N))
+    total = np.concatenate([[0.0], np.cumsum(value_N, dtype=np.float64)])
+    return (total[high_N] - total[low_N]) / (high_N - low_N)
+
+
+def _list_measures(evaluations: Evaluations) -> list[str]:
+    return list(dict.fromkeys(name for entry in evaluations for name in entry if name != STEP))
+
+
+def _tell_evaluations(evaluations: Evaluations) -> Table:
+    names = _list_measures(evaluations)
     rows = [(entry[STEP], *(entry.get(name) for name in names)) for entry in evaluations[-NUM_TOLD:]]
-    lead = "What the model measured, on its way and at its end, by how many steps it had taken."
-    if len(evaluations) > NUM_TOLD:
-        lead += f" The table has the last {NUM_TOLD} of {number(len(evaluations))} evaluations."
-    charts = [_draw_evaluation(name, evaluations) for name in names] if len(evaluations) > 1 else []
-    drawn = tag("div", *charts, class_="pair") if any(charts) else None
-    written = tag("div", table(("Step", *names), rows), class_="told" if drawn else None)
-    return section("Evaluation", tag("p", lead, class_="lead"), drawn, written)
+    return Table("Evaluation", ("Step", *names), rows)
 
 
-def _draw_evaluation(name: str, evaluations: Sequence[Mapping[str, Any]]) -> Html | None:
-    values = [math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations]
-    metrics = {STEP: np.array([entry[STEP] for entry in evaluations]), name: np.array(values)}
-    return draw_metric(name, "", metrics, name)
+def _draw_evaluations(evaluations: Evaluations) -> list[Html]:
+    """Return a chart of each measure that has a finite value; one evaluation is no curve."""
+    if len(evaluations) < 2:
+        return []
+    step_N = np.array([entry[STEP] for entry in evaluations])
+    charts = []
+    for name in _list_measures(evaluations):
+        values = [math.nan if entry.get(name) is None else float(entry[name]) for entry in evaluations]
+        charts.append(draw_metric(name, "", {STEP: step_N, name: np.array(values)}, name))
+    return [chart for chart in charts if chart]
 
 
 def _tell_training(run: Mapping[str, Any]) -> Table:

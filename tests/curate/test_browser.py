@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raycomp.curate.page.funnel import close_funnel
-from raycomp.curate.page.page import render
-from raycomp.curate.page.summary import choose_shown
+from raycomp.curate.funnel import close_funnel
+from raycomp.curate.page import render_curate
+from raycomp.curate.summary import choose_shown
 from raycomp.report.markup import escape
 from raycomp.report.page import POLICY
 from tests.curate.test_page import HOSTILE, hostile_page, photo, run_json, summarise_captions
@@ -87,7 +87,7 @@ def page() -> str:
     )
     photos = {s.uid: photo("seagreen") for s in choose_shown(summary).samples}
     run = run_json(config={"input": long, "scorer": {"model": long}}, versions={long: long}, warnings=[long])
-    return render(summary, photos, run, close_funnel(summary.reasons))
+    return render_curate(summary, photos, run, close_funnel(summary.reasons))
 
 
 def test_the_browser_keeps_every_element(browse, page):

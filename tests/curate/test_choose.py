@@ -18,10 +18,10 @@ from raycomp.curate.command import _fewer
 from raycomp.curate.config import CurateConfig, SelectConfig
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.materialize import plan_outputs
-from raycomp.curate.page.summary import choose_shown
 from raycomp.curate.publish import summarise_scores
 from raycomp.curate.rules import find_rule
 from raycomp.curate.select import Gates, choose_tables
+from raycomp.curate.summary import choose_shown
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.run.run import command_line

@@ -14,13 +14,12 @@ from PIL import Image
 
 from raycomp.config import ScorerConfig, to_dict
 from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
-from raycomp.curate.page.cards import shade_caption
-from raycomp.curate.page.funnel import FunnelRow, close_funnel
-from raycomp.curate.page.page import find_warnings, render
-from raycomp.curate.page.samples import Sample
-from raycomp.curate.page.summary import Summary, choose_shown, summarise
+from raycomp.curate.funnel import FunnelRow, close_funnel
+from raycomp.curate.page import find_warnings, render_curate, split_caption
+from raycomp.curate.samples import Sample
+from raycomp.curate.summary import Summary, choose_shown, summarise
 from raycomp.report.markup import Html, tag
-from raycomp.report.photos import make_thumbnail
+from raycomp.report.page import make_thumbnail
 from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
 from tests.report.corpus import choose, make_table
@@ -69,7 +68,7 @@ def summarise_captions(captions: list[str], **options: object) -> Summary:
 
 def render_tree(summary: Summary, run: dict, **options: object) -> Element:
     photos = options.pop("photos", {s.uid: photo() for s in choose_shown(summary).samples})
-    return read_html(render(summary, photos, run, close_funnel(summary.reasons), **options))
+    return read_html(render_curate(summary, photos, run, close_funnel(summary.reasons), **options))
 
 
 def section(page: Element, title: str) -> Element:
@@ -104,9 +103,9 @@ def test_a_funnel_that_does_not_close_is_refused(summary):
     funnel = close_funnel(summary.reasons)
     broken = [*funnel[:-1], FunnelRow(KEPT, funnel[-1].rows, ())]
     with pytest.raises(ValueError, match="funnel"):
-        render(summary, {}, {}, broken)
+        render_curate(summary, {}, {}, broken)
     with pytest.raises(ValueError, match="funnel"):
-        render(summary, {}, {}, close_funnel(summary.reasons + summary.reasons))
+        render_curate(summary, {}, {}, close_funnel(summary.reasons + summary.reasons))
 
 
 def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
@@ -275,7 +274,7 @@ def test_extra_tables_escape_and_draw_intervals(summary):
         ("other", 3, Estimate(nan, nan, nan, 0.5), None),
     ]
     extra = Table("Planted <faults>", ("Fault", "n", Column("AUC", digits=3), "x"), rows, note="<i>note</i>")
-    part = section(render_tree(summary, run_json(), extra_sections=[extra]), "Planted <faults>")
+    part = section(render_tree(summary, run_json(), extra_tables=[extra]), "Planted <faults>")
     assert part.all("table")[0].rows() == [
         ["<b>fault</b>", "12", "0.900 [0.800, 0.950]", "0.2500"],
         ["other", "3", "\u2013", "\u2013"],
@@ -314,7 +313,7 @@ def hostile_page(texts: Sequence[str] = HOSTILE) -> str:
     )
     extra = Table(bad, (bad, "x"), [(bad, texts[2])], note=bad)
     photos = {s.uid: b"<svg onload=alert(1)>" for s in choose_shown(summary).samples}
-    return render(summary, photos, run | {"warnings": texts}, close_funnel(summary.reasons), [extra])
+    return render_curate(summary, photos, run | {"warnings": texts}, close_funnel(summary.reasons), [extra])
 
 
 def test_hostile_text_stays_text():
@@ -336,7 +335,7 @@ def svg_titles(tree: Element) -> list[Element]:
 
 
 def test_nothing_is_asked_of_anyone(summary):
-    text = render(
+    text = render_curate(
         summary,
         {s.uid: photo() for s in choose_shown(summary).samples},
         run_json(),
@@ -403,9 +402,9 @@ def test_shading_never_changes_a_caption(phrases):
     sample = Sample(
         (0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, 0.1, tuple(phrases)
     )
-    assert read_html(shade_caption(sample, 0.05)).text == caption
+    assert "".join(text for *texts, _ in split_caption(sample) for text in texts) == caption
 
 
 def test_tag_escapes_all_but_html():
     assert tag("p", "<", Html("<b/>"), None, title='"<') == '<p title="&quot;&lt;">&lt;<b/></p>'
-    assert tag("img", alt="", hidden=True, lang=None) == '<img alt="" hidden=""/>'
+    assert tag("rect", x=0, class_="", fill=None) == '<rect x="0" class=""/>'

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import pearson
-from raycomp.curate.page.samples import MOST_CHARACTERS
-from raycomp.curate.page.summary import (
+from raycomp.curate.samples import MOST_CHARACTERS, WordCounts, find_leanings
+from raycomp.curate.summary import (
     DROP,
     DROPPED,
     NUM_NEAREST,
@@ -23,7 +23,6 @@ from raycomp.curate.page.summary import (
     merge,
     summarise,
 )
-from raycomp.curate.page.words import WordCounts, find_leanings
 from raycomp.words import (
     ALIGNMENT,
     KEPT,

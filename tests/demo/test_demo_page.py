@@ -1,6 +1,6 @@
 """The demo's page: five steps, links that stay in the folder, figures as they came, text as text."""
 
-from raycomp.demo.page import render_demo
+from raycomp.report.page import render_page
 from raycomp.table import Estimate, Table
 from tests.report.html_tree import Element, read_html
 
@@ -17,7 +17,8 @@ def draw() -> Element:
     means = (Estimate(0.7, 0.68, 0.72), Estimate(0.745, 0.725, 0.765))
     table = Table(HOSTILE, ("Negative", "before"), [(HOSTILE, means[0])], HOSTILE)
     learned = {"losses": [1.0] * 500, "num_train": 10_000}
-    return read_html(render_demo(learned, runs, means, {"What can be told": HOSTILE}, [table]))
+    shown = {"learned": learned, "runs": runs, "means": means, "figures": [table]}
+    return read_html(render_page("demo/page.html.jinja", **shown, told={"What can be told": HOSTILE}))
 
 
 def test_steps_are_told_and_lead_to_their_reports():

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = ["raycomp/cli.py", "jobs/mine.py", "pyproject.toml", "raycomp/models/data/parser/config.cfg"]
+CODE = [
+    *("raycomp/cli.py", "jobs/mine.py", "pyproject.toml", "raycomp/models/data/parser/config.cfg"),
+    *("raycomp/report/page.html.jinja", "raycomp/report/style.css"),
+]
 OTHER = [
     *(".venv/bin/python", "out/demo/run.json", "runs/a/run.json", "data/00000.tar", "mine.tar", "a.parquet"),
     *("tests/test_cli.py", "docs/report.png", "bench/RESULTS.md", ".git/HEAD", "raycomp/__pycache__/cli.pyc"),

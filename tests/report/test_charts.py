@@ -65,7 +65,7 @@ def test_words_are_escaped_in_charts():
 
 
 def themes() -> dict[str, dict[str, str]]:
-    css = (importlib.resources.files("raycomp.report") / "data" / "style.css").read_text("utf-8")
+    css = (importlib.resources.files("raycomp.report") / "style.css").read_text("utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", css, re.S)
     read = [dict(re.findall(r"--([\w-]+):\s*([^;]+);", part)) for part in (light, dark)]
     return {"light": read[0], "dark": read[0] | read[1]}

@@ -5,9 +5,14 @@ import io
 
 import pytest
 
-from raycomp.report.page import draw_table
+from raycomp.report.page import load_templates
 from raycomp.table import Column, Estimate, Numeral, Table, join_text, read_csv, write_csv
 from tests.report.html_tree import read_html
+
+
+def draw(table: Table) -> str:
+    return load_templates().get_template("report/parts.html.jinja").module.draw_table(table)
+
 
 NAN = float("nan")
 TABLE = Table(
@@ -39,7 +44,7 @@ def test_csv_has_the_numbers_in_full_and_the_ends_of_intervals():
 
 
 def test_html_escapes_and_says_the_same_numbers():
-    tree = read_html(draw_table(TABLE))
+    tree = read_html(draw(TABLE))
     (table,) = tree.all("table")
     assert table.rows()[0] == ["a <b>", "12,345", "\u22120.12", "0.900 [0.800, 0.950]", "50.0\u00a0%"]
     assert [head.attributes.get("class") for head in table.all("th")] == [None, *["num"] * 4]
@@ -52,7 +57,7 @@ def test_a_head_of_empty_names_is_left_out_and_an_empty_table_has_its_head():
     assert facts.to_text() == "rows     7\nshards  12"
     empty = Table("None", ("a", "b"), [])
     assert empty.to_text() == "None\na  b" and empty.to_csv() == "a,b\n"
-    assert read_html(draw_table(empty)).all("th")
+    assert read_html(draw(empty)).all("th")
 
 
 def test_paragraphs_are_filled_and_stand_apart():

@@ -1,7 +1,6 @@
 """The part of the report that tells where the time went, read back from its markup."""
 
-from raycomp.report.markup import join
-from raycomp.report.run import draw_run
+from raycomp.report.page import render_page
 from tests.report.html_tree import Element, read_html
 
 PHASES = [
@@ -46,7 +45,8 @@ STAGES = [
 
 
 def draw(phases: list[dict]) -> Element:
-    (page,) = read_html(join(draw_run({"phases": phases, "stages": STAGES}))).all("section")
+    run = {"phases": phases, "stages": STAGES}
+    (page,) = read_html(render_page("report/record.html.jinja", run=run)).all("section")
     return page
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from raycomp.config import override_all, to_dict
-from raycomp.report.curves import smooth, thin
 from raycomp.report.page import POLICY
 from raycomp.train.config import TrainConfig
-from raycomp.train.page import NUM_POINTS, list_uses, render_train
+from raycomp.train.page import NUM_POINTS, list_uses, render_train, smooth, thin
 from tests.report.html_tree import Element, read_html
 
 HOSTILE = "<script>alert(1)</script>\"'&\x00"

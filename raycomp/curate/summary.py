@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from raycomp.core.metrics import Histogram, PairMoments, Reservoir
 from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.curate.page.samples import Chooser, Picks, Sample, draw
-from raycomp.curate.page.words import WordCounts
+from raycomp.curate.samples import Chooser, Picks, Sample, WordCounts, draw
 from raycomp.data.parquet import count_words
 from raycomp.words import (
     ALIGNED_STATUSES,

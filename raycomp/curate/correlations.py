@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from raycomp.core.metrics import PairMoments, Reservoir, correlation_interval, spearman
-from raycomp.curate.page.sections import BOTH_SIDES
-from raycomp.curate.page.summary import DISPLACEMENT, DROP, POOL, Summary
 from raycomp.curate.rules import find_rule
+from raycomp.curate.summary import DISPLACEMENT, DROP, POOL, Summary
 from raycomp.report.charts import Layer, scatter
-from raycomp.report.markup import Html, tag
-from raycomp.report.page import section
-from raycomp.report.table import table
-from raycomp.table import Column, Estimate, number, write_cell
+from raycomp.report.markup import Html
+from raycomp.table import Cell, Column, Estimate, Table, number, write_cell
 from raycomp.words import ALIGNMENT, KEPT, KINDS, MEAN_PAS
 
 PAPER = "Go et al., arXiv 2605.22651, section 7"
@@ -28,6 +25,7 @@ PAPER_CORRELATIONS = {MEAN_PAS: (0.084, 0.088), DROP: (-0.215, -0.204)}
 interventions, of which it does not say whether they lie in the pool."""
 MOST_DRIVEN = 0.3
 """Cohen's medium correlation: displacement alone then tells a tenth of the variance of drops."""
+BOTH_SIDES = (Layer("kept", "kept"), Layer("dropped", "dropped"))
 NAMES = {MEAN_PAS: ("alignment, mean PAS", "pairs"), DROP: ("displacement, drop", "phrases")}
 AXES = {MEAN_PAS: (ALIGNMENT, MEAN_PAS), DROP: (DISPLACEMENT, DROP)}
 
@@ -115,56 +113,38 @@ def _correlate(
     )
 
 
-def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> str | None:
+def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> list[str]:
     """Return a line where all of the interval of r, of displacement and drop, is above ``MOST_DRIVEN``."""
     found = [one for one in correlate(summary, config) if one.what == DROP]
     if not found or not found[0].pearson.low > MOST_DRIVEN:
-        return None
+        return []
     one = found[0]
     over = f"{number(one.count)} {one.over} (n of the interval {number(one.num_apart)})"
-    return (
+    line = (
         "Displacement drives drops: Pearson's r of text displacement and drop is "
         f"{write_cell(one.pearson, 3)} over {over}, all of it above {MOST_DRIVEN}; the paper has "
         f"{number(PAPER_CORRELATIONS[DROP][0], 3)}. PAS here partly measures how far a nonsense word moves "
         "the text. Compare with the controls select.rule=displacement and select.rule=pas_residual; raycomp "
         "probe pas tells what a wrong picture makes of the drops."
     )
+    return [line]
 
 
-def draw_correlations(summary: Summary, config: Mapping[str, Any]) -> Html | None:
-    """Return both correlations with their scatters, beside the paper's."""
-    found = correlate(summary, config)
-    if not found:
-        return None
+def tell_correlations(found: list[Correlation]) -> Table:
+    """Return the correlations beside the paper's."""
     ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
     theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
     columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
-    note = (
-        f"{_tell_pool(config)} In the paper ({PAPER}): CC3M, ViT-B/16; mean PAS inside that pool, drops over "
-        "50,000 interventions. Pearson over the rows named, Spearman and the dots over the points drawn by "
-        "seed. 95 % intervals by Fisher's z; of phrases n is the number of their pairs, or of different "
-        "targets if that is less: those of one caption, or of one target, may all agree."
-    )
-    charts = tag("div", *_draw_points(summary), class_="pair")
-    rows = [_tell(one) for one in found]
-    return section("What PAS is not", tag("p", note, class_="lead"), table(columns, rows), charts)
+    return Table("What PAS is not", columns, [_tell(one) for one in found])
 
 
-def _tell_pool(config: Mapping[str, Any]) -> str:
-    if has_pool(config):
-        return "The pool is what passed the gate by alignment."
-    return (
-        f"Rule {config['select']['rule']} has no pool, as no gate by alignment stands before its choice: the "
-        "paper's figures have no counterpart here."
-    )
-
-
-def _tell(one: Correlation) -> tuple[object, ...]:
+def _tell(one: Correlation) -> tuple[Cell, ...]:
     theirs = PAPER_CORRELATIONS[one.what] if one.inside else (None, None)
     return (NAMES[one.what][0], one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
 
 
-def _draw_points(summary: Summary) -> list[Html]:
+def draw_points(summary: Summary) -> list[Html]:
+    """Return both scatters."""
     charts = []
     pairs, phrases = summary.points.get(MEAN_PAS), summary.points.get(DROP)
     if pairs and pairs.num_seen > 1:

@@ -1,0 +1,260 @@
+"""The page of ``raycomp curate`` and ``raycomp select``: its warnings, tables and charts."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from raycomp.config import exact_share
+from raycomp.core.metrics import Histogram
+from raycomp.curate.correlations import (
+    BOTH_SIDES,
+    PAPER,
+    correlate,
+    draw_points,
+    has_pool,
+    tell_correlations,
+    warn_of_displacement,
+)
+from raycomp.curate.funnel import FunnelRow, check_funnel, reason_words
+from raycomp.curate.rules import find_rule, name_ranking
+from raycomp.curate.samples import Sample, find_leanings
+from raycomp.curate.summary import (
+    DROP,
+    DROPPED,
+    NUM_NEAREST,
+    SIDES,
+    SUPPORTED,
+    VALID,
+    WORDS,
+    Summary,
+    choose_shown,
+)
+from raycomp.report.charts import Layer, Mark, bars, histogram, rebin
+from raycomp.report.markup import Html, tag
+from raycomp.report.page import render_page
+from raycomp.table import Numeral, Table, number, percent
+from raycomp.words import (
+    ALIGNMENT,
+    DROPPED_ALIGNMENT,
+    KEPT,
+    KINDS,
+    MEAN_PAS,
+    PHRASES,
+    SCORE,
+    SHARD_STATUSES,
+    STATUSES,
+    UNSEEN,
+)
+
+LOWEST_AUC = 0.6
+"""A scorer that tells matched from shuffled pairs less well than this is warned about."""
+NUM_LEANING = 12
+NUM_SHADES = 4
+
+
+def render_curate(
+    summary: Summary,
+    photos: Mapping[str, bytes],
+    run: Mapping[str, Any],
+    funnel: Sequence[FunnelRow],
+    extra_tables: Sequence[Table] = (),
+) -> str:
+    """Return the page as text to be written as UTF-8.
+
+    ``photos``: image bytes by uid, of ``choose_shown(summary).samples``; a missing or unreadable one is a
+    grey tile. ``funnel``: as ``close_funnel(summary.reasons)`` returns it; ValueError where it does not lead
+    from the summary's rows to its kept rows. ``run``: the content of run.json; what is missing is not shown:
+
+    - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;
+    - ``commands``: what it does -> exact command line;
+    - ``phases`` and ``stages``: how long each phase took and how busy its stages were, as
+      ``run/record.py`` describes them; a phase without ``gpu_busy_share`` had no GPU;
+    - ``scorer_check``: {matched_mean, shuffled_mean, auc, n}: cosines of pairs against shuffled pairs;
+    - ``warnings``: more lines for the warnings.
+    """
+    check_funnel(funnel, summary.rows, summary.reasons[KEPT])
+    config = run.get("config", {})
+    statuses = _by_count(summary.statuses)
+    faults = [name for name, _ in statuses if name in summary.picks]
+    return render_page(
+        "curate/page.html.jinja",
+        run=run,
+        summary=summary,
+        shown=choose_shown(summary),
+        photos=photos,
+        funnel=funnel,
+        num_shards=sum(summary.statuses[status] for status in SHARD_STATUSES),
+        dropped=_by_count(summary.reasons - Counter({KEPT: summary.reasons[KEPT]})),
+        warnings=find_warnings(summary, run),
+        score=name_score(config),
+        scale=shade_scale(summary),
+        shade=shade,
+        split_caption=split_caption,
+        reason_words=reason_words,
+        num_nearest=NUM_NEAREST,
+        extra_tables=extra_tables,
+        scores=_draw_scores(summary, config),
+        has_pool=has_pool(config),
+        paper=PAPER,
+        correlations=tell_correlations(correlate(summary, config)),
+        scatters=draw_points(summary),
+        kinds=_tell_kinds(summary),
+        drops=_draw_drops(summary) if summary.kinds else None,
+        leaning=_draw_leaning(summary),
+        lengths=[
+            _draw_sides(summary, WORDS, "Caption length", "words", whole=True),
+            _draw_sides(summary, PHRASES, "Phrases of a caption", "phrases", whole=True),
+        ],
+        statuses=statuses,
+        meanings=STATUSES,
+        examples=[sample for name in faults for sample in summary.picks[name].samples],
+    )
+
+
+def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know before believing the page, worst first."""
+    config, check = run.get("config", {}), run.get("scorer_check")
+    weights = str(config.get("scorer", {}).get("weights", ""))
+    found = []
+    if weights.startswith("random:"):
+        found.append(f"Random weights ({weights}): every score on this page is noise; a plumbing run.")
+    if check and not check["auc"] >= LOWEST_AUC:
+        found.append(
+            "Scorer near chance: it ranks a pair above a shuffled one "
+            f"{100 * check['auc']:.1f} % of the time (chance is 50 %, n = {number(check['n'])})."
+        )
+    if summary.num_bad:
+        limit = config.get("max_bad_fraction")
+        found.append(
+            f"Bad data: {number(summary.num_bad)} of {number(summary.rows)} rows "
+            f"({percent(summary.num_bad, summary.rows)}) have no alignment"
+            + (f"; the run stops above {100 * limit:g} %." if limit is not None else ".")
+        )
+    asked = _rows_asked(summary, config)
+    if asked is not None and summary.reasons[KEPT] < asked:
+        found.append(
+            f"Fewer rows than asked for: {number(asked)} of {number(summary.num_aligned)} were to be kept, "
+            f"{number(summary.reasons[KEPT])} could be."
+        )
+    return [*found, *warn_of_displacement(summary, config), *map(str, run.get("warnings", ()))]
+
+
+def _rows_asked(summary: Summary, config: Mapping[str, Any]) -> int | None:
+    keep, rule = config.get("attribute", {}).get("keep"), config.get("select", {}).get("rule", "cpi")
+    if find_rule(rule).keeps_all:
+        return summary.num_aligned
+    return None if keep is None else exact_share(keep, summary.num_aligned)
+
+
+def shade(drop: float | None, scale: float) -> str:
+    """Return the class that shades a drop: -4 to 4 in equal steps up to ``scale`` > 0."""
+    if drop is None:
+        return "shade-none"
+    step = round(min(abs(drop) / scale, 1.0) * NUM_SHADES)
+    return f"shade-{'n' if drop < 0 else 'p'}{step}" if step else "shade-0"
+
+
+def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str, Any] | None]]:
+    """Yield the caption in pieces: the text before a phrase, the phrase left of, at and right of its target.
+
+    The pieces join to the caption: a phrase that overlaps an earlier one, or whose places are out of order,
+    stays part of the text around it. The last piece has no phrase.
+    """
+    text, at = sample.caption or "", 0
+    for phrase in sorted(sample.phrases, key=lambda p: p["start"]):
+        start, first, last, end = (phrase[name] for name in ("start", "target_start", "target_end", "end"))
+        if at <= start <= first <= last <= end:
+            yield text[at:start], text[start:first], text[first:last], text[last:end], phrase
+            at = end
+    yield text[at:], "", "", "", None
+
+
+def name_score(config: Mapping[str, Any]) -> str:
+    """Return what the final gate compared, as a reader says it."""
+    attribute = config.get("attribute", {})
+    rule, how = config.get("select", {}).get("rule", "cpi"), attribute.get("aggregate", "mean")
+    return name_ranking(rule, how, bool(attribute.get("unseen")))
+
+
+def shade_scale(summary: Summary) -> float:
+    """Return the drop at which shading is full: the 95th percentile of |drop|, to two figures; never 0."""
+    parts = [part.counts for (measure, _), part in summary.histograms.items() if measure == DROP]
+    count_B = np.sum(parts, axis=0)
+    if not np.any(count_B):
+        return 0.05
+    size_B = np.abs((np.arange(len(count_B)) + 0.5) / len(count_B) * 2 - 1)
+    order = np.argsort(size_B, kind="stable")
+    total_B = np.cumsum(count_B[order])
+    return float(f"{size_B[order][np.searchsorted(total_B, 0.95 * total_B[-1])]:.1e}")
+
+
+def _rows_and_edges(parts: list[Histogram]) -> tuple[np.ndarray, np.ndarray]:
+    """Join the histograms' bins to bars; what lies beyond counts in the end bins."""
+    count_LF = np.array([part.counts for part in parts])
+    count_LF[:, 0] += [part.under for part in parts]
+    count_LF[:, -1] += [part.over for part in parts]
+    low, high = parts[0].low, parts[0].high
+    return rebin(count_LF, low, (high - low) / count_LF.shape[1])
+
+
+def _draw_sides(
+    summary: Summary, measure: str, title: str, x_name: str, marks: Sequence[Mark] = (), whole: bool = False
+) -> Html:
+    if (measure, KEPT) not in summary.histograms:
+        return tag("figure", tag("figcaption", title), tag("p", "No rows.", class_="quiet"), class_="chart")
+    counts, edges = _rows_and_edges([summary.histograms[measure, side] for side in SIDES])
+    return histogram(title, x_name, BOTH_SIDES, counts, edges, marks, whole=whole)
+
+
+def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
+    """Return the histograms of alignment and mean PAS, kept against dropped, with the gates.
+
+    The last gate stands where it ranked by mean PAS, up or down.
+    """
+    sign = {"mean PAS": 1, "minus mean PAS": -1}.get(name_score(config))
+    cuts = {
+        ALIGNMENT: summary.lowest.get(ALIGNMENT) if summary.reasons[DROPPED_ALIGNMENT] else None,
+        MEAN_PAS: sign * summary.lowest[SCORE] if sign and SCORE in summary.lowest else None,
+    }
+    marks = {name: () if at is None else (Mark(at, f"gate {number(at)}"),) for name, at in cuts.items()}
+    return [
+        _draw_sides(summary, ALIGNMENT, "Alignment", "cosine of image and caption", marks[ALIGNMENT]),
+        _draw_sides(summary, MEAN_PAS, "Mean PAS", "mean drop of cosine over phrases", marks[MEAN_PAS]),
+    ]
+
+
+def _tell_kinds(summary: Summary) -> Table:
+    """Return the phrases by kind: how many, and on which side."""
+    rows = []
+    for kind in (*KINDS, UNSEEN):
+        kept, dropped, valid, supported = (
+            summary.kinds[kind, what] for what in (KEPT, DROPPED, VALID, SUPPORTED)
+        )
+        mean = summary.moments[kind].mean_y if valid else None
+        name = f"{kind}, of these" if kind == UNSEEN else kind
+        rows.append((name, kept + dropped, kept, dropped, valid, mean, Numeral(percent(supported, valid))))
+    columns = ("Kind", "phrases", "kept", "dropped", "with nonce", "mean drop", "drop > 0")
+    return Table("Phrases", columns, rows)
+
+
+def _draw_drops(summary: Summary) -> Html:
+    counts, edges = _rows_and_edges([summary.histograms[DROP, kind] for kind in KINDS])
+    layers = [Layer(kind, f"kind-{kind}") for kind in KINDS]
+    return histogram("Drops by kind of phrase", "drop of cosine", layers, counts, edges, y_name="phrases")
+
+
+def _draw_leaning(summary: Summary) -> Html:
+    """Return the head nouns that lean most to kept or dropped, if any do."""
+    if not summary.heads:
+        return Html()
+    rows = [
+        (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped")
+        for lean in find_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
+    ]
+    return bars("Head nouns that lean most", rows, "z score of the log-odds") if rows else Html()

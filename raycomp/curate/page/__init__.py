@@ -1,1 +1,0 @@
-"""The page of a curation or a selection."""
