@@ -30,6 +30,7 @@ from raycomp.train.feed import Drawing
 from raycomp.train.index import Index, make_index
 from raycomp.train.job import OWN_COLUMNS, Course, Evaluate, Job, Stock
 from raycomp.train.journal import EVENTS, METRICS, read_metrics
+from raycomp.train.losses import fingerprint_loss
 from raycomp.train.page import list_uses, render_train
 from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.train.states import list_states
@@ -113,7 +114,11 @@ def _fit(job: Job, session: Session, run: Run, say: Say) -> News:
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
-    return {**fingerprint_pairs(config), "model": fingerprint_scorer(fetch_model(config.model))}
+    return {
+        **fingerprint_pairs(config),
+        **fingerprint_loss(config.train.loss),
+        "model": fingerprint_scorer(fetch_model(config.model)),
+    }
 
 
 def _plan(

@@ -15,6 +15,7 @@ from raycomp.report.markup import Html, tag
 from raycomp.report.page import draw_table, draw_warnings, frame, section
 from raycomp.report.table import table
 from raycomp.table import Numeral, Table, number, percent
+from raycomp.train.losses import LOSSES
 from raycomp.words import NEGATIVE_STATUSES, STATUSES
 
 STEP, LOSS, RATE, SPEED = "step", "loss", "learning_rate", "samples_per_s"
@@ -87,7 +88,8 @@ def _count(count: int, name: str) -> str:
 
 def _draw_loss(run: Mapping[str, Any], metrics: Metrics) -> Html:
     lead = "The loss of each step's batch, before the step."
-    if run["config"]["train"]["loss"] != "siglip":
+    known = LOSSES.get(run["config"]["train"]["loss"])
+    if known and known.is_log_n:
         pairs, chance = number(run["batch_size"]), number(math.log(run["batch_size"]))
         more = ", and more with their negatives" if run["negatives_by_kind"] else ""
         lead += f" Chance among {pairs} pairs is {chance}{more}."

@@ -39,7 +39,7 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
             (Path(local) / name).write_bytes(read_result(file))
         try:
             published = ModelConfig(name=f"local-dir:{local}")
-            load_start(published, "clip")
+            load_start(published)
             load_tokenizer(published)
         except ValueError as error:
             raise ValueError(f"{found.at(CHECKPOINT)}: no whole model ({error})") from error

@@ -18,7 +18,6 @@ from raycomp.core.epochs import slice_of
 from raycomp.data.arrow import to_fixed_lists, to_matrix
 from raycomp.run.ray_session import settle_data_context
 from raycomp.run.ray_source import ItemSource
-from raycomp.train.config import WITH_NEGATIVE_IMAGES
 from raycomp.train.feed import make_batch
 from raycomp.train.job import Course
 
@@ -64,7 +63,7 @@ class Feed:
     def _count_bytes(self) -> int:
         course = get_course(self.course)
         num_rows = -(-course.plan.batch_size // self.num_ranks)
-        num_images = 2 if course.draw.fit.loss in WITH_NEGATIVE_IMAGES else 1
+        num_images = 2 if course.draw.loss.negative_images else 1
         return num_rows * num_images * course.draw.image.num_values
 
 

@@ -1,7 +1,7 @@
-"""A rank's rows through both towers.
+"""A rank's rows through both towers, and the global batch as a loss takes it.
 
-R rows, of I images and T texts in all, K hard negatives per caption, C x H x W pixels, N tokens of context,
-D embedding dims.
+N pairs of the global batch (and tokens of context), R rows of a rank, of I images and T texts in all, K hard
+negatives per caption, C x H x W pixels, D embedding dims.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raycomp.core.alignment import has_unit_length
 from raycomp.models.images import ImageSpec
 from raycomp.models.short_text import encode_text
 
@@ -39,6 +40,41 @@ class Batch:
             return None if value is None else value[rows]
 
         return Batch(*(some(getattr(self, field.name)) for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The global batch as a model embeds it; rows of length 1."""
+
+    image_ND: Tensor
+    text_ND: Tensor
+    scale: Tensor
+    bias: Tensor | None = None
+    """What is added to every logit."""
+    negative_NKD: Tensor | None = None
+    valid_NK: Tensor | None = None
+    """Where there is a negative."""
+    kind_NK: Tensor | None = None
+    """The number of a negative's operation and kind, below S."""
+    negative_image_ND: Tensor | None = None
+    """What shows each first negative, where ``valid_NK``."""
+
+    def count_bad(self) -> Tensor:
+        """Return how many rows are not finite or not of length 1, and how many there are; int64 (2,).
+
+        Slots without a negative do not count. Asks nothing of the CPU.
+        """
+        parts: list[tuple[Tensor, Tensor | None]] = [(self.image_ND, None), (self.text_ND, None)]
+        if self.negative_NKD is not None:
+            parts.append((self.negative_NKD, self.valid_NK))
+        if self.negative_image_ND is not None and self.valid_NK is not None:
+            parts.append((self.negative_image_ND, self.valid_NK[:, 0]))
+        counts = []
+        for rows, valid in parts:
+            is_bad = ~has_unit_length(rows.detach())
+            valid = torch.ones_like(is_bad) if valid is None else valid
+            counts.append(torch.stack([(is_bad & valid).sum(), valid.sum()]))
+        return torch.stack(counts).sum(0)
 
 
 class Towers(nn.Module):

@@ -16,7 +16,7 @@ ROWS, PLACES, CONTEXTS = 3, 5, 2
 
 @pytest.fixture
 def block(tmp_path):
-    return find_blocks(load_start(write_model(tmp_path), "clip"), "method=diki")["image"][0]
+    return find_blocks(load_start(write_model(tmp_path)), "method=diki")["image"][0]
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_new_prompts_change_no_bit(block, num, has_mask):
 
 def test_prompts_are_of_the_first_blocks_and_have_gradients(tmp_path):
     vision = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
-    clip = load_start(write_model(tmp_path, vision_cfg=vision), "clip").requires_grad_(False)
+    clip = load_start(write_model(tmp_path, vision_cfg=vision)).requires_grad_(False)
     prompts = Prompts(2, CONTEXTS, 32, torch.Generator().manual_seed(0))
     blocks = find_blocks(clip, "method=diki")["image"]
     third = blocks[2].attn
