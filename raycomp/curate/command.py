@@ -182,7 +182,7 @@ def _choose(
 def _fewer(config: CurateConfig) -> dict[str, Any]:
     """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
     keep = round(0.8 * config.attribute.keep, 4)
-    if find_rule(config.select.rule).gate_2 != DRAW:
+    if find_rule(config.select.rule).attribute_by != DRAW:
         return {"attribute.keep": keep}
     return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
 
@@ -206,7 +206,7 @@ def wants_shards(config: CurateConfig, folder: Folder) -> bool:
 
 def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
     """Raise ValueError where DataComp's rule keeps ties at the first gate that were not attributed."""
-    compat = config.select.datacomp_compat and find_rule(config.select.rule).gate_2
+    compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
     if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
     first = cut_pool(scores, find_pool_arm(config.align.keep, datacomp_compat=True))

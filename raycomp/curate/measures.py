@@ -34,10 +34,10 @@ class Corpus:
     PAS is there always, num_phrases counts the phrases that count for it, displacement is their mean."""
 
 
-def corpus_columns(arm: Arm, with_second: bool) -> list[str]:
-    """Return the columns that the rule's gates read; nothing of a sample's content for the first."""
+def corpus_columns(arm: Arm, with_attribute: bool) -> list[str]:
+    """Return the columns that the rule's gates read; nothing of a sample's content for the align gate."""
     rule, columns = arm.rule, [UID, STATUS, ALIGNMENT]
-    if not (with_second and rule.gate_2):
+    if not (with_attribute and rule.attribute_by):
         return columns
     if PHRASES not in rule.columns:
         is_stored = arm.aggregate == "mean" and not arm.unseen

@@ -118,7 +118,7 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
     """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
     table = read_columns(uri, _COLUMNS)
-    reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
+    reason_N, score_N = judge(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
     return summarise(table, reason_N, score_N, ~arm.seed)
 
 

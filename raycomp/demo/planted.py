@@ -104,7 +104,7 @@ def _read_targets(phrases: pa.StructArray) -> list[str]:
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
     arm = find_arm(override(config, "select.rule", rule))
-    _, judged = choose_tables([table.select(corpus_columns(arm, with_second=True))], arm)
+    _, judged = choose_tables([table.select(corpus_columns(arm, with_attribute=True))], arm)
     return judged[0][0]
 
 
