@@ -22,7 +22,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import digest
-from raycomp.evaluate.embed_all import Job, embed_pictures, embed_texts
+from raycomp.evaluate.embed_all import Embedder, embed_pictures, embed_texts
 from raycomp.evaluate.exam import Picture, Pictures
 from raycomp.models.describe import describe_scorer
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
@@ -131,16 +131,18 @@ def _make_together(places: Sequence[Place], making: Making) -> None:
     config = _describe(places[0], making)
     spec = describe_scorer(fetch_model(config.model))
     embedded = Folder(making.folder.at(f"embedded-{digest([place.name for place in places])[:12]}"))
-    job = Job(config, spec, embedded, making.session, making.check)
+    embedder = Embedder(config, spec, embedded, making.session, making.check)
     sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
     kept = open_reference(config.reference) if config.reference else None
     beside = [kept if place.stream in making.tuned else None for place in places]
     halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
-    pictures, _ = embed_pictures(job, [Needed(half.pictures, half.shards) for half in halves])
+    pictures, _ = embed_pictures(embedder, [Needed(half.pictures, half.shards) for half in halves])
     found = [
         find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
     ]
-    texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures)
+    texts, _ = embed_texts(
+        embedder, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures
+    )
     check_texts(texts, config.model)
     made = {
         place: make_arrays(Maker(one, texts, config, spec, place.files, place.stream in making.tuned))

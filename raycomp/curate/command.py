@@ -13,7 +13,7 @@ from raycomp.curate.config import CurateConfig
 from raycomp.curate.materialize import materialize
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
-from raycomp.curate.score import Job, check_aligned, score
+from raycomp.curate.score import Scoring, check_aligned, score
 from raycomp.curate.select import describe_shortage
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
@@ -77,10 +77,10 @@ def curate(
                 check_aligned(shards, run.work)
                 run.is_stale = False
             run.bind(session.device, session.gpu)
-            job = Job(config, spec, shards, run.folder, run.work, session, run.lease.check)
-            stats = score(job)
+            scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check)
+            stats = score(scoring)
             run.check_unchanged()  # here too: nothing is chosen from scores of neither
-            scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
+            scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
                 "phases": describe_phases(stats),
                 "stages": describe_stages(stats),

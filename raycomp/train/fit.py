@@ -15,11 +15,11 @@ from raycomp.core.epochs import slice_of
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.models.faults import say_bad
 from raycomp.train.config import FitConfig
-from raycomp.train.job import Told
 from raycomp.train.losses import find_loss
 from raycomp.train.ranks import gather
 from raycomp.train.schedule import learning_rate_at, make_optimizer
 from raycomp.train.towers import OF_ROWS, Batch, Embedded, Made, Towers, embed, join
+from raycomp.train.training import Told
 
 MAX_LOGIT_SCALE = math.log(100)
 

@@ -23,7 +23,7 @@ from raycomp.data.files import name_place
 from raycomp.data.folder import Folder
 from raycomp.data.paths import resolve
 from raycomp.data.written import forget_written
-from raycomp.train.job import STEP
+from raycomp.train.training import STEP
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"

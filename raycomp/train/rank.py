@@ -14,13 +14,13 @@ from raycomp.train.config import TrainConfig
 from raycomp.train.evaluation import evaluate_model, try_evaluation
 from raycomp.train.finish import finish, make_final
 from raycomp.train.fit import Trainer
-from raycomp.train.job import Evaluate, Told
 from raycomp.train.journal import Journal
 from raycomp.train.losses import find_loss
 from raycomp.train.ranks import share
 from raycomp.train.state import save_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
+from raycomp.train.training import Evaluate, Told
 
 
 class Writer:

@@ -19,7 +19,7 @@ from raycomp.data.arrow import to_fixed_lists, to_matrix
 from raycomp.run.ray_session import settle_data_context
 from raycomp.run.ray_source import ItemSource
 from raycomp.train.feed import make_batch
-from raycomp.train.job import Course
+from raycomp.train.training import Course
 
 # Steps that one dataset spans: each has a task made for it in advance.
 _STEPS = 1000
