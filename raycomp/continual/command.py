@@ -19,7 +19,7 @@ from raycomp.continual.prepare import (
 )
 from raycomp.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.continual.streams.little_world import check_tasks
-from raycomp.continual.streams.place import Place
+from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.samples import PARSED
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
 from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
@@ -145,7 +145,7 @@ def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
 
 def _run_cells(
     cells: Sequence[Cell],
-    models: Mapping[Place, ModelConfig],
+    models: Mapping[EmbeddedStream, ModelConfig],
     config: ContinualConfig,
     session: Session,
     run: Run,

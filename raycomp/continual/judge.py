@@ -89,7 +89,7 @@ def _tell(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Ite
     yield Figure(task, f"{name} {BOTH}", (to_text + to_image) / 2)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Of a search both ways."""
 
     right_N: np.ndarray
@@ -101,7 +101,7 @@ class Found(NamedTuple):
     """The text that an image finds, a place in ``split.texts``."""
 
 
-def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> Found:
+def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> SearchResult:
     """Search these texts by these images and back, by the score that ``core.continual.fuse`` has."""
     own_N = split.own_N[sample_N]
     right_N, first_N = np.zeros(len(sample_N), bool), np.zeros(len(sample_N), np.int64)
@@ -116,7 +116,7 @@ def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T
         right_N[part] = own_BT.max(1) > other_BT.max(1)
         own_T = np.maximum(own_T, own_BT.max(0))
         other_T = np.maximum(other_T, other_BT.max(0))
-    return Found(right_N, own_T > other_T, first_N)
+    return SearchResult(right_N, own_T > other_T, first_N)
 
 
 def score_pairs(keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ _UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.
 _UID_BYTES = 16
 
 
-class Row(NamedTuple):
+class SampleRow(NamedTuple):
     """One sample, good or bad, or (with key "") what befell its shard."""
 
     key: str
@@ -58,9 +58,9 @@ def parse_uid(own: Any) -> str | None:
     return text.replace("-", "").lower() if text and _UID.fullmatch(text) else None
 
 
-def shard_row(shard: ShardPath, status: str) -> Row:
+def shard_row(shard: ShardPath, status: str) -> SampleRow:
     """Return the row that says ``status`` of a whole shard."""
-    return Row("", status, sample_uid(shard.name, ""))
+    return SampleRow("", status, sample_uid(shard.name, ""))
 
 
 def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
@@ -142,13 +142,13 @@ def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: boo
     return words.BAD_JSON if bad_json else words.OK
 
 
-def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+def cut_blocks(rows: Iterable[SampleRow], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one shard as tables of SAMPLE_SCHEMA, numbered from 0, the last one marked.
 
     A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a reader that starts anew yields equal
     blocks. Without any row the shard gets one row that says empty_shard.
     """
-    block: list[Row] = []
+    block: list[SampleRow] = []
     position, size = 0, 0
     for row in rows:
         if len(block) >= block_rows or size >= BLOCK_BYTES:
@@ -159,8 +159,8 @@ def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterat
     yield _to_table(block or [shard_row(shard, words.EMPTY_SHARD)], shard, position, True)
 
 
-def _to_table(rows: list[Row], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
-    columns: dict[str, Any] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+def _to_table(rows: list[SampleRow], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
+    columns: dict[str, Any] = dict(zip(SampleRow._fields, zip(*rows, strict=True), strict=True))
     columns[words.SHARD] = [shard.name] * len(rows)
     columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
     columns[words.POSITION] = range(position, position + len(rows))

@@ -27,7 +27,7 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
-from raycomp.worlds.budget import ALL_FAULTS, Share, compare_kept, count_kept, group_faults, group_traits
+from raycomp.worlds.budget import ALL_FAULTS, KeptShare, compare_kept, count_kept, group_faults, group_traits
 from raycomp.worlds.fault_table import FaultRow, fault_table
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
@@ -189,7 +189,7 @@ def _tell_budgets(planted: Planted) -> str:
     return f"Of {number(int(np.isfinite(planted.alignment_N).sum()))} pairs {', '.join(kept)}."
 
 
-def _tell_share(share: Share) -> Numeral | None:
+def _tell_share(share: KeptShare) -> Numeral | None:
     if not share.whole:
         return None
     part = number(share.part, 1) if share.part % 1 else number(int(share.part))
@@ -223,7 +223,7 @@ def tell_traits(planted: Planted) -> Table:
     return Table("What the scores favour among pairs without a fault", columns, rows, note)
 
 
-def _tell_rate(share: Share, chance: float) -> Estimate:
+def _tell_rate(share: KeptShare, chance: float) -> Estimate:
     return Estimate(share.value, share.low, share.high, chance)
 
 

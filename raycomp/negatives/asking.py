@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from raycomp.data.parquet import read_groups, write_groups
 from raycomp.data.paths import join_uri
-from raycomp.negatives.ask import Prompts, ask
-from raycomp.negatives.captions import Source, load_captions
+from raycomp.negatives.ask import PromptSource, ask
+from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import find_prompts
 from raycomp.negatives.replies import PROMPT_SCHEMA, compact_replies, read_replies, to_prompt_table
@@ -34,7 +34,7 @@ def ask_all(writing: Writing) -> None:
         asked = [source.ordinal for source, count in zip(writing.sources, counts, strict=True) if count]
         writing.lease.check()
         load = partial(load_prompts, replies_uri=writing.replies_uri, prompts_uri=prompts_uri)
-        prompts = Prompts(asked, load, sum(counts))
+        prompts = PromptSource(asked, load, sum(counts))
         try:
             ask(prompts, config.llm, config.negatives.engine, writing.replies_uri, writing.session)
         except OSError:
@@ -51,7 +51,7 @@ def _still_answers(writing: Writing) -> bool:
         for table in load_captions(source, ROWS_WITH_REPLIES) if replies else ():
             known = [prompt for prompt in find_prompts(table, config, {}) if prompt.key in replies][:1]
             if known:
-                prompts = Prompts([to_prompt_table(known, source.ordinal)], _yield_it, 1)
+                prompts = PromptSource([to_prompt_table(known, source.ordinal)], _yield_it, 1)
                 uri = writing.work.at("asked-again")
                 try:
                     asked = ask(prompts, config.llm, config.negatives.engine, uri, writing.session)
@@ -65,7 +65,7 @@ def _yield_it(table: pa.Table) -> Iterator[pa.Table]:
     yield table
 
 
-def write_prompts(source: Source, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
+def write_prompts(source: CaptionFile, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
     """Write one file's prompts that are not answered yet; return how many there are."""
     compact_replies(replies_uri, source.ordinal)
     return write_groups(
@@ -84,7 +84,7 @@ def _file(prompts_uri: str, ordinal: int) -> str:
     return join_uri(prompts_uri, f"{ordinal:05d}.parquet")
 
 
-def _find_blocks(source: Source, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
+def _find_blocks(source: CaptionFile, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
     replies = read_replies(replies_uri, source.ordinal)
     for table in load_captions(replace(source, with_images=False), ROWS_WITH_REPLIES):
         prompts = find_prompts(table, config, replies)

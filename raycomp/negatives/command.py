@@ -22,7 +22,7 @@ from raycomp.data.whole import with_absolute_paths
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
 from raycomp.negatives.captions import (
-    Source,
+    CaptionFile,
     count_captions,
     count_statuses,
     is_scored_by,
@@ -136,7 +136,7 @@ def _describe_llm(model: str) -> str:
     return digest([found, files])
 
 
-def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[Source]]:
+def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[CaptionFile]]:
     """Return the config with the scorer it ranks by, and the files of captions."""
     folder, run = read_curation(config.input)
     if run is None:

@@ -11,7 +11,7 @@ from raycomp.data.arrow import FAULTS
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
-from raycomp.negatives.captions import Source, load_captions
+from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import write_by_replies, write_by_rules
 from raycomp.negatives.replies import read_replies
@@ -43,7 +43,7 @@ class Writing:
     """One run: what to write, of which files, where to."""
 
     config: NegativesConfig
-    sources: list[Source]
+    sources: list[CaptionFile]
     out: Folder
     work: Folder
     session: Session

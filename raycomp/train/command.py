@@ -107,9 +107,9 @@ def _fit(training: Training, session: Session, run: Run, say: Say) -> News:
         from raycomp.train.local_fit import fit_here
 
         return fit_here(training, run.lease.check, say)
-    from raycomp.train.ray_fit import Ranks, fit
+    from raycomp.train.ray_fit import TrainWorkers, fit
 
-    return fit(training, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+    return fit(training, TrainWorkers(session.num_scorers, session.device == "gpu"), run.lease.check, say)
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class NegClipLoss(Loss):
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import negclip_loss
 
+        assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
         return negclip_loss(batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK, batch.scale)
 
 
@@ -69,6 +70,8 @@ class CeClipLoss(Loss):
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import ceclip_parts
 
+        assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
+        assert batch.kind_NK is not None, "a batch without kinds of negatives"
         parts = ceclip_parts(
             batch.image_ND,
             batch.text_ND,
@@ -90,6 +93,8 @@ class TripletLoss(Loss):
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import triplet_loss
 
+        assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
+        assert batch.negative_image_ND is not None, "a batch without images of negatives"
         return triplet_loss(
             batch.image_ND,
             batch.text_ND,
@@ -106,6 +111,7 @@ class SigLipLoss(Loss):
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import siglip_loss
 
+        assert batch.bias is not None, "siglip: the model has no bias"
         return siglip_loss(batch.image_ND, batch.text_ND, batch.scale, batch.bias)
 
 

@@ -14,7 +14,7 @@ from raycomp.train.config import TrainConfig
 from raycomp.train.evaluation import evaluate_model, try_evaluation
 from raycomp.train.finish import finish, make_final
 from raycomp.train.fit import Trainer
-from raycomp.train.journal import Journal
+from raycomp.train.journal import MetricsLog
 from raycomp.train.losses import find_loss
 from raycomp.train.ranks import share
 from raycomp.train.state import save_state
@@ -36,7 +36,7 @@ class Writer:
     ):
         self.trainer, self.config, self.folder = trainer, config, folder
         self.tell, self.evaluate = tell, evaluate
-        self.journal = Journal(folder, trainer.step)
+        self.journal = MetricsLog(folder, trainer.step)
         self.began = time.perf_counter()
 
     def take(self, told: Told) -> None:

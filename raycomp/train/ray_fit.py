@@ -31,14 +31,14 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True)
-class Ranks:
+class TrainWorkers:
     """The processes that share a batch."""
 
     count: int
     on_gpus: bool
 
 
-def fit(training: Training, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
+def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
     """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
 
     Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where the
@@ -84,7 +84,7 @@ def _make_board() -> Any:
     return ray.remote(num_cpus=0)(Board).options(scheduling_strategy=here).remote()
 
 
-def _make_trainer(training: Training, ranks: Ranks, room: str) -> TorchTrainer:
+def _make_trainer(training: Training, ranks: TrainWorkers, room: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
     # ray.train shows type checkers the classes of its first version.
     run_config: Any = v2.RunConfig(

@@ -3,14 +3,14 @@
 import pytest
 
 from raycomp.language.inflection import choose_article, drop_s, find_base
-from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, Row
+from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, SynonymSet
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 
 def row(kind, category, words, parents="", marks=(), instead="", fits=""):
     cells = (tuple(cell.split(", ")) if cell else () for cell in (words, parents, instead, fits))
     words, parents, instead, fits = cells
-    return Row(kind, category, words, parents, frozenset(marks), instead, fits)
+    return SynonymSet(kind, category, words, parents, frozenset(marks), instead, fits)
 
 
 ROWS = [

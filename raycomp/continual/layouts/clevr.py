@@ -8,7 +8,8 @@ the file's order, and they are the primitives: which attributes belong together 
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import Row, say
-from raycomp.evaluate.benchmarks.choice import Folder, read_json, take
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import read_json, take
 
 NAME = "clevr"
 _WORDS = ("size", "color", "material", "shape")

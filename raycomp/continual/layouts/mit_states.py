@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import EXTENSIONS, Row, say
-from raycomp.evaluate.benchmarks.choice import Folder
+from raycomp.data.folder import Folder
 
 NAME = "mit_states"
 _SPLIT = "compositional-split-natural/{}_pairs.txt"

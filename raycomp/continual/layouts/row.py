@@ -28,7 +28,7 @@ class Row(NamedTuple):
     """Questions: the same for those that are asked alike."""
 
 
-class Asked(NamedTuple):
+class QuestionRow(NamedTuple):
     """A question and its answer, as a file has them."""
 
     image: str
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     answer: str | None
 
 
-def offer_answers(asked: Sequence[Asked]) -> list[Row]:
+def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
     """Return questions with answers to choose from, each as the question with the answer behind it.
 
     The data sets are made for models that write, so these are raycomp's own: the right answer and the

@@ -8,7 +8,8 @@ attributes and the thing, "a parked, red car"; they are the primitives.
 from collections.abc import Iterator
 
 from raycomp.continual.layouts.row import Row, name_file, say, take_words
-from raycomp.evaluate.benchmarks.choice import Folder, read_json, take, take_pixels
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import read_json, take, take_pixels
 
 NAME = "vaw"
 
