@@ -57,7 +57,7 @@ class Figure(NamedTuple):
     value: float
 
 
-def judge(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
+def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
     """Yield what is right of every task, each as a share, 0 to 1."""
     for score in SCORES:
         own_weight = weigh(score, weight)
@@ -154,14 +154,14 @@ def _tell_binding(
     own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
     rights = [
         np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])
-        for kind in (list_pairs, list_attributes, list_objects)
+        for kind in (sort_primitives, list_attributes, list_objects)
     ]
     kept = find_retention(*rights)
     for name, value in zip(("crr", "a_pair", "a_attribute", "a_object"), kept, strict=True):
         yield Figure(task, f"{score} {name}", value)
 
 
-def list_pairs(primitives: Sequence[str]) -> list[str]:
+def sort_primitives(primitives: Sequence[str]) -> list[str]:
     """Return the primitives, in one order."""
     return sorted(primitives)
 

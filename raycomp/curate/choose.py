@@ -18,7 +18,7 @@ from raycomp.core.selection import parse_uids
 from raycomp.curate.arm import Arm
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS
-from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge
+from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import write_subset
 from raycomp.data.folder import Folder
@@ -121,7 +121,7 @@ def load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) ->
     ordinal, uri = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
     table = read_columns(uri, columns)
-    reason_N, _ = judge(table.select(corpus_columns(arm, with_attribute=False)), arm, gates)
+    reason_N, _ = judge_table(table.select(corpus_columns(arm, with_attribute=False)), arm, gates)
     table = table.filter(pa.array(reason_N == KEPT))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
@@ -144,7 +144,7 @@ def _load(uri: str, arm: Arm, with_attribute: bool) -> Corpus:
 
 
 def _count_passing(uri: str, arm: Arm, gates: Gates) -> int:
-    reason_N, _ = judge(read_columns(uri, corpus_columns(arm, False)), arm, gates)
+    reason_N, _ = judge_table(read_columns(uri, corpus_columns(arm, False)), arm, gates)
     return int((reason_N == KEPT).sum())
 
 
@@ -165,7 +165,7 @@ def _write_kept(
     wanted = corpus_columns(arm, True)
     kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
     table = read_columns(uri, list(dict.fromkeys([*wanted, *kept])))
-    reason_N, score_N = judge(table.select(wanted), arm, gates)
+    reason_N, score_N = judge_table(table.select(wanted), arm, gates)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))

@@ -10,7 +10,7 @@ from raycomp.curate.arm import find_arm
 from raycomp.curate.config import CurateConfig
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.rules import DRAW, find_rule, name_ranking
-from raycomp.curate.select import Gates, judge
+from raycomp.curate.select import Gates, judge_table
 from raycomp.data.parquet import find_rows, read_columns, read_schema
 from raycomp.data.runs import list_scores
 from raycomp.table import tell_facts
@@ -67,7 +67,7 @@ def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     for phrase in table[PHRASES].to_pylist()[0] or []:
         lines += _tell_phrase(row[CAPTION], phrase)
     arm = find_arm(config)
-    reason_N, score_N = judge(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
+    reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
     lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")

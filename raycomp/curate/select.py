@@ -174,7 +174,7 @@ def _count_attribute(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) 
 Judged = tuple[np.ndarray, np.ndarray]
 
 
-def judge(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
+def judge_table(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
     """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
 
     Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
@@ -209,7 +209,7 @@ def choose_tables(tables: Sequence[pa.Table], arm: Arm) -> tuple[Gates, list[Jud
         return (measure(corpus, arm, *args) for corpus in corpora)
 
     gates = cut_gates(arm, over)
-    return gates, [judge(table, arm, gates) for table in tables]
+    return gates, [judge_table(table, arm, gates) for table in tables]
 
 
 def describe_shortage(arm: Arm, gates: Gates) -> list[str]:

@@ -95,18 +95,18 @@ def to_json(value: Any) -> str:
 
     As plain makes it; halves of surrogate pairs become ``?``.
     """
-    return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace").decode()
+    return json.dumps(to_json_value(value), ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return ``value`` with null for bytes and numbers that are not finite, and text for types json lacks.
 
     Raises RecursionError where it is nested some hundred times.
     """
     if isinstance(value, dict):
-        return {str(name): plain(inner) for name, inner in value.items()}
+        return {str(name): to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [to_json_value(inner) for inner in value]
     if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
@@ -129,7 +129,7 @@ def first_text(value: Any) -> str | bytes | None:
     return next((item for item in values if isinstance(item, str | bytes)), None)
 
 
-def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
+def find_sample_status(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
     """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
     if not has_image:
         return words.NO_IMAGE

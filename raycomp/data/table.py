@@ -19,8 +19,8 @@ from raycomp.data.rows import (
     SampleRow,
     cut_blocks,
     decode_text,
+    find_sample_status,
     first_text,
-    judge,
     sample_uid,
     shard_row,
     to_json,
@@ -182,7 +182,7 @@ def _read_batch(
         found = first_text(fields.get(captions))
         caption = decode_text(found)
         key = _name(fields, start + i)
-        status = judge(is_stored or image is not None, found is not None, caption, bad_json)
+        status = find_sample_status(is_stored or image is not None, found is not None, caption, bad_json)
         yield SampleRow(
             key,
             words.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,

@@ -15,8 +15,8 @@ from raycomp.data.rows import (
     SampleRow,
     cut_blocks,
     decode_text,
+    find_sample_status,
     first_text,
-    judge,
     parse_object,
     sample_uid,
     shard_row,
@@ -111,7 +111,9 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
         status = words.IMAGE_TOO_LARGE
     else:
         has_caption = "txt" in members or found is not None
-        status = judge(image is not None, has_caption, caption, "json" in members and fields is None)
+        status = find_sample_status(
+            image is not None, has_caption, caption, "json" in members and fields is None
+        )
     if status == words.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
         status = words.AMBIGUOUS_KEY
     uid = sample_uid(shard.name, key, own.get("uid"))

@@ -149,14 +149,14 @@ class TextEncoder:
         with self.device.computing():
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
             for block, after in pairwise(blocks):
-                x_MD = mix(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
+                x_MD = mix_block(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
                 qkv_ME = project(after, x_MD)
             return x_MD[last_S], _attend(blocks[-1].attn, qkv_ME, rows)[source_M[last_S]]
 
     def _finish(self, x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
         """The rest of the last block, final norm, projection and unit length."""
         tower = self.tower
-        x = tower.ln_final(mix(tower.transformer.resblocks[-1], x_SD, mixed_SD))
+        x = tower.ln_final(mix_block(tower.transformer.resblocks[-1], x_SD, mixed_SD))
         if isinstance(tower.text_projection, nn.Linear):
             x = tower.text_projection(x)
         elif tower.text_projection is not None:
@@ -197,7 +197,7 @@ def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[T
     return torch.cat(mixed)
 
 
-def mix(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
+def mix_block(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
     """Return the block's output from its input and what its attention gathered."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))

@@ -14,7 +14,7 @@ from raycomp.curate.config import CurateConfig, NonceConfig
 from raycomp.curate.rules import find_rule
 from raycomp.data.arrow import readable, to_matrix
 from raycomp.data.runs import check_classed, identify, list_scores, read_finished
-from raycomp.language.control_words import ControlWords, find_words
+from raycomp.language.control_words import ControlWords, find_word_set
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder
@@ -95,7 +95,7 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     pool: list[pa.Table] = []
     for uri in list_scores(run, source):
         table = read_aligned(uri, [UID, CAPTION, ALIGNMENT, IMAGE_SHA256, PHRASES, IMAGE_EMBEDDING])
-        words.update(*map(find_words, table[CAPTION].to_pylist()))
+        words.update(*map(find_word_set, table[CAPTION].to_pylist()))
         table = table.filter(pa.array(_passes_align(table, run)))
         pool.append(table.filter(pc.greater(pc.list_value_length(table[PHRASES]), 0)))
         if count is not None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.core.epochs import EpochPlan, find_samples
+from raycomp.core.epochs import EpochPlan, locate_rows
 from raycomp.data.arrow import readable
 from raycomp.data.model import fetch_model
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
@@ -110,7 +110,7 @@ def _take(
     rows: list[dict[str, Any]] = [{}] * len(shard_R)
     for shard in np.unique(shard_R).tolist():
         mine = np.flatnonzero(shard_R == shard)
-        sample_R, copy_R = find_samples(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
+        sample_R, copy_R = locate_rows(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
         found = tables[shard].select(names).take(pa.array(sample_R)).to_pylist()
         for place, row, copy in zip(mine.tolist(), found, copy_R.tolist(), strict=True):
             rows[place] = {**row, _COPY: copy}

@@ -18,7 +18,7 @@ from raycomp.train.config import FitConfig
 from raycomp.train.losses import find_loss
 from raycomp.train.ranks import gather
 from raycomp.train.schedule import learning_rate_at, make_optimizer
-from raycomp.train.towers import OF_ROWS, Batch, Embedded, Made, Towers, embed, join
+from raycomp.train.towers import OF_ROWS, Batch, Embedded, Made, Towers, embed_batch, join_parts
 from raycomp.train.training import Told
 
 MAX_LOGIT_SCALE = math.log(100)
@@ -142,7 +142,7 @@ class Trainer:
         slices = [slice_of(part, self.num_parts, len(batch.token_RN)) for part in range(self.num_parts)]
         parts = [batch.cut(rows) for rows in slices]
         with torch.no_grad():
-            made = join([self._embed(part, number) for number, part in enumerate(parts)])
+            made = join_parts([self._embed(part, number) for number, part in enumerate(parts)])
         leaves = {name: value.detach().requires_grad_() for name, value in made.items()}
         loss, counts = self._judge(leaves, batch)
         loss.backward()
@@ -163,7 +163,7 @@ class Trainer:
         torch.manual_seed(int(key.generate_state(1)[0]))
         device = batch.image_RCHW.device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
-            return embed(self.towers, batch)
+            return embed_batch(self.towers, batch)
 
     def _judge(self, made: Made, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss of the global batch, and how many of its rows are bad, the same on all ranks."""

@@ -57,7 +57,7 @@ class Feed:
                 # All hangs on it that Ray Data neither joins, parts nor reorders what tasks made.
                 found = table.schema.metadata
                 assert found == _mark(step), f"of {step} came {found}"
-                yield unpack(table)
+                yield from_table(table)
                 step += 1
 
     def _count_bytes(self) -> int:
@@ -76,7 +76,7 @@ def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
     shards = sorted(set(shard_R.tolist()))
     tables = dict(zip(shards, ray.get([refs[shard] for shard in shards]), strict=True))
     epoch = step // course.plan.steps_per_epoch
-    table = pack(make_batch(tables, shard_R, row_R, epoch, course.draw))
+    table = to_table(make_batch(tables, shard_R, row_R, epoch, course.draw))
     yield table.replace_schema_metadata(_mark(step))
 
 
@@ -94,7 +94,7 @@ def _settle(batch_bytes: int) -> None:
     context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=waiting)
 
 
-def pack(batch: dict[str, np.ndarray]) -> pa.Table:
+def to_table(batch: dict[str, np.ndarray]) -> pa.Table:
     """Return arrays whose first axis is rows as a table: each row's values in a list, their shape beside."""
     fields, columns = [], []
     for name, value in batch.items():
@@ -104,8 +104,8 @@ def pack(batch: dict[str, np.ndarray]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def unpack(table: pa.Table) -> dict[str, np.ndarray]:
-    """Return the arrays that ``pack`` was given; read-only where they need no copy."""
+def from_table(table: pa.Table) -> dict[str, np.ndarray]:
+    """Return the arrays that ``to_table`` was given; read-only where they need no copy."""
     batch = {}
     for field in table.schema:
         shape = map(int, field.metadata[b"shape"].decode().split(","))

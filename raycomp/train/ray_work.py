@@ -35,12 +35,12 @@ def train_as_rank(training: Training) -> None:
     try:
         _train(training)
     except Exception as error:
-        why, final = judge(error)
+        why, final = judge_failure(error)
         ray.get(training.board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
         raise
 
 
-def judge(error: Exception) -> tuple[str, Exception | None]:
+def judge_failure(error: Exception) -> tuple[str, Exception | None]:
     """Return in a line why a rank ended, nothing where another one did, and what ends the run, if it does.
 
     A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.

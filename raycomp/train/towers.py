@@ -91,7 +91,7 @@ class Towers(nn.Module):
         return image_ID, text_TD, self.clip.logit_scale.exp(), getattr(self.clip, "logit_bias", None)
 
 
-def embed(towers: Any, batch: Batch) -> Made:
+def embed_batch(towers: Any, batch: Batch) -> Made:
     """Embed all images and all texts of a batch in one call, so that a model has one gradient to share."""
     num, texts, images = len(batch.token_RN), [batch.token_RN], [batch.image_RCHW]
     if batch.negative_RKN is not None:
@@ -109,7 +109,7 @@ def embed(towers: Any, batch: Batch) -> Made:
     return made
 
 
-def join(parts: list[Made]) -> Made:
+def join_parts(parts: list[Made]) -> Made:
     """Return what parts of a batch make as what the batch makes."""
     rows = {name: torch.cat([part[name] for part in parts]) for name in OF_ROWS if name in parts[0]}
     return {**rows, **{name: parts[0][name] for name in OF_ALL if name in parts[0]}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raycomp.language.inflection import choose_article, drop_s, find_base
+from raycomp.language.inflection import choose_article, drop_s, find_base_form
 from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, SynonymSet
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
@@ -101,7 +101,7 @@ def test_plurals(word, plural):
     [("parties", "party", "party"), ("lies", "ly", "lie"), ("boxes", "box", "box"), ("buses", "buse", "bus")],
 )
 def test_a_noun_drops_its_ending_by_rule_and_a_base_is_shorter_still(word, noun, base):
-    assert (drop_s(word), find_base(word)) == (noun, base)
+    assert (drop_s(word), find_base_form(word)) == (noun, base)
 
 
 @pytest.mark.parametrize(

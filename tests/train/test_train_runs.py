@@ -31,7 +31,7 @@ from raycomp.train.command import gather_keys, train
 from raycomp.train.config import TrainConfig
 from raycomp.train.index import make_index
 from raycomp.train.pairs import find_pairs
-from raycomp.train.ray_work import Stopped, judge
+from raycomp.train.ray_work import Stopped, judge_failure
 from raycomp.train.trained import read_trained
 from tests.corpus import scenes
 from tests.train.little import DIALS, STEPS, as_datacomp, describe_model, read_losses, refuse
@@ -285,5 +285,5 @@ def test_a_board_wants_no_step_after_what_ends_all():
     ],
 )
 def test_only_what_a_start_may_mend_is_started_again(error, why, ends):
-    found, final = judge(error)
+    found, final = judge_failure(error)
     assert found == why and (final is None if ends is None else type(final) is ends)

@@ -82,7 +82,7 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
         out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
     trainer = make_trainer(model, "clip")
     run(trainer, until=3)
-    monkeypatch.setattr(rank, "Journal", MagicMock())
+    monkeypatch.setattr(rank, "MetricsLog", MagicMock())
     writer = Writer(trainer, config, out, lambda told: None)
     writer.keep()
     assert out.list_names("checkpoints") == ["00000003"]

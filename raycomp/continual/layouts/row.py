@@ -81,6 +81,6 @@ def name_file(name: str | int) -> str:
     return f"{name}" if f"{name}".lower().endswith(EXTENSIONS) else f"{name}.jpg"
 
 
-def say(words: str) -> str:
+def add_article(words: str) -> str:
     """Return words with their article: "a red car"."""
     return f"{'an' if words[0].lower() in 'aeiou' else 'a'} {words}"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
+from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast_batch, encode
 from raycomp.core.gaussian import Gaussian, fit_gaussian, log_density
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
@@ -75,7 +75,7 @@ class Diki(Tuner):
         for choice in self.choices.values():
             choice.set_R, choice.share_R = None, None
         image_BD, text_BD = encode(self.model, self.batch(row_B))
-        return {"clip": contrast(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+        return {"clip": contrast_batch(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
 
     def trained(self) -> nn.Module:
         """Return the prompts of the open task."""

@@ -45,7 +45,7 @@ def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
 
     A task's own training and those of others alike: after all tasks the model has met them all.
     """
-    known = {task: learn(samples) for task, samples in trains.items()}
+    known = {task: collect_known(samples) for task, samples in trains.items()}
     everything = merge_known(list(known.values()))
     leaks = []
     for task, samples in tests.items():
@@ -67,7 +67,7 @@ def key_samples(samples: StreamSamples) -> tuple[np.ndarray, np.ndarray]:
     return samples.key_N[samples.is_good_N], key_texts([one.caption for one in samples.good])
 
 
-def learn(samples: StreamSamples) -> Known:
+def collect_known(samples: StreamSamples) -> Known:
     """Return what a training half teaches."""
     image_N, text_N = key_samples(samples)
     return Known(merge_keys([image_N]), merge_keys([text_N]))
