@@ -119,7 +119,10 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
         sources["reference"] = open_reference(config.reference)
     found |= {name: _identify(source) for name, source in sources.items()}
     if sources:
-        found[TIMES] = {name: _stamp(source) for name, source in sources.items()}
+        found[TIMES] = {
+            name: digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
+            for name, source in sources.items()
+        }
     if _has_own(config) or config.primitives == PARSED:
         found["parser"] = fingerprint_parser(config.parser.name)
     return found
@@ -129,11 +132,6 @@ def _identify(source: StreamSource | Source) -> str:
     """Return what tells inputs apart, and each from what it was before it changed."""
     sizes = size_files([picture.uri for picture in source.pictures])
     return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
-
-
-def _stamp(source: StreamSource | Source) -> str:
-    """Return what changes when files of an input are modified."""
-    return digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
 
 
 def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:

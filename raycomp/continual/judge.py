@@ -154,16 +154,11 @@ def _tell_binding(
     own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
     rights = [
         np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])
-        for kind in (sort_primitives, list_attributes, list_objects)
+        for kind in (sorted, list_attributes, list_objects)
     ]
     kept = find_retention(*rights)
     for name, value in zip(("crr", "a_pair", "a_attribute", "a_object"), kept, strict=True):
         yield Figure(task, f"{score} {name}", value)
-
-
-def sort_primitives(primitives: Sequence[str]) -> list[str]:
-    """Return the primitives, in one order."""
-    return sorted(primitives)
 
 
 def list_attributes(primitives: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The two runs that end in a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -138,7 +138,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             run.lease.check,
             scores=False,
             say=say,
-            num_bytes=lambda: _count_read(config, shards),
+            num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
             _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
             known = [name for name in ("scorer_check", "coverage") if name in curated]
@@ -185,11 +185,6 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
     if find_rule(config.select.rule).attribute_by != DRAW:
         return {"attribute.keep": keep}
     return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
-
-
-def _count_read(config: CurateConfig, shards: Sequence[ShardPath]) -> int:
-    """Return the bytes of the shards that are read again."""
-    return count_bytes(shards) if config.materialize else 0
 
 
 def _point_at(curated: dict[str, Any]) -> dict[str, Any]:

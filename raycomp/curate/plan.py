@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -117,7 +117,8 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
         said = ", ".join(f"{number:,} {status}" for status, number in statuses.most_common(3))
         raise ValueError(f"input={spec!r}: no usable row in {len(looked_at):,} of its shards ({said})")
     started = time.perf_counter()
-    table = pa.concat_tables(block for index in chosen for block in _read_some(shards[index]))
+    blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
+    table = pa.concat_tables(chain.from_iterable(blocks))
     read_s = time.perf_counter() - started
     table = table.filter(pc.invert(pc.is_in(table[STATUS], pa.array(SHARD_STATUSES)))).slice(0, NUM_ROWS)
     passed_over = [shards[index].name for index in looked_at if index not in chosen]
@@ -132,10 +133,6 @@ def _count_statuses(shard: ShardPath) -> Counter[str]:
     for block in read_shard(shard, _BLOCK_ROWS):
         counts.update(block[STATUS].to_pylist())
     return counts
-
-
-def _read_some(shard: ShardPath) -> Iterator[pa.Table]:
-    return islice(read_shard(shard, _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS)
 
 
 def _name_shards(names: Sequence[str]) -> str:

@@ -28,8 +28,6 @@ class Loss:
     """Whether it takes ``negative_image_ND``, too: then a caption has one negative, which a picture shows."""
     bias = False
     """Whether it adds the model's learned bias to the logits; a model without one gets one."""
-    is_log_n = False
-    """Whether it is log N for N pairs that are all alike, without negatives."""
 
     def __init__(self, margin_S: "Tensor"):
         """``margin_S``: fp32, a number for each kind of negatives, 0 before the first step.
@@ -44,8 +42,6 @@ class Loss:
 
 
 class ClipLoss(Loss):
-    is_log_n = True
-
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import clip_loss
 
@@ -54,7 +50,6 @@ class ClipLoss(Loss):
 
 class NegClipLoss(Loss):
     negatives = True
-    is_log_n = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import negclip_loss
@@ -65,7 +60,6 @@ class NegClipLoss(Loss):
 
 class CeClipLoss(Loss):
     negatives = True
-    is_log_n = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import ceclip_parts
@@ -88,7 +82,6 @@ class CeClipLoss(Loss):
 class TripletLoss(Loss):
     negatives = True
     negative_images = True
-    is_log_n = True
 
     def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
         from raycomp.core.losses import triplet_loss

@@ -89,7 +89,7 @@ def _count(count: int, name: str) -> str:
 def _draw_loss(run: Mapping[str, Any], metrics: Metrics) -> Html:
     lead = "The loss of each step's batch, before the step."
     known = LOSSES.get(run["config"]["train"]["loss"])
-    if known and known.is_log_n:
+    if known and not known.bias:  # a sum of sigmoids has no such chance
         pairs, chance = number(run["batch_size"]), number(math.log(run["batch_size"]))
         more = ", and more with their negatives" if run["negatives_by_kind"] else ""
         lead += f" Chance among {pairs} pairs is {chance}{more}."

@@ -14,7 +14,6 @@ from raycomp.continual.judge import (
     list_objects,
     score_pairs,
     search,
-    sort_primitives,
 )
 from tests.continual.streams import make_stream, unit
 
@@ -97,9 +96,7 @@ def test_an_answer_is_right_above_all_other_candidates_and_padding_is_none():
 
 def test_what_is_found_is_bound_as_it_is_or_not():
     own = ("large red circle", "small blue star")
-    assert sort_primitives(own) == sort_primitives(own[::-1])
     swapped = ("large blue circle", "small red star")
-    assert sort_primitives(own) != sort_primitives(swapped)
     assert list_attributes(own) == list_attributes(swapped) == ["blue", "large", "red", "small"]
     assert list_objects(own) == ["circle", "star"]
     assert list_attributes(("circle",)) == []

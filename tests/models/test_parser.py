@@ -77,12 +77,12 @@ def test_tidying_equals_the_plain_pattern_on_short_strings():
 
 IN_LITTLE_TIME = """
 import resource, sys
-from raycomp.models.parser import MAX_CHARACTERS, tidy
+from raycomp.models.parser import MAX_CHARACTERS, squeeze_spaces
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
 resource.setrlimit(resource.RLIMIT_CPU, (used + 12,) * 2)
 for part in "@. @ . a. a- - -. a@ x@y. ;@ >@. <b>x <a <!-- &a www <".split():
     for end in ("", " ", ".com", "@a.b"):
-        tidy((part * MAX_CHARACTERS)[: MAX_CHARACTERS - len(end)] + end)
+        squeeze_spaces((part * MAX_CHARACTERS)[: MAX_CHARACTERS - len(end)] + end)
 """
 
 

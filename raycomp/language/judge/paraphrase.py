@@ -171,7 +171,7 @@ def _read(parts: Sequence[CaptionPart], lexicon: Lexicon) -> Value:
     Only a relation between the subject and what follows it reads from both sides.
     """
     relation = next((i for i, part in enumerate(parts) if part.sort == "relation"), 0)
-    subject = _find_subject(parts)
+    subject = next((i for i, part in enumerate(parts) if part.sort == "thing"), 0)
     values = [part.value for part in parts]
     between = parts[subject + 1 : relation]
     plain = relation > subject and all(part.value[0] in POSES for part in between)
@@ -183,11 +183,6 @@ def _read(parts: Sequence[CaptionPart], lexicon: Lexicon) -> Value:
         sides.sort(key=repr)
     before, after = values[:subject], values[relation + 2 :]
     return (*before, ("between", name, *sides), *after)
-
-
-def _find_subject(parts: Sequence[CaptionPart]) -> int:
-    """Return the position of the text's first thing."""
-    return next((i for i, part in enumerate(parts) if part.sort == "thing"), 0)
 
 
 def _is_right_side(parts: Sequence[CaptionPart], place: int) -> bool:
