@@ -40,7 +40,7 @@ from raycomp.worlds.faults import NO_FAULT
 
 def name_arms(config: CurateConfig) -> list[str]:
     """Return cpi, align_only and every control with a second gate."""
-    names = [name for name, rule in RULES.items() if rule.gate_2 and name != "align70_random50"]
+    names = [name for name, rule in RULES.items() if rule.attribute_by and name != "align70_random50"]
     return [*names, name_draw(config.align.keep, config.attribute.keep), "align_only"]
 
 

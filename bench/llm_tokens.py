@@ -31,7 +31,7 @@ import pyarrow as pa
 from raycomp.config import ClusterConfig, override_all
 from raycomp.language.prompts import CAPTION_FORM, SCHEMAS
 from raycomp.negatives import vllm as engine
-from raycomp.negatives.ask import Prompts, ask
+from raycomp.negatives.ask import PromptSource, ask
 from raycomp.negatives.config import LlmConfig, NegativesConfig
 from raycomp.negatives.replies import MESSAGES, read_replies
 from raycomp.run.session import connect
@@ -166,7 +166,7 @@ def run_ask(prompts: pa.Table, config: LlmConfig) -> dict[str, Any]:
         folder = Path(name)
         engine.AskEngine = count_in(folder)
         started = time.time()
-        asked = Prompts([prompts], yield_it, len(prompts))
+        asked = PromptSource([prompts], yield_it, len(prompts))
         with Seconds((folder / "ready").exists) as cpu:
             found = ask(asked, config, "vllm", str(folder / "replies"), session)
             ended = time.time()

@@ -31,7 +31,7 @@ from raycomp.curate.align import Align
 from raycomp.curate.attribute import Attribute
 from raycomp.curate.config import CurateConfig
 from raycomp.curate.parse import parse
-from raycomp.curate.score import Job, score
+from raycomp.curate.score import Scoring, score
 from raycomp.curate.stages import align_stages
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import expand_input
@@ -94,7 +94,7 @@ def run_ray(config: CurateConfig, spec: ScorerSpec, out: Path) -> float:
         folder = Folder(str(out))
         started = time.perf_counter()
         shards = expand_input(config.input)
-        score(Job(config, spec, shards, folder, Folder(folder.at("work")), session))
+        score(Scoring(config, spec, shards, folder, Folder(folder.at("work")), session))
         return time.perf_counter() - started
 
 

@@ -38,11 +38,11 @@ from raycomp.run.session import connect
 from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.train.feed import Drawing, read_batches
 from raycomp.train.index import make_index
-from raycomp.train.job import Course, Stock
 from raycomp.train.pairs import Pairs, find_pairs, index_shard
 from raycomp.train.ray_feed import Feed
 from raycomp.train.ray_shelf import Shelf
 from raycomp.train.towers import to_batch
+from raycomp.train.training import Course, Stock
 
 MODEL = "ViT-B-32"
 PER_SHARD = 100

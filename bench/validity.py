@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.language.concepts import parse_concepts
-from raycomp.language.judge.validity import judge
+from raycomp.language.judge.validity import judge_edit
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.table import Table
@@ -46,7 +46,7 @@ def judge_all(rows: list[dict[str, Any]]) -> tuple[list[str], float]:
     seconds = []
     for _ in range(REPEATS):
         start = time.process_time()
-        verdicts = [judge(*case, lexicon) or VALID for case in cases]
+        verdicts = [judge_edit(*case, lexicon) or VALID for case in cases]
         seconds.append(time.process_time() - start)
     return verdicts, len(rows) / min(seconds)
 

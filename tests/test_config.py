@@ -271,7 +271,7 @@ def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
     assert CurateConfig().pool == 0.7
 
 
-@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.gate_2])
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.attribute_by])
 def test_rules_of_two_gates_are_checked_alike_and_need_what_cpi_needs(rule):
     assert override(CurateConfig(), "select.rule", rule).pool == 0.7
     refused = [

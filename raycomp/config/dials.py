@@ -18,8 +18,8 @@ FREE = {"free": True}
 SELECT = {"select": True}
 # It names what lies in storage, by a name that is made whole before a run begins (data/whole.py): the spec
 # of inputs; a file, or else the name of something; a folder if it has a slash, or else the name of something;
-# a folder, whatever it is called.
-INPUT, FILE, FOLDER, PLACE = ({"path": name} for name in ("input", "file", "folder", "place"))
+# a folder, whatever it is called; FILE.py:NAME, or else the name of something.
+INPUT, FILE, FOLDER, PLACE, CODE = ({"path": name} for name in ("input", "file", "folder", "place", "code"))
 
 # A dial of this type takes 90, 30s, 10m or 2h.
 Seconds = Annotated[float, "seconds"]

@@ -1,7 +1,9 @@
-"""Jobs: Python files with functions that return a config."""
+"""The user's own Python files, run and imported by path; jobs, whose functions return a config."""
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import isfunction, signature
 from pathlib import Path
 from types import ModuleType
@@ -17,25 +19,38 @@ def load_job(name: str) -> Any:
     variant = variant or "config"
     if not Path(path).is_file() or Path(path).suffix != ".py":
         raise ValueError(f"{path}: no such job file; it must be a Python file, FILE.py or FILE.py:VARIANT")
+    with in_one_line(name, "return a config"):
+        module = run_file(path)
+        make = getattr(module, variant, None)
+        config = make() if callable(make) else None
+    if not callable(make):
+        raise ValueError(f"{name}: {path} has no function {variant!r}, it has {_list_functions(module)}")
+    return config
+
+
+def run_file(path: str) -> ModuleType:
+    """Return a Python file as a module; raises whatever the file raises."""
     spec = importlib.util.spec_from_file_location(f"job_{Path(path).stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where a dataclass of the job looks its types up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def in_one_line(name: str, instead: str) -> Iterator[None]:
+    """Raise ValueError, which names the user's file, where that file fails or ends Python within."""
     try:
-        spec.loader.exec_module(module)
-        make = getattr(module, variant, None)
-        config = make() if callable(make) else None
+        yield
     except KeyboardInterrupt:
         raise
     except SystemExit as error:
-        raise ValueError(f"{name}: ends Python by exit({error.code!r}); return a config instead") from error
+        raise ValueError(f"{name}: ends Python by exit({error.code!r}); {instead} instead") from error
     except BaseException as error:
         if type(error) is ValueError:
             raise
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
-    if not callable(make):
-        raise ValueError(f"{name}: {path} has no function {variant!r}, it has {_list_functions(module)}")
-    return config
 
 
 def _list_functions(module: ModuleType) -> str:

@@ -18,7 +18,7 @@ from raycomp.continual.prepare import (
 )
 from raycomp.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.continual.streams.little_world import check_tasks
-from raycomp.continual.streams.place import Place
+from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.samples import PARSED
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
 from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
@@ -119,7 +119,10 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
         sources["reference"] = open_reference(config.reference)
     found |= {name: _identify(source) for name, source in sources.items()}
     if sources:
-        found[TIMES] = {name: _stamp(source) for name, source in sources.items()}
+        found[TIMES] = {
+            name: digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
+            for name, source in sources.items()
+        }
     if _has_own(config) or config.primitives == PARSED:
         found["parser"] = fingerprint_parser(config.parser.name)
     return found
@@ -131,11 +134,6 @@ def _identify(source: StreamSource | Source) -> str:
     return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
 
 
-def _stamp(source: StreamSource | Source) -> str:
-    """Return what changes when files of an input are modified."""
-    return digest(list_times(source.shards, [picture.uri for picture in source.pictures]))
-
-
 def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
     """Return what is run together: heads, methods that train the model, those that heads give a dial."""
     tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
@@ -145,7 +143,7 @@ def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
 
 def _run_cells(
     cells: Sequence[Cell],
-    models: Mapping[Place, ModelConfig],
+    models: Mapping[EmbeddedStream, ModelConfig],
     config: ContinualConfig,
     session: Session,
     run: Run,

@@ -57,7 +57,7 @@ class Figure(NamedTuple):
     value: float
 
 
-def judge(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
+def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]:
     """Yield what is right of every task, each as a share, 0 to 1."""
     for score in SCORES:
         own_weight = weigh(score, weight)
@@ -89,7 +89,7 @@ def _tell(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Ite
     yield Figure(task, f"{name} {BOTH}", (to_text + to_image) / 2)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Of a search both ways."""
 
     right_N: np.ndarray
@@ -101,7 +101,7 @@ class Found(NamedTuple):
     """The text that an image finds, a place in ``split.texts``."""
 
 
-def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> Found:
+def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> SearchResult:
     """Search these texts by these images and back, by the score that ``core.continual.fuse`` has."""
     own_N = split.own_N[sample_N]
     right_N, first_N = np.zeros(len(sample_N), bool), np.zeros(len(sample_N), np.int64)
@@ -116,7 +116,7 @@ def search(split: Split, keys: Keys, weight: float, sample_N: np.ndarray, text_T
         right_N[part] = own_BT.max(1) > other_BT.max(1)
         own_T = np.maximum(own_T, own_BT.max(0))
         other_T = np.maximum(other_T, other_BT.max(0))
-    return Found(right_N, own_T > other_T, first_N)
+    return SearchResult(right_N, own_T > other_T, first_N)
 
 
 def score_pairs(keys: Keys, weight: float, sample_N: np.ndarray, text_T: np.ndarray) -> np.ndarray:
@@ -154,16 +154,11 @@ def _tell_binding(
     own, found = ([split.primitives[place] for place in some] for some in (split.own_N[sample_N], first_N))
     rights = [
         np.array([kind(a) == kind(b) for a, b in zip(own, found, strict=True)])
-        for kind in (list_pairs, list_attributes, list_objects)
+        for kind in (sorted, list_attributes, list_objects)
     ]
     kept = find_retention(*rights)
     for name, value in zip(("crr", "a_pair", "a_attribute", "a_object"), kept, strict=True):
         yield Figure(task, f"{score} {name}", value)
-
-
-def list_pairs(primitives: Sequence[str]) -> list[str]:
-    """Return the primitives, in one order."""
-    return sorted(primitives)
 
 
 def list_attributes(primitives: Sequence[str]) -> list[str]:

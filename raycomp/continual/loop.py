@@ -17,7 +17,7 @@ from raycomp.continual.cells import Cell, count_steps
 from raycomp.continual.config import JOINT, METHODS, RANDOM, TUNE, ContinualConfig, Method
 from raycomp.continual.controls import judge_blind, judge_margins
 from raycomp.continual.data import Keys, Split, Stream, join_splits
-from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT, Figure, gather_questions, judge
+from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT, Figure, gather_questions, judge_tasks
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
 from raycomp.data.folder import Folder
@@ -106,9 +106,9 @@ class Walk:
     def _ask(self, after: int) -> None:
         """Ask about all tasks, learned or not, and about what is never learned."""
         keys = self._look(self.asked.split)
-        found = [(TASK, one) for one in judge(self.asked, keys, self.config.weight)]
+        found = [(TASK, one) for one in judge_tasks(self.asked, keys, self.config.weight)]
         for number, asked in enumerate(self.unlearned):
-            seen = judge(asked, self._look(asked.split), self.config.weight)
+            seen = judge_tasks(asked, self._look(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}

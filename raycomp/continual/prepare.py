@@ -15,14 +15,14 @@ from raycomp.continual.streams.assemble import (
     make_arrays,
 )
 from raycomp.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
-from raycomp.continual.streams.place import Place, find_place, place_backbone
+from raycomp.continual.streams.place import EmbeddedStream, find_place, place_backbone
 from raycomp.continual.streams.sources import open_reference, open_stream
 from raycomp.data.files import remove_temporary_files
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import digest
-from raycomp.evaluate.embed_all import Job, embed_pictures, embed_texts
+from raycomp.evaluate.embed_all import Embedder, embed_pictures, embed_texts
 from raycomp.evaluate.exam import Picture, Pictures
 from raycomp.models.describe import describe_scorer
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
@@ -64,7 +64,7 @@ class Making(NamedTuple):
 
 def prepare_streams(
     config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
-) -> list[Place]:
+) -> list[EmbeddedStream]:
     """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
     tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
     known = run.record["fingerprint"]
@@ -98,7 +98,7 @@ def list_dropped(streams: Mapping[str, Any]) -> list[str]:
     return [line for said, counts in halves.items() for line in describe_dropped(said, counts, "samples")]
 
 
-def _make_backbones(places: Sequence[Place], making: Making) -> None:
+def _make_backbones(places: Sequence[EmbeddedStream], making: Making) -> None:
     """Train the tiny CLIPs that are missing of places that are."""
     tiny = {place.backbone for place in places if place.stream in WORLD_STREAMS and not place.is_made}
     unmade = {number: place_backbone(making.config, making.folder, number) for number in sorted(tiny)}
@@ -108,10 +108,10 @@ def _make_backbones(places: Sequence[Place], making: Making) -> None:
         making.say(f"backbone {number}: trained")
 
 
-def _make_places(places: Sequence[Place], making: Making) -> None:
+def _make_places(places: Sequence[EmbeddedStream], making: Making) -> None:
     """Embed what is missing of places, those of one tiny CLIP together, and write their arrays."""
 
-    def find_clip(place: Place) -> int | str:
+    def find_clip(place: EmbeddedStream) -> int | str:
         return place.backbone if place.stream in WORLD_STREAMS else place.name
 
     for group in group_by(places, find_clip).values():
@@ -119,13 +119,13 @@ def _make_places(places: Sequence[Place], making: Making) -> None:
             _make_together(group, making)
 
 
-def find_backbone_of(place: Place, config: ContinualConfig, folder: Folder) -> ModelConfig:
+def find_backbone_of(place: EmbeddedStream, config: ContinualConfig, folder: Folder) -> ModelConfig:
     """Return the backbone of a place below ``folder``."""
     is_tiny = place.stream in WORLD_STREAMS
     return find_tiny(place_backbone(config, folder, place.backbone)) if is_tiny else config.model
 
 
-def _make_together(places: Sequence[Place], making: Making) -> None:
+def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
     """Open the streams of one model, embed them in one pass, write the arrays of those that are missing.
 
     Those that are there are embedded, too: after a kill the same items have the same numbers.
@@ -133,16 +133,18 @@ def _make_together(places: Sequence[Place], making: Making) -> None:
     config = _describe(places[0], making)
     spec = describe_scorer(fetch_model(config.model))
     embedded = Folder(making.folder.at(f"embedded-{digest([place.name for place in places])[:12]}"))
-    job = Job(config, spec, embedded, making.session, making.check)
+    embedder = Embedder(config, spec, embedded, making.session, making.check)
     sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
     kept = open_reference(config.reference) if config.reference else None
     beside = [kept if place.stream in making.tuned else None for place in places]
     halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
-    pictures, _ = embed_pictures(job, [Needed(half.pictures, half.shards) for half in halves])
+    pictures, _ = embed_pictures(embedder, [Needed(half.pictures, half.shards) for half in halves])
     found = [
         find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
     ]
-    texts, _ = embed_texts(job, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures)
+    texts, _ = embed_texts(
+        embedder, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures
+    )
     check_texts(texts, config.model)
     made = {
         place: make_arrays(Maker(one, texts, config, spec, place.files, place.stream in making.tuned))
@@ -158,7 +160,7 @@ def _make_together(places: Sequence[Place], making: Making) -> None:
         making.say(f"{place.name}: embedded")
 
 
-def _describe(place: Place, making: Making) -> ContinualConfig:
+def _describe(place: EmbeddedStream, making: Making) -> ContinualConfig:
     """Return the config with the model and the reference of a place."""
     config, reference = making.config, making.config.reference
     if reference is None and place.stream in WORLD_STREAMS:
@@ -166,6 +168,6 @@ def _describe(place: Place, making: Making) -> ContinualConfig:
     return replace(config, model=find_backbone_of(place, config, making.folder), reference=reference)
 
 
-def describe_places(places: Sequence[Place]) -> Mapping[str, Any]:
+def describe_places(places: Sequence[EmbeddedStream]) -> Mapping[str, Any]:
     """Return what was found in the making of streams, by their folders' names."""
     return {place.name: place.facts for place in places}

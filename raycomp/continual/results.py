@@ -96,7 +96,7 @@ def _read_facts(folder: Folder, cell: Cell) -> dict[str, Any] | None:
 
 def measure(result: Result) -> dict[str, float]:
     """Return the metrics of one run, shares in percent, by name: score, gallery and direction, then what it
-    is, as ``core.continual.Stream`` names them. The main figure's stand without the former.
+    is, as ``core.continual.MatrixSummary`` names them. The main figure's stand without the former.
     """
     found: dict[str, float] = dict(_measure_matrix(result, result.main))
     for of, figure in result.values:

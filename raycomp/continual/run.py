@@ -17,7 +17,7 @@ from raycomp.continual.methods.learner import Learner
 from raycomp.continual.methods.make_tuner import make_tuner
 from raycomp.continual.methods.zscl import Reference
 from raycomp.continual.results import CELLS
-from raycomp.continual.streams.place import Place
+from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.store import read_stream
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model
@@ -29,7 +29,7 @@ from raycomp.schema import CONTINUAL_SCHEMA
 
 def run_cell(
     cell: Cell,
-    place: Place,
+    place: EmbeddedStream,
     model: ModelConfig,
     config: ContinualConfig,
     work: Folder,

@@ -17,7 +17,7 @@ from raycomp.config.check import check
 
 
 @dataclass(frozen=True)
-class Entry:
+class BufferEntry:
     """What is kept of a sample."""
 
     text: str
@@ -45,10 +45,10 @@ class MicroBuffer:
         for name, value in (("buffer.per_task", per_task), ("buffer.max_bytes", max_bytes)):
             check(value is None or value >= 0, name, value, "at least 0")
         self.per_task, self.seed, self.max_bytes = per_task, seed, max_bytes
-        self._tasks: dict[int, dict[bytes, Entry]] = {}
+        self._tasks: dict[int, dict[bytes, BufferEntry]] = {}
         """By task, the entries by hash, in rising order."""
 
-    def add(self, task: int, entries: Iterable[Entry]) -> None:
+    def add(self, task: int, entries: Iterable[BufferEntry]) -> None:
         """Show the buffer entries of a task."""
         most = float("inf") if self.max_bytes is None else self.max_bytes
         fitting = {self._hash(task, entry): entry for entry in entries if entry.num_bytes <= most}
@@ -56,12 +56,12 @@ class MicroBuffer:
         num_fit = sum(total <= most for total in accumulate(entry.num_bytes for _, entry in nearest))
         self._tasks[task] = dict(nearest[:num_fit])
 
-    def entries(self, before: int | None = None) -> list[Entry]:
+    def entries(self, before: int | None = None) -> list[BufferEntry]:
         """Return the entries of all tasks, or those of tasks below ``before``, in the order of tasks."""
         tasks = sorted(task for task in self._tasks if before is None or task < before)
         return [entry for task in tasks for entry in self._tasks[task].values()]
 
-    def draw(self, num: int, rng: np.random.Generator, before: int | None = None) -> list[Entry]:
+    def draw(self, num: int, rng: np.random.Generator, before: int | None = None) -> list[BufferEntry]:
         """Draw ``num`` of these entries, each at most once; all of them where there are no more."""
         entries = self.entries(before)
         chosen = rng.choice(len(entries), min(num, len(entries)), replace=False)
@@ -85,13 +85,13 @@ class MicroBuffer:
     def from_dict(cls, values: Mapping[str, Any]) -> "MicroBuffer":
         """Return the buffer that ``to_dict`` wrote."""
         buffer = cls(values["per_task"], values["seed"], values["max_bytes"])
-        by_task: dict[int, list[Entry]] = {}
+        by_task: dict[int, list[BufferEntry]] = {}
         for task, text, primitives, image in values["rows"]:
-            by_task.setdefault(task, []).append(Entry(text, tuple(primitives), bytes.fromhex(image)))
+            by_task.setdefault(task, []).append(BufferEntry(text, tuple(primitives), bytes.fromhex(image)))
         for task, entries in by_task.items():
             buffer.add(task, entries)
         return buffer
 
-    def _hash(self, task: int, entry: Entry) -> bytes:
+    def _hash(self, task: int, entry: BufferEntry) -> bytes:
         named = json.dumps([self.seed, task, entry.text, entry.primitives])
         return hashlib.blake2b(named.encode() + entry.image, digest_size=16).digest()

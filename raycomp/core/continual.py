@@ -15,7 +15,7 @@ from raycomp.config.check import check
 from raycomp.core.metrics import auc
 
 
-class Stream(NamedTuple):
+class MatrixSummary(NamedTuple):
     """What a matrix comes to; whatever says how much was lost has the name of its definition."""
 
     transfer: float
@@ -38,7 +38,7 @@ class Stream(NamedTuple):
     """``last`` less the mean of ``before_T``: what the whole stream brought."""
 
 
-def summarise(score_TT: np.ndarray, before_T: np.ndarray | None = None) -> Stream:
+def summarise(score_TT: np.ndarray, before_T: np.ndarray | None = None) -> MatrixSummary:
     """Return the figures of a matrix; NaN in it, as above the diagonal of a method that does not look ahead,
     makes NaN of those that need the value. ValueError unless it is square, and ``before_T`` as long.
     """
@@ -51,7 +51,7 @@ def summarise(score_TT: np.ndarray, before_T: np.ndarray | None = None) -> Strea
         raise ValueError(f"scores before {start_T.shape}: must be ({num},)")
     own_T, last_T = np.diag(score_TT), score_TT[-1]
     best_T = np.array([score_TT[i:, i].max() for i in range(num)])
-    return Stream(
+    return MatrixSummary(
         transfer=_mean([score_TT[:i, i].mean() for i in range(1, num)]),
         average=_mean(score_TT),
         last=_mean(last_T),

@@ -16,7 +16,7 @@ class EpochPlan:
     are asked after many times."""
 
     rows_S: tuple[int, ...]
-    """Rows of every shard, at least 0. A sample that a subset repeats has several, see ``find_samples``."""
+    """Rows of every shard, at least 0. A sample that a subset repeats has several, see ``locate_rows``."""
     batch_size: int
     """B, the rows of a global batch."""
     window: int
@@ -92,7 +92,7 @@ def _shuffle(plan: EpochPlan, window: int) -> np.ndarray:
     return np.stack([shard_n, row_n])[:, draw.permutation(len(row_n))]
 
 
-def find_samples(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def locate_rows(rows_N: np.ndarray, row_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sample of each row of a shard, int64 (R,), and which of its copies the row is, from 0.
 
     ``rows_N`` are the rows that each of the shard's N samples has, at least 1; they stand side by side.

@@ -58,7 +58,7 @@ def fit_logistic(
     return Linear(weight.detach().numpy(), bias.detach().numpy())
 
 
-def hold_out(label_N: np.ndarray, unit_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def hold_out_fifth(label_N: np.ndarray, unit_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return a fifth of every class, bool (N,): at least one unit, but never the only one.
 
     Examples of one unit stay together within their class.

@@ -39,7 +39,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PackedPass:
     """What one forward pass of M positions holds; unused positions repeat position 0 and are never read."""
 
     segment_S: np.ndarray
@@ -84,7 +84,7 @@ def cut_segments(
     )
 
 
-def pack(segments: Segments, num_positions: int) -> Iterator[Pass]:
+def pack(segments: Segments, num_positions: int) -> Iterator[PackedPass]:
     """Yield the passes that hold all parts, each part whole in one of them."""
     size_P = segments.size_P
     bin_P = _first_fit(size_P, num_positions - 1)
@@ -106,7 +106,7 @@ def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
     return bin_P
 
 
-def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pass:
+def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> PackedPass:
     size_S, first_S, part_S = (
         values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
     )
@@ -128,7 +128,7 @@ def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pa
         source_M[index_RW[inside_RW]] = sum(r.size for r, _ in rows) + np.flatnonzero(inside_RW)
         mask_RWW = _mask(owner_M[index_RW], place_M[index_RW], prefix_M[index_RW], inside_RW)
         rows.append((index_RW, mask_RWW))
-    return Pass(chosen_S, end_S - 1, text_M, place_M, tuple(rows), source_M)
+    return PackedPass(chosen_S, end_S - 1, text_M, place_M, tuple(rows), source_M)
 
 
 def _cut_rows(begin_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:

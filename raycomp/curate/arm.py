@@ -14,8 +14,10 @@ class Arm:
     """A rule and what it keeps."""
 
     rule: Rule
-    shares: tuple[float, ...]
-    """The share of the corpus that each gate keeps, 0 to 1."""
+    align_share: float
+    """What the align gate keeps of the corpus, 0 to 1."""
+    attribute_share: float | None = None
+    """What the attribute gate keeps of the corpus; none = there is no such gate."""
     datacomp_compat: bool = False
     aggregate: str = "mean"
     unseen: bool = False
@@ -24,19 +26,18 @@ class Arm:
 
 def find_arm(config: CurateConfig) -> Arm:
     """Return the arm that the dials describe."""
-    rule, keep = find_rule(config.select.rule), config.attribute.keep
-    if rule.keeps_all:
-        shares: tuple[float, ...] = (1.0,)
+    rule, how = find_rule(config.select.rule), config.attribute
+    if rule.attribute_by:
+        shares: tuple[float, float | None] = config.align.keep, how.keep
     else:
-        shares = (config.align.keep, keep) if rule.gate_2 else (keep,)
-    how = config.attribute
-    return Arm(rule, shares, config.select.datacomp_compat, how.aggregate, how.unseen, config.seed)
+        shares = 1.0 if rule.keeps_all else how.keep, None
+    return Arm(rule, *shares, config.select.datacomp_compat, how.aggregate, how.unseen, config.seed)
 
 
 def find_pool_arm(share: float, datacomp_compat: bool) -> Arm:
     """Return the arm that keeps the rows to be attributed: a share of the corpus, best aligned first."""
     # DataComp's rule keeps ties too, so only a pool cut by it holds all that its gate keeps.
-    return Arm(Rule(), (share,), datacomp_compat and share < 1)
+    return Arm(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
 
 
 def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
@@ -48,7 +49,7 @@ def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> Cu
             raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
     scored = from_dict(CurateConfig(), curated)
     config = override_all(scored, {"attribute.pool": None, **settings})
-    if find_rule(config.select.rule).gate_2 and config.align.keep > scored.pool:
+    if find_rule(config.select.rule).attribute_by and config.align.keep > scored.pool:
         raise ValueError(
             f"align.keep={config.align.keep}: must be at most {scored.pool}, the share of the corpus that "
             f"was attributed; curate with a larger attribute.pool"

@@ -18,7 +18,7 @@ from raycomp.core.selection import parse_uids
 from raycomp.curate.arm import Arm
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS
-from raycomp.curate.select import Gates, cut_gates, enters_second, judge
+from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table
 from raycomp.data.arrow import add_columns
 from raycomp.data.datacomp import write_subset
 from raycomp.data.folder import Folder
@@ -68,7 +68,7 @@ def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callab
     committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, arm).to_dict()}, check)
     gates = Gates.from_dict(committed["gates"])
     moments = None
-    if arm.rule.gate_2 == PAS:
+    if arm.rule.attribute_by == PAS:
         moments = reduce(Moments.merge, map_files(_pool_moments, scores, arm, gates))
     jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
     reasons: Counter = Counter()
@@ -121,7 +121,7 @@ def load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) ->
     ordinal, uri = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
     table = read_columns(uri, columns)
-    reason_N, _ = judge(table.select(corpus_columns(arm, with_second=False)), arm, gates)
+    reason_N, _ = judge_table(table.select(corpus_columns(arm, with_attribute=False)), arm, gates)
     table = table.filter(pa.array(reason_N == KEPT))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
@@ -133,24 +133,24 @@ def _cut(scores: list[str], arm: Arm) -> Gates:
     return cut_gates(arm, lambda *measure: map_files(_measure, scores, arm, *measure, fold=add_counts))
 
 
-def _measure(uri: str, arm: Arm, measure: Callable, with_second: bool, *args: Any) -> Any:
-    return measure(_load(uri, arm, with_second), arm, *args)
+def _measure(uri: str, arm: Arm, measure: Callable, with_attribute: bool, *args: Any) -> Any:
+    return measure(_load(uri, arm, with_attribute), arm, *args)
 
 
-def _load(uri: str, arm: Arm, with_second: bool) -> Corpus:
-    table = read_columns(uri, corpus_columns(arm, with_second))
+def _load(uri: str, arm: Arm, with_attribute: bool) -> Corpus:
+    table = read_columns(uri, corpus_columns(arm, with_attribute))
     check_scores(table, uri)
     return read_corpus(table, arm)
 
 
 def _count_passing(uri: str, arm: Arm, gates: Gates) -> int:
-    reason_N, _ = judge(read_columns(uri, corpus_columns(arm, False)), arm, gates)
+    reason_N, _ = judge_table(read_columns(uri, corpus_columns(arm, False)), arm, gates)
     return int((reason_N == KEPT).sum())
 
 
 def _pool_moments(uri: str, arm: Arm, gates: Gates) -> Moments:
     corpus = _load(uri, arm, True)
-    return Moments.of(corpus.measures[PAS][enters_second(corpus, arm, gates)])
+    return Moments.of(corpus.measures[PAS][enters_attribute(corpus, arm, gates)])
 
 
 def _write_kept(
@@ -158,13 +158,14 @@ def _write_kept(
 ) -> tuple[Counter, pa.Table]:
     """Write one file's kept rows; return how many rows there are by reason, and what the subset has of them.
 
-    ``moments``: under cpi those of the PAS that gate 2 ranks, which make ``score`` that of Eq. 5; else none.
+    ``moments``: under cpi those of the PAS that the attribute gate ranks, which make ``score`` that of Eq. 5;
+    else none.
     """
     uri, part = job
     wanted = corpus_columns(arm, True)
     kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
     table = read_columns(uri, list(dict.fromkeys([*wanted, *kept])))
-    reason_N, score_N = judge(table.select(wanted), arm, gates)
+    reason_N, score_N = judge_table(table.select(wanted), arm, gates)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))

@@ -1,7 +1,7 @@
 """The two runs that end in a subset: ``curate`` from shards, ``select`` from the scores of a curation."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -13,7 +13,7 @@ from raycomp.curate.config import CurateConfig
 from raycomp.curate.materialize import materialize
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
-from raycomp.curate.score import Job, check_aligned, score
+from raycomp.curate.score import Scoring, check_aligned, score
 from raycomp.curate.select import describe_shortage
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
@@ -77,10 +77,10 @@ def curate(
                 check_aligned(shards, run.work)
                 run.is_stale = False
             run.bind(session.device, session.gpu)
-            job = Job(config, spec, shards, run.folder, run.work, session, run.lease.check)
-            stats = score(job)
+            scoring = Scoring(config, spec, shards, run.folder, run.work, session, run.lease.check)
+            stats = score(scoring)
             run.check_unchanged()  # here too: nothing is chosen from scores of neither
-            scores = [job.scores_uri(ordinal) for ordinal in job.ordinals]
+            scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
                 "phases": describe_phases(stats),
                 "stages": describe_stages(stats),
@@ -138,7 +138,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             run.lease.check,
             scores=False,
             say=say,
-            num_bytes=lambda: _count_read(config, shards),
+            num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
             _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
             known = [name for name in ("scorer_check", "coverage") if name in curated]
@@ -182,14 +182,9 @@ def _choose(
 def _fewer(config: CurateConfig) -> dict[str, Any]:
     """Return the dials of a choice of four in five of what the config keeps; a draw's name says its share."""
     keep = round(0.8 * config.attribute.keep, 4)
-    if find_rule(config.select.rule).gate_2 != DRAW:
+    if find_rule(config.select.rule).attribute_by != DRAW:
         return {"attribute.keep": keep}
     return {"attribute.keep": keep, "select.rule": name_draw(config.align.keep, keep)}
-
-
-def _count_read(config: CurateConfig, shards: Sequence[ShardPath]) -> int:
-    """Return the bytes of the shards that are read again."""
-    return count_bytes(shards) if config.materialize else 0
 
 
 def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
@@ -206,7 +201,7 @@ def wants_shards(config: CurateConfig, folder: Folder) -> bool:
 
 def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -> None:
     """Raise ValueError where DataComp's rule keeps ties at the first gate that were not attributed."""
-    compat = config.select.datacomp_compat and find_rule(config.select.rule).gate_2
+    compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
     if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
     first = cut_pool(scores, find_pool_arm(config.align.keep, datacomp_compat=True))

@@ -140,11 +140,11 @@ class CurateConfig:
             check(not self.materialize, "materialize", self.materialize, wanted)
         rule = find_rule(self.select.rule)
         if self.select.datacomp_compat:
-            keeps = {"align.keep": self.align.keep} if rule.gate_2 else {}
+            keeps = {"align.keep": self.align.keep} if rule.attribute_by else {}
             for path, keep in {**keeps, "attribute.keep": self.attribute.keep}.items():
                 check(keep < 1, path, keep, "below 1 with select.datacomp_compat")
             check(not rule.keeps_all, "select.rule", self.select.rule, "no full with datacomp_compat")
-        if rule.gate_2:
+        if rule.attribute_by:
             self._check_gates(rule)
 
     def _check_gates(self, rule: Rule) -> None:
@@ -152,7 +152,7 @@ class CurateConfig:
         most = f"at most align.keep={first}; both are shares of the corpus"
         check(second <= first, "attribute.keep", second, most)
         check(self.pool >= first, "attribute.pool", self.pool, f"at least align.keep={first}")
-        if rule.gate_2 == DRAW:
+        if rule.attribute_by == DRAW:
             name = name_draw(first, second)
             wanted = f"{name}, which says align.keep={first} and attribute.keep={second}"
             wanted += _say_shares(self.select.rule)
@@ -160,7 +160,7 @@ class CurateConfig:
 
     @property
     def pool(self) -> float:
-        """Share of the corpus that is attributed; a rule without a gate 2 needs none."""
+        """Share of the corpus that is attributed; a rule without an attribute gate needs none."""
         if self.attribute.pool is not None:
             return self.attribute.pool
-        return self.align.keep if find_rule(self.select.rule).gate_2 else 0.0
+        return self.align.keep if find_rule(self.select.rule).attribute_by else 0.0

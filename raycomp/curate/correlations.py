@@ -53,7 +53,7 @@ class Correlation:
 
 def has_pool(config: Mapping[str, Any]) -> bool:
     """Return whether the rule ranks inside a pool that a gate by alignment left."""
-    return find_rule(config.get("select", {}).get("rule", "cpi")).gate_2 is not None
+    return find_rule(config.get("select", {}).get("rule", "cpi")).attribute_by is not None
 
 
 def correlate(summary: Summary, config: Mapping[str, Any]) -> list[Correlation]:

@@ -10,7 +10,7 @@ from raycomp.curate.arm import find_arm
 from raycomp.curate.config import CurateConfig
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.rules import DRAW, find_rule, name_ranking
-from raycomp.curate.select import Gates, judge
+from raycomp.curate.select import Gates, judge_table
 from raycomp.data.parquet import find_rows, read_columns, read_schema
 from raycomp.data.runs import list_scores
 from raycomp.table import tell_facts
@@ -49,7 +49,7 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
 
 def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
     """Return all columns of a scores file; UserError where one that explains a sample is not there."""
-    columns = corpus_columns(find_arm(config), with_second=True)
+    columns = corpus_columns(find_arm(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
     return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
 
@@ -67,7 +67,7 @@ def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     for phrase in table[PHRASES].to_pylist()[0] or []:
         lines += _tell_phrase(row[CAPTION], phrase)
     arm = find_arm(config)
-    reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
+    reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
     lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
@@ -93,9 +93,9 @@ def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: 
     """``score`` is what the last gate ranked the row by, NaN where it did not."""
     name = config.select.rule
     rule = find_rule(name)
-    first = score if rule.gate_1 == DRAW else row[ALIGNMENT]
+    first = score if rule.align_by == DRAW else row[ALIGNMENT]
     lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
-    lines.append(f"gate 1: {rule.gate_1} {_number(first)} against {_tell_threshold(gates.align)}")
+    lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_tell_threshold(gates.align)}")
     if gates.attribute is not None:
         ranking = name_ranking(name, config.attribute.aggregate, config.attribute.unseen)
         lines.append(f"gate 2: {ranking} {_number(score)} against {_tell_threshold(gates.attribute)}")

@@ -11,7 +11,7 @@ from raycomp.core.attribution import aggregate_drops
 from raycomp.core.selection import parse_uids
 from raycomp.curate.arm import Arm
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
-from raycomp.data.parquet import count_words
+from raycomp.data.parquet import count_caption_words
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
@@ -34,10 +34,10 @@ class Corpus:
     PAS is there always, num_phrases counts the phrases that count for it, displacement is their mean."""
 
 
-def corpus_columns(arm: Arm, with_second: bool) -> list[str]:
-    """Return the columns that the rule's gates read; nothing of a sample's content for the first."""
+def corpus_columns(arm: Arm, with_attribute: bool) -> list[str]:
+    """Return the columns that the rule's gates read; nothing of a sample's content for the align gate."""
     rule, columns = arm.rule, [UID, STATUS, ALIGNMENT]
-    if not (with_second and rule.gate_2):
+    if not (with_attribute and rule.attribute_by):
         return columns
     if PHRASES not in rule.columns:
         is_stored = arm.aggregate == "mean" and not arm.unseen
@@ -69,7 +69,7 @@ def read_corpus(table: pa.Table, arm: Arm) -> Corpus:
     elif MEAN_PAS in table.column_names:
         measures[PAS] = taken[MEAN_PAS].to_numpy().astype(np.float32)
     if CAPTION in table.column_names:
-        measures[NUM_WORDS] = count_words(taken[CAPTION]).to_numpy().astype(np.float32)
+        measures[NUM_WORDS] = count_caption_words(taken[CAPTION]).to_numpy().astype(np.float32)
     return Corpus(row_M, parse_uids(taken[UID]), measures)
 
 

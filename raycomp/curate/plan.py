@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ _BYTES = {"float32": 4, "float16": 2}
 _BYTES_BESIDE = 600
 
 
-class Sample(NamedTuple):
+class TimedRows(NamedTuple):
     """Rows to measure on, and the shards they stand for, each read to its end once before it was timed."""
 
     table: pa.Table
@@ -90,7 +90,7 @@ def _sum_up(config: CurateConfig, spec: ScorerSpec, million: dict[str, float], d
     return Measured(sum(million.values()) - scorer_s, scorer_s, cores)
 
 
-def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> Sample:
+def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> TimedRows:
     """Read whole shards from the middle size outwards until there are 256 rows or 16 shards.
 
     Shards that are not whole count only where there are no others. Raises ValueError naming the input
@@ -117,13 +117,14 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
         said = ", ".join(f"{number:,} {status}" for status, number in statuses.most_common(3))
         raise ValueError(f"input={spec!r}: no usable row in {len(looked_at):,} of its shards ({said})")
     started = time.perf_counter()
-    table = pa.concat_tables(block for index in chosen for block in _read_some(shards[index]))
+    blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
+    table = pa.concat_tables(chain.from_iterable(blocks))
     read_s = time.perf_counter() - started
     table = table.filter(pc.invert(pc.is_in(table[STATUS], pa.array(SHARD_STATUSES)))).slice(0, NUM_ROWS)
     passed_over = [shards[index].name for index in looked_at if index not in chosen]
     names = [shards[index].name for index in chosen]
     num_bytes = sum(sizes[index] for index in chosen)
-    return Sample(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
+    return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
 
 
 def _count_statuses(shard: ShardPath) -> Counter[str]:
@@ -134,16 +135,12 @@ def _count_statuses(shard: ShardPath) -> Counter[str]:
     return counts
 
 
-def _read_some(shard: ShardPath) -> Iterator[pa.Table]:
-    return islice(read_shard(shard, _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS)
-
-
 def _name_shards(names: Sequence[str]) -> str:
     """Return one shard's name, or how many there are, and the first."""
     return names[0] if len(names) == 1 else f"{len(names):,} shards ({names[0]}, ...)"
 
 
-def _measure(config: CurateConfig, spec: ScorerSpec, sample: Sample) -> tuple[dict[str, float], str]:
+def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
     """Run every stage over the sample in this process; return seconds by stage, and the device."""
     seconds = {READ: sample.read_s}
     decode, align = align_stages(config, spec)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from raycomp.config import ScorerConfig
 from raycomp.data.arrow import TOKENS, add_columns, hash_images, readable, to_fixed_lists, to_matrix
-from raycomp.data.rows import plain
+from raycomp.data.rows import to_json_value
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens
@@ -110,7 +110,7 @@ def _is_size(side: Any) -> TypeGuard[int]:
 
 
 def _as_text(value: Any) -> str | None:
-    value = plain(value)
+    value = to_json_value(value)
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value)

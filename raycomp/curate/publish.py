@@ -16,7 +16,7 @@ from raycomp.curate.choose import Chosen
 from raycomp.curate.funnel import close_funnel
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.page import render_curate
-from raycomp.curate.select import Gates, judge
+from raycomp.curate.select import Gates, judge_table
 from raycomp.curate.summary import Summary, choose_shown, merge, summarise
 from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT
 from raycomp.data.parquet import read_columns
@@ -118,7 +118,7 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
     """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
     table = read_columns(uri, _COLUMNS)
-    reason_N, score_N = judge(table.select(corpus_columns(arm, with_second=True)), arm, gates)
+    reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
     return summarise(table, reason_N, score_N, ~arm.seed)
 
 

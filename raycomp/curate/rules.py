@@ -16,29 +16,30 @@ NUM_WORDS, NUM_PHRASES, DISPLACEMENT = "num_words", "num_phrases", "displacement
 class Rule:
     """What a rule ranks by, the largest first, ties to the smaller uid.
 
-    Gate 1 ranks all of the corpus. Without a gate 2 it keeps ``attribute.keep``. With one it keeps
-    ``align.keep``, and gate 2 keeps ``attribute.keep`` of the corpus out of the rows past gate 1 that have a
-    PAS: every such rule ranks the rows that cpi ranks, and differs from it in nothing but what it ranks by.
+    The align gate ranks all of the corpus. Without an attribute gate it keeps ``attribute.keep``. With one it
+    keeps ``align.keep``, and the attribute gate keeps ``attribute.keep`` of the corpus out of the rows past
+    the align gate that have a PAS: every such rule ranks the rows that cpi ranks, and differs from it in
+    nothing but what it ranks by.
     """
 
-    gate_1: str = ALIGNMENT
-    gate_2: str | None = None
+    align_by: str = ALIGNMENT
+    attribute_by: str | None = None
     columns: tuple[str, ...] = ()
-    """What gate 2 reads of a scores file beside the PAS."""
+    """What the attribute gate reads of a scores file beside the PAS."""
     keeps_all: bool = False
 
 
 RULES = {
-    "cpi": Rule(gate_2=PAS),
+    "cpi": Rule(attribute_by=PAS),
     "align_only": Rule(),
-    "random": Rule(gate_1=DRAW),
+    "random": Rule(align_by=DRAW),
     "full": Rule(keeps_all=True),
-    "align70_random50": Rule(gate_2=DRAW),
-    "cpi_reverse": Rule(gate_2=MINUS_PAS),
-    "length": Rule(gate_2=NUM_WORDS, columns=("caption",)),
-    "phrase_count": Rule(gate_2=NUM_PHRASES, columns=("phrases",)),
-    "displacement": Rule(gate_2=DISPLACEMENT, columns=("phrases",)),
-    "pas_residual": Rule(gate_2=RESIDUAL, columns=("caption", "phrases")),
+    "align70_random50": Rule(attribute_by=DRAW),
+    "cpi_reverse": Rule(attribute_by=MINUS_PAS),
+    "length": Rule(attribute_by=NUM_WORDS, columns=("caption",)),
+    "phrase_count": Rule(attribute_by=NUM_PHRASES, columns=("phrases",)),
+    "displacement": Rule(attribute_by=DISPLACEMENT, columns=("phrases",)),
+    "pas_residual": Rule(attribute_by=RESIDUAL, columns=("caption", "phrases")),
 }
 _DRAWN_IN_POOL = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
@@ -85,5 +86,5 @@ def name_ranking(name: str, aggregate: str, unseen: bool = False) -> str:
         DISPLACEMENT: "mean displacement",
         RESIDUAL: f"residual of {pas}",
     }
-    what = rule.gate_2 or rule.gate_1
+    what = rule.attribute_by or rule.align_by
     return words.get(what, what)

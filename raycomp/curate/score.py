@@ -45,7 +45,7 @@ _BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Job:
+class Scoring:
     """One curation: what to do, on what, where to."""
 
     config: CurateConfig
@@ -82,24 +82,24 @@ class Job:
         return self.out.at("scores", f"{ordinal:05d}.parquet")
 
 
-def score(job: Job) -> dict[str, Stats]:
+def score(scoring: Scoring) -> dict[str, Stats]:
     """Write ``scores/``: one file per shard. Returns each phase's stats.
 
     Raises TooMuchBadData, and ValueError where no row is usable.
     """
-    stats = {"align": align_all(job)}
-    aligned = [job.aligned_uri(ordinal) for ordinal in job.ordinals]
+    stats = {"align": align_all(scoring)}
+    aligned = [scoring.aligned_uri(ordinal) for ordinal in scoring.ordinals]
     statuses = stats["align"].statuses
-    check_bad_rows("input", statuses, job.config.max_bad_fraction)
+    check_bad_rows("input", statuses, scoring.config.max_bad_fraction)
 
     def cut() -> dict[str, Any]:
-        conflicts = mark_duplicates(aligned, sum(statuses.values()), job.work)[UID_CONFLICT]
+        conflicts = mark_duplicates(aligned, sum(statuses.values()), scoring.work)[UID_CONFLICT]
         unlike = {OK: statuses[OK] - conflicts, UID_CONFLICT: conflicts} if conflicts else {}
-        check_bad_rows("input", {**statuses, **unlike}, job.config.max_bad_fraction)
-        return cut_pool(aligned, job.pool)
+        check_bad_rows("input", {**statuses, **unlike}, scoring.config.max_bad_fraction)
+        return cut_pool(aligned, scoring.pool)
 
-    pool = commit_once(job.work, "pool", cut, job.check_lease)
-    stats["attribute"] = attribute_pool(job, Gates.from_dict(pool["gates"]), pool["sizes"])
+    pool = commit_once(scoring.work, "pool", cut, scoring.check_lease)
+    stats["attribute"] = attribute_pool(scoring, Gates.from_dict(pool["gates"]), pool["sizes"])
     return stats
 
 
@@ -110,13 +110,13 @@ def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
     """
     there = set(work.list_names("aligned"))
     names = {shard: f"{shard.ordinal:05d}.parquet" for shard in shards}
-    jobs = [(shard, work.at("aligned", name)) for shard, name in names.items() if name in there]
-    for _ in map_tasks(_compare_shard, jobs, label="compare input"):
+    items = [(shard, work.at("aligned", name)) for shard, name in names.items() if name in there]
+    for _ in map_tasks(_compare_shard, items, label="compare input"):
         pass
 
 
-def _compare_shard(job: tuple[ShardPath, str]) -> None:
-    shard, uri = job
+def _compare_shard(item: tuple[ShardPath, str]) -> None:
+    shard, uri = item
     aligned, start = read_columns(uri, _COMPARED), 0
     for table in read_shard(shard, _BLOCK_ROWS):
         was, now = aligned.slice(start, len(table)), hash_images(table)
@@ -130,41 +130,41 @@ def _compare_shard(job: tuple[ShardPath, str]) -> None:
         )
 
 
-def align_all(job: Job) -> Stats:
+def align_all(scoring: Scoring) -> Stats:
     """Phase 1: every sample of every shard gets a row with a status and, if it can, an alignment."""
-    config, session = job.config, job.session
-    stored = [shard for shard in job.shards if shard.embeddings is not None]
-    for _ in map_files(check_stored, stored, config.scorer.model, job.spec.embedding_dim, label="check"):
+    config, session = scoring.config, scoring.session
+    stored = [shard for shard in scoring.shards if shard.embeddings is not None]
+    for _ in map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"):
         pass
     steps = Pass(
         session,
-        items={shard.ordinal: shard for shard in job.shards},
+        items={shard.ordinal: shard for shard in scoring.shards},
         read=partial(read_shard, block_rows=session.block_rows),
-        stages=align_stages(config, job.spec),
-        part=Part(job.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
+        stages=align_stages(config, scoring.spec),
+        part=Part(scoring.aligned_schema, sampled=(ALIGNMENT, SHUFFLED_ALIGNMENT)),
         rows=session.block_rows,
         scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
     )
     phase = Phase(
         "align",
-        job.work,
+        scoring.work,
         config.waves.shards_per_wave,
         merge_aligned,
-        (job.work.at("aligned"), job.aligned_schema),
+        (scoring.work.at("aligned"), scoring.aligned_schema),
         steps.crew,
-        job.check_lease,
+        scoring.check_lease,
         steps.most,
     )
-    return phase.run(job.ordinals, steps.run, None)
+    return phase.run(scoring.ordinals, steps.run, None)
 
 
-def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
+def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stats:
     """Phase 2: phrases, counterfactuals and drops of the pool; scores files are final after it."""
-    config, session = job.config, job.session
+    config, session = scoring.config, scoring.session
     steps = Pass(
         session,
-        items={ordinal: (ordinal, job.aligned_uri(ordinal)) for ordinal in job.ordinals},
-        read=partial(load_pool, arm=job.pool, gates=pool, block_rows=session.block_rows),
+        items={ordinal: (ordinal, scoring.aligned_uri(ordinal)) for ordinal in scoring.ordinals},
+        read=partial(load_pool, arm=scoring.pool, gates=pool, block_rows=session.block_rows),
         stages=attribute_stages(config),
         part=Part(ATTRIBUTED_SCHEMA, counted=(FAULTS,)),
         rows=session.block_rows,
@@ -172,12 +172,12 @@ def attribute_pool(job: Job, pool: Gates, pool_sizes: list[int]) -> Stats:
     )
     phase = Phase(
         "attribute",
-        job.work,
+        scoring.work,
         config.waves.shards_per_wave,
         merge_scores,
-        (job.work.at("aligned"), job.out.at("scores"), scores_schema(job.aligned_schema)),
+        (scoring.work.at("aligned"), scoring.out.at("scores"), scores_schema(scoring.aligned_schema)),
         steps.crew,
-        job.check_lease,
+        scoring.check_lease,
         steps.most,
     )
-    return phase.run(job.ordinals, steps.run, dict(zip(job.ordinals, pool_sizes, strict=True)))
+    return phase.run(scoring.ordinals, steps.run, dict(zip(scoring.ordinals, pool_sizes, strict=True)))

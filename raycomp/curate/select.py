@@ -59,7 +59,7 @@ class Gates:
     align: Threshold | None = None
     attribute: Threshold | None = None
     num_scored: int | None = None
-    """Rows past the first gate that have a PAS, which the second ranks."""
+    """Rows past the align gate that have a PAS, which the attribute gate ranks."""
     fit: LinearFit | None = None
     """What pas_residual takes off the PAS, fitted over these rows."""
 
@@ -92,16 +92,16 @@ def make_search(arm: Arm, num_corpus: int, num_ranked: int, share: float) -> Kth
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))
 
 
-def first_scores(corpus: Corpus, arm: Arm) -> np.ndarray:
-    """Return what the rule's first gate ranks all of the corpus by, float32 [M]."""
-    if arm.rule.gate_1 == DRAW:
+def align_scores(corpus: Corpus, arm: Arm) -> np.ndarray:
+    """Return what the rule's align gate ranks all of the corpus by, float32 [M]."""
+    if arm.rule.align_by == DRAW:
         return random_scores(corpus.uid_M2, arm.seed)
     return corpus.measures[ALIGNMENT]
 
 
-def second_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
-    """Return what the rule's second gate ranks by, float32 [M], a number wherever ``enters_second``."""
-    what = arm.rule.gate_2
+def attribute_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+    """Return what the rule's attribute gate ranks by, float32 [M], a number wherever ``enters_attribute``."""
+    what = arm.rule.attribute_by
     if what == DRAW:
         return random_scores(corpus.uid_M2, arm.seed)
     if what == MINUS_PAS:
@@ -112,40 +112,40 @@ def second_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
     return corpus.measures[str(what)]
 
 
-def passes_first(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
-    """Return which corpus rows pass the first gate, bool [M]."""
-    assert gates.align is not None, "the first gate is not cut yet"
-    return keep_mask(gates.align, first_scores(corpus, arm), corpus.uid_M2)
+def passes_align(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+    """Return which corpus rows pass the align gate, bool [M]."""
+    assert gates.align is not None, "the align gate is not cut yet"
+    return keep_mask(gates.align, align_scores(corpus, arm), corpus.uid_M2)
 
 
-def enters_second(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
-    """Return which corpus rows the second gate ranks, whatever it ranks by: past the first, with a PAS."""
-    return passes_first(corpus, arm, gates) & ~np.isnan(corpus.measures[PAS])
+def enters_attribute(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+    """Return which corpus rows the attribute gate ranks, by whatever: past the align gate, with a PAS."""
+    return passes_align(corpus, arm, gates) & ~np.isnan(corpus.measures[PAS])
 
 
 def cut_gates(arm: Arm, over: Callable[..., Iterable[Any]]) -> Gates:
     """Cut the gates of an arm over files that are never in one memory.
 
-    ``over(measure, with_second, *args)`` yields ``measure(corpus, arm, *args)`` of every file, in order,
-    its corpus read from ``corpus_columns(arm, with_second)``. ``measure`` is a plain function.
+    ``over(measure, with_attribute, *args)`` yields ``measure(corpus, arm, *args)`` of every file, in order,
+    its corpus read from ``corpus_columns(arm, with_attribute)``. ``measure`` is a plain function.
     """
     rule = arm.rule
     num_corpus = sum(over(_count_rows, False))
     gates = Gates(num_corpus)
-    search = make_search(arm, num_corpus, num_corpus, arm.shares[0])
+    search = make_search(arm, num_corpus, num_corpus, arm.align_share)
     while not search.done:
-        search.advance(sum(over(_count_first, False, search)))
+        search.advance(sum(over(_count_align, False, search)))
     gates = replace(gates, align=search.threshold)
-    if rule.gate_2 is None:
+    if arm.attribute_share is None:
         return gates
     num_scored = sum(over(_count_scored, True, gates))
     gates = replace(gates, num_scored=num_scored)
-    if rule.gate_2 == RESIDUAL:
+    if rule.attribute_by == RESIDUAL:
         moments = reduce(CrossMoments.merge, over(_explaining_moments, True, gates))
         gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
-    search = make_search(arm, num_corpus, num_scored, arm.shares[1])
+    search = make_search(arm, num_corpus, num_scored, arm.attribute_share)
     while not search.done:
-        search.advance(sum(over(_count_second, True, gates, search)))
+        search.advance(sum(over(_count_attribute, True, gates, search)))
     return replace(gates, attribute=search.threshold)
 
 
@@ -153,28 +153,28 @@ def _count_rows(corpus: Corpus, arm: Arm) -> int:
     return len(corpus.row_M)
 
 
-def _count_first(corpus: Corpus, arm: Arm, search: KthSearch) -> np.ndarray:
-    return count_digit(search, first_scores(corpus, arm), corpus.uid_M2)
+def _count_align(corpus: Corpus, arm: Arm, search: KthSearch) -> np.ndarray:
+    return count_digit(search, align_scores(corpus, arm), corpus.uid_M2)
 
 
 def _count_scored(corpus: Corpus, arm: Arm, gates: Gates) -> int:
-    return int(enters_second(corpus, arm, gates).sum())
+    return int(enters_attribute(corpus, arm, gates).sum())
 
 
 def _explaining_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
-    enters_M = enters_second(corpus, arm, gates)
+    enters_M = enters_attribute(corpus, arm, gates)
     return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
 
 
-def _count_second(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) -> np.ndarray:
-    enters_M = enters_second(corpus, arm, gates)
-    return count_digit(search, second_scores(corpus, arm, gates)[enters_M], corpus.uid_M2[enters_M])
+def _count_attribute(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) -> np.ndarray:
+    enters_M = enters_attribute(corpus, arm, gates)
+    return count_digit(search, attribute_scores(corpus, arm, gates)[enters_M], corpus.uid_M2[enters_M])
 
 
 Judged = tuple[np.ndarray, np.ndarray]
 
 
-def judge(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
+def judge_table(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
     """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
 
     Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
@@ -183,16 +183,16 @@ def judge(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
     reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
     score_N = np.full(len(table), np.nan, np.float32)
     corpus = read_corpus(table, arm)
-    first_M = passes_first(corpus, arm, gates)
-    reason_M = np.where(first_M, KEPT, _LOST[rule.gate_1]).astype(object)
-    score_M = first_scores(corpus, arm)
+    passes_M = passes_align(corpus, arm, gates)
+    reason_M = np.where(passes_M, KEPT, _LOST[rule.align_by]).astype(object)
+    score_M = align_scores(corpus, arm)
     if gates.attribute is not None:
-        enters_M = enters_second(corpus, arm, gates)
-        score_M = np.where(enters_M, second_scores(corpus, arm, gates), np.float32(np.nan))
+        enters_M = enters_attribute(corpus, arm, gates)
+        score_M = np.where(enters_M, attribute_scores(corpus, arm, gates), np.float32(np.nan))
         kept_M = np.zeros(len(enters_M), bool)
         kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
-        reason_M[first_M & ~enters_M] = DROPPED_UNSCORED
-        reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.gate_2), DROPPED_CONTROL)
+        reason_M[passes_M & ~enters_M] = DROPPED_UNSCORED
+        reason_M[enters_M & ~kept_M] = _LOST.get(str(rule.attribute_by), DROPPED_CONTROL)
     reason_N[corpus.row_M] = reason_M
     score_N[corpus.row_M] = score_M
     return reason_N, score_N
@@ -205,20 +205,21 @@ def choose_tables(tables: Sequence[pa.Table], arm: Arm) -> tuple[Gates, list[Jud
     """
     corpora = [read_corpus(table, arm) for table in tables]
 
-    def over(measure: Callable, with_second: bool, *args: Any) -> Iterable[Any]:
+    def over(measure: Callable, with_attribute: bool, *args: Any) -> Iterable[Any]:
         return (measure(corpus, arm, *args) for corpus in corpora)
 
     gates = cut_gates(arm, over)
-    return gates, [judge(table, arm, gates) for table in tables]
+    return gates, [judge_table(table, arm, gates) for table in tables]
 
 
 def describe_shortage(arm: Arm, gates: Gates) -> list[str]:
-    """Return a line for every gate that had fewer rows to rank than it was asked to keep."""
-    keep = arm.shares[-1]
-    wanted = exact_share(keep, gates.num_corpus)
-    if gates.num_scored is not None and gates.num_scored < wanted:
+    """Return a line where the attribute gate had fewer rows to rank than it was asked to keep."""
+    if arm.attribute_share is None or gates.num_scored is None:
+        return []
+    wanted = exact_share(arm.attribute_share, gates.num_corpus)
+    if gates.num_scored < wanted:
         return [
-            f"attribute.keep={keep} asks for {wanted:,} pairs, but only "
+            f"attribute.keep={arm.attribute_share} asks for {wanted:,} pairs, but only "
             f"{gates.num_scored:,} past the first gate have a PAS: all of them were kept"
         ]
     return []

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from raycomp.core.metrics import Histogram, PairMoments, Reservoir
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curate.samples import Chooser, Picks, Sample, WordCounts, draw
-from raycomp.data.parquet import count_words
+from raycomp.data.parquet import count_caption_words
 from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
@@ -155,7 +155,7 @@ def _summarise_pairs(
 ) -> Summary:
     """Summarise what a pair has once: alignment, mean PAS, caption length, number of phrases."""
     alignment_N, pas_N = _floats(table[ALIGNMENT]), _floats(table[MEAN_PAS])
-    words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_words(table[CAPTION])))
+    words_N = np.where(np.isnan(alignment_N), np.nan, _floats(count_caption_words(table[CAPTION])))
     phrases_N = _floats(pc.list_value_length(table[PHRASES]))
     both_N = ~np.isnan(alignment_N + pas_N)
     inside_N = both_N & pool_N

@@ -84,13 +84,9 @@ def _refuse_twice(found: list[tuple[str, str]]) -> None:
     """Raise ValueError where two names lead to one file."""
     seen: dict[str, str] = {}
     for name, uri in found:
-        other = seen.setdefault(_real(uri), name)
+        other = seen.setdefault(uri if "://" in uri else os.path.realpath(uri), name)
         if other != name:
             raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
-
-
-def _real(uri: str) -> str:
-    return uri if "://" in uri else os.path.realpath(uri)
 
 
 def check_output(spec: str, out: str, dial: str = "input") -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from raycomp.data.files import list_below
 from raycomp.data.folder import Folder
 from raycomp.data.paths import find_infos, resolve_file
-from raycomp.data.written import Result, Written, hash_file, make_result
+from raycomp.data.written import ResultFile, Written, hash_file, make_result
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -34,7 +34,7 @@ _TAKEN = {
 _is_whole = False
 
 
-def read_result(file: Result) -> bytes:
+def read_result(file: ResultFile) -> bytes:
     """Return the whole of a run's file. Raises ValueError where it is not as the run wrote it."""
     data = Folder(file).read_bytes()
     if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
@@ -78,7 +78,7 @@ def write_manifest(folder: Folder, rooms: Sequence[str], written: Mapping[str, W
 
 def check_results(
     folder: Folder, run: Mapping[str, Any], *rooms: str, is_whole: bool = False
-) -> dict[str, Result]:
+) -> dict[str, ResultFile]:
     """Return the files of ``rooms`` (none = all) of a finished run by name, once they are as written.
 
     ``run`` is its run.json. A run of before manifests is checked by the number of its files, which are
@@ -168,10 +168,10 @@ def _load(uri: str, sha256: str) -> dict[str, Written]:
     return {name: Written(f"{uri}/{name}", *facts) for name, facts in json.loads(data).items()}
 
 
-def _check_counts(folder: Folder, counts: Mapping[str, int], rooms: Sequence[str]) -> dict[str, Result]:
+def _check_counts(folder: Folder, counts: Mapping[str, int], rooms: Sequence[str]) -> dict[str, ResultFile]:
     """Check that no fewer files are there than a run of before manifests wrote, room by room."""
     _warn_once(folder.uri)
-    found: dict[str, Result] = {}
+    found: dict[str, ResultFile] = {}
     for room in rooms or counts:
         names = [name for name, _ in _list_rooms(folder, [room])]
         if len(names) < counts.get(room, 0):
@@ -179,7 +179,7 @@ def _check_counts(folder: Folder, counts: Mapping[str, int], rooms: Sequence[str
             raise ValueError(
                 f"{folder.uri}: {place} holds {len(names):,} of the {counts[room]:,} files that the run wrote"
             )
-        found |= {name: Result(folder.at(name)) for name in names}
+        found |= {name: ResultFile(folder.at(name)) for name in names}
     return found
 
 

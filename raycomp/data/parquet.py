@@ -80,7 +80,7 @@ def read_groups(uri: str) -> Iterator[pa.Table]:
             yield file.read_row_group(group)
 
 
-def count_words(captions: pa.ChunkedArray) -> pa.ChunkedArray:
+def count_caption_words(captions: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return how many words each caption has, apart by white space of Unicode; null where there is none."""
     return pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(captions)))
 

@@ -24,7 +24,7 @@ _UID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.
 _UID_BYTES = 16
 
 
-class Row(NamedTuple):
+class SampleRow(NamedTuple):
     """One sample, good or bad, or (with key "") what befell its shard."""
 
     key: str
@@ -58,9 +58,9 @@ def parse_uid(own: Any) -> str | None:
     return text.replace("-", "").lower() if text and _UID.fullmatch(text) else None
 
 
-def shard_row(shard: ShardPath, status: str) -> Row:
+def shard_row(shard: ShardPath, status: str) -> SampleRow:
     """Return the row that says ``status`` of a whole shard."""
-    return Row("", status, sample_uid(shard.name, ""))
+    return SampleRow("", status, sample_uid(shard.name, ""))
 
 
 def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] | None]:
@@ -95,18 +95,18 @@ def to_json(value: Any) -> str:
 
     As plain makes it; halves of surrogate pairs become ``?``.
     """
-    return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace").decode()
+    return json.dumps(to_json_value(value), ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return ``value`` with null for bytes and numbers that are not finite, and text for types json lacks.
 
     Raises RecursionError where it is nested some hundred times.
     """
     if isinstance(value, dict):
-        return {str(name): plain(inner) for name, inner in value.items()}
+        return {str(name): to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [to_json_value(inner) for inner in value]
     if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
@@ -129,7 +129,7 @@ def first_text(value: Any) -> str | bytes | None:
     return next((item for item in values if isinstance(item, str | bytes)), None)
 
 
-def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
+def find_sample_status(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
     """Return the first fault of a sample: of its image, then its caption (None if undecodable), its json."""
     if not has_image:
         return words.NO_IMAGE
@@ -142,13 +142,13 @@ def judge(has_image: bool, has_caption: bool, caption: str | None, bad_json: boo
     return words.BAD_JSON if bad_json else words.OK
 
 
-def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
+def cut_blocks(rows: Iterable[SampleRow], shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one shard as tables of SAMPLE_SCHEMA, numbered from 0, the last one marked.
 
     A block ends at ``block_rows`` rows or BLOCK_BYTES, never by time: a reader that starts anew yields equal
     blocks. Without any row the shard gets one row that says empty_shard.
     """
-    block: list[Row] = []
+    block: list[SampleRow] = []
     position, size = 0, 0
     for row in rows:
         if len(block) >= block_rows or size >= BLOCK_BYTES:
@@ -159,8 +159,8 @@ def cut_blocks(rows: Iterable[Row], shard: ShardPath, block_rows: int) -> Iterat
     yield _to_table(block or [shard_row(shard, words.EMPTY_SHARD)], shard, position, True)
 
 
-def _to_table(rows: list[Row], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
-    columns: dict[str, Any] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+def _to_table(rows: list[SampleRow], shard: ShardPath, position: int, ends_shard: bool) -> pa.Table:
+    columns: dict[str, Any] = dict(zip(SampleRow._fields, zip(*rows, strict=True), strict=True))
     columns[words.SHARD] = [shard.name] * len(rows)
     columns[words.SHARD_ORDINAL] = [shard.ordinal] * len(rows)
     columns[words.POSITION] = range(position, position + len(rows))

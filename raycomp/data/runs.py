@@ -14,7 +14,7 @@ from raycomp.config import find_config, flatten, is_marked
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, check_results
 from raycomp.data.paths import RUN, ShardPath
-from raycomp.data.written import Result
+from raycomp.data.written import ResultFile
 
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
 _BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
@@ -210,7 +210,7 @@ def list_scores(run: dict[str, Any], source: str) -> list[str]:
     return [tables[ordinal] for ordinal in range(count)]
 
 
-def list_negatives(run: dict[str, Any], source: str) -> list[Result]:
+def list_negatives(run: dict[str, Any], source: str) -> list[ResultFile]:
     """Return the files of hard negatives of the run in ``source``, in order.
 
     Raises ValueError where there are none, or one is not as it was written.
@@ -221,7 +221,7 @@ def list_negatives(run: dict[str, Any], source: str) -> list[Result]:
     return [tables[number] for number in range(len(tables))]
 
 
-def list_tables(files: Mapping[str, Result]) -> dict[int, Result]:
+def list_tables(files: Mapping[str, ResultFile]) -> dict[int, ResultFile]:
     """Return the tables among a run's files, by number of their shard."""
     found = ((_TABLE.fullmatch(posixpath.basename(name)), uri) for name, uri in files.items())
     return {int(match[1]): uri for match, uri in found if match}

@@ -16,11 +16,11 @@ from raycomp.data import headers
 from raycomp.data.paths import ShardPath, resolve
 from raycomp.data.rows import (
     BLOCK_BYTES,
-    Row,
+    SampleRow,
     cut_blocks,
     decode_text,
+    find_sample_status,
     first_text,
-    judge,
     sample_uid,
     shard_row,
     to_json,
@@ -120,7 +120,7 @@ def extract_table(
         return
 
 
-def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[Row]:
+def _rows(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.FileSystem) -> Iterator[SampleRow]:
     try:
         for start, batch in _batches(file, block_rows, None):
             yield from _read_batch(batch, start, shard, filesystem)
@@ -166,7 +166,7 @@ def _rows_at_once(group: pq.RowGroupMetaData) -> int:
 
 def _read_batch(
     batch: pa.RecordBatch, start: int, shard: ShardPath, filesystem: fs.FileSystem
-) -> Iterator[Row]:
+) -> Iterator[SampleRow]:
     names = batch.schema.names
     is_stored = shard.embeddings is not None
     images = None if is_stored else next((name for name in IMAGE_COLUMNS if name in names), None)
@@ -182,8 +182,8 @@ def _read_batch(
         found = first_text(fields.get(captions))
         caption = decode_text(found)
         key = _name(fields, start + i)
-        status = judge(is_stored or image is not None, found is not None, caption, bad_json)
-        yield Row(
+        status = find_sample_status(is_stored or image is not None, found is not None, caption, bad_json)
+        yield SampleRow(
             key,
             words.IMAGE_TOO_LARGE if image is _TOO_LARGE else status,
             sample_uid(shard.name, key, fields.get("uid")),

@@ -12,11 +12,11 @@ from raycomp.data.files import new_file
 from raycomp.data.headers import BrokenTar, Link, iter_members
 from raycomp.data.paths import ShardPath
 from raycomp.data.rows import (
-    Row,
+    SampleRow,
     cut_blocks,
     decode_text,
+    find_sample_status,
     first_text,
-    judge,
     parse_object,
     sample_uid,
     shard_row,
@@ -79,7 +79,7 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
     return count
 
 
-def _rows(stream: Any, shard: ShardPath) -> Iterator[Row]:
+def _rows(stream: Any, shard: ShardPath) -> Iterator[SampleRow]:
     try:
         for key, members in _samples(stream):
             yield _to_row(key, members, shard)
@@ -98,11 +98,11 @@ def find_caption(members: Mapping[str, Any], own: Mapping[str, Any]) -> str | by
     return found if isinstance(found, str | bytes) else None
 
 
-def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
+def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
     extension = find_image(members)
     image, about = members[extension] if extension else None, members.get("json")
     if isinstance(image, Link) or isinstance(about, Link) or isinstance(members.get("txt"), Link):
-        return Row(key, words.LINKED_MEMBER, sample_uid(shard.name, key))
+        return SampleRow(key, words.LINKED_MEMBER, sample_uid(shard.name, key))
     text, fields = parse_object(about)
     own = fields or {}
     found = find_caption(members, own)
@@ -111,14 +111,16 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> Row:
         status = words.IMAGE_TOO_LARGE
     else:
         has_caption = "txt" in members or found is not None
-        status = judge(image is not None, has_caption, caption, "json" in members and fields is None)
+        status = find_sample_status(
+            image is not None, has_caption, caption, "json" in members and fields is None
+        )
     if status == words.NO_IMAGE and any(name.rpartition(".")[2] in IMAGE_EXTENSIONS for name in members):
         status = words.AMBIGUOUS_KEY
     uid = sample_uid(shard.name, key, own.get("uid"))
     label = decode_text(members.get("cls"))
     if label is not None:
         text = to_json({**own, "cls": label.strip()})
-    return Row(key, status, uid, decode_text(own.get("url")), caption, image, text)
+    return SampleRow(key, status, uid, decode_text(own.get("url")), caption, image, text)
 
 
 def _samples(stream: Any) -> Iterator[tuple[str, Members]]:

@@ -35,5 +35,16 @@ def _whole_folder(name: str) -> str:
     return absolute_uri(name) if os.sep in name else name
 
 
+def _whole_code(name: str) -> str:
+    path, _, own = name.rpartition(":")
+    return f"{absolute_uri(path)}:{own}" if path else name
+
+
 # By the mark of a dial, config/dials.py.
-_WHOLE = {"input": absolute_input, "file": _whole_file, "folder": _whole_folder, "place": absolute_uri}
+_WHOLE = {
+    "input": absolute_input,
+    "file": _whole_file,
+    "folder": _whole_folder,
+    "place": absolute_uri,
+    "code": _whole_code,
+}

@@ -25,7 +25,7 @@ class Written(NamedTuple):
     """SHA-256 of a Parquet file's footer, by which a reader knows it without reading the rest."""
 
 
-class Result(str):
+class ResultFile(str):
     """The uri of a file of a finished run, with the SHA-256 of its bytes, and of its footer if it has one.
 
     None where they are not known.
@@ -35,14 +35,14 @@ class Result(str):
     footer: str | None = None
 
 
-def make_result(file: Written) -> Result:
+def make_result(file: Written) -> ResultFile:
     """Return the uri of a file that carries what is known of it."""
-    result = Result(file.uri)
+    result = ResultFile(file.uri)
     result.sha256, result.footer = file.sha256, file.footer
     return result
 
 
-class Watch:
+class WrittenFiles:
     """What this process has written, or was told of, at some places, by uri; the last one counts."""
 
     def __init__(self, places: Sequence[str]):
@@ -55,12 +55,12 @@ class Watch:
         return any(uri == place or uri.startswith(f"{place}/") for place in self.places)
 
 
-_watches: list[Watch] = []
+_watches: list[WrittenFiles] = []
 _lock = threading.Lock()
 
 
 @contextmanager
-def watch_writes(watch: Watch) -> Iterator[Watch]:
+def watch_writes(watch: WrittenFiles) -> Iterator[WrittenFiles]:
     """Take down in ``watch`` what is written at its places while the block runs."""
     with _lock:
         _watches.append(watch)
@@ -102,7 +102,7 @@ def call_watched(
     function: Callable[..., Any], places: Sequence[str], *args: Any
 ) -> tuple[Any, list[Written]]:
     """Return what ``function(*args)`` returns, and what it wrote at ``places``."""
-    with watch_writes(Watch(places)) as watch:
+    with watch_writes(WrittenFiles(places)) as watch:
         return function(*args), list(watch.files.values())
 
 

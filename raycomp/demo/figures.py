@@ -48,7 +48,7 @@ _CANNOT = (
 
 
 @dataclass(frozen=True)
-class Figure:
+class BeforeAfter:
     """One measure of both models."""
 
     name: str
@@ -71,17 +71,17 @@ class Figure:
 class Figures:
     """All of them."""
 
-    kinds: Sequence[Figure]
+    kinds: Sequence[BeforeAfter]
     """Accuracy by kind of negative,"""
-    mean: Figure
+    mean: BeforeAfter
     """and the mean of the kinds."""
-    beside: Sequence[Figure]
+    beside: Sequence[BeforeAfter]
     """What a gain may cost."""
 
 
 def find_figures(before: str, after: str) -> Figures:
     """Return what two evaluations of the demo's exams found, with 95 % intervals, differences paired."""
-    found: dict[tuple[str, str, str], Figure] = {}
+    found: dict[tuple[str, str, str], BeforeAfter] = {}
     for name in (world.NAME, retrieval.NAME):
         tables = [read_columns(join_uri(folder, "scores", f"{name}.parquet")) for folder in (before, after)]
         found |= {(name, split, metric): one for (split, metric), one in _pair(name, *tables)}
@@ -91,7 +91,7 @@ def find_figures(before: str, after: str) -> Figures:
     return Figures(kinds, own[MACRO], [replace(found[key], name=name) for key, name in _BESIDE.items()])
 
 
-def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[tuple[str, str], Figure]]:
+def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[tuple[str, str], BeforeAfter]]:
     """Yield the figures of a benchmark by split and metric."""
     known = [
         {(line.split, line.metric, line.control): line for line in make_lines(benchmark, find_outcomes(one))}
@@ -104,7 +104,7 @@ def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[t
         shuffled = (own.get((*at, SHUFFLED_IMAGE)) for own in known)
         yield (
             (line.split, line.metric),
-            Figure(
+            BeforeAfter(
                 "mean of these" if line.split == MACRO else line.split.replace("_", " "),
                 line.n,
                 first,
@@ -146,7 +146,7 @@ def tell_beside(figures: Figures) -> Table:
     return Table("Beside it", ("Measure", *_COLUMNS), [_tell(one) for one in figures.beside], note)
 
 
-def _tell(one: Figure) -> tuple[Cell, ...]:
+def _tell(one: BeforeAfter) -> tuple[Cell, ...]:
     return one.name, one.num, one.before, one.after, one.difference
 
 

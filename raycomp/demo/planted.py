@@ -27,7 +27,7 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
-from raycomp.worlds.budget import ALL_FAULTS, Share, compare_kept, count_kept, group_faults, group_traits
+from raycomp.worlds.budget import ALL_FAULTS, KeptShare, compare_kept, count_kept, group_faults, group_traits
 from raycomp.worlds.fault_table import fault_table
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
@@ -104,7 +104,7 @@ def _read_targets(phrases: pa.StructArray) -> list[str]:
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
     arm = find_arm(override(config, "select.rule", rule))
-    _, judged = choose_tables([table.select(corpus_columns(arm, with_second=True))], arm)
+    _, judged = choose_tables([table.select(corpus_columns(arm, with_attribute=True))], arm)
     return judged[0][0]
 
 
@@ -184,7 +184,7 @@ def _tell_budgets(planted: Planted) -> str:
     return f"Of {number(int(np.isfinite(planted.alignment_N).sum()))} pairs {', '.join(kept)}."
 
 
-def _tell_share(share: Share) -> Numeral | None:
+def _tell_share(share: KeptShare) -> Numeral | None:
     if not share.whole:
         return None
     part = number(share.part, 1) if share.part % 1 else number(int(share.part))

@@ -15,7 +15,7 @@ from raycomp.schema import CLASSIFIED_SCHEMA
 from raycomp.words import IMAGE, OK, STATUS, TEST, TRAIN
 
 
-def classify(
+def classify_images(
     benchmark: str,
     examples: Examples,
     label_G: np.ndarray,

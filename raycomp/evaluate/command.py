@@ -21,7 +21,7 @@ from raycomp.evaluate.benchmarks.choice import DEFECTS
 from raycomp.evaluate.benchmarks.defects import tell_defects
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.controls import fingerprint_controls
-from raycomp.evaluate.embed_all import Job, describe_stats, embed_pictures, embed_texts
+from raycomp.evaluate.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
 from raycomp.evaluate.exam import Exam, Pictures
 from raycomp.evaluate.leaks import find_leaks
 from raycomp.evaluate.lost import check_images
@@ -69,12 +69,12 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, say=say) as session:
             run.bind(session.device, session.gpu)
-            job = Job(config, spec, run.work, session, run.lease.check)
+            embedder = Embedder(config, spec, run.work, session, run.lease.check)
             exams = [one.exam for one in opened]
-            pictures, seen = embed_pictures(job, exams)
+            pictures, seen = embed_pictures(embedder, exams)
             warnings += check_images(exams, pictures, config, say)
             leaks, pictures = _compare(exams, pictures, config, say)
-            texts, read = embed_texts(job, exams, pictures)
+            texts, read = embed_texts(embedder, exams, pictures)
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
         stats = describe_stats(pictures=seen, texts=read)
         warnings += [line for leak in leaks for line in tell_leak(leak, config.overlap)]

@@ -54,7 +54,7 @@ def open_controls(
     """
     counts = None
     if config.captions:
-        learned = learn(config.captions, texts, test_images)
+        learned = learn_captions(config.captions, texts, test_images)
         counts = learned.counts
         say(
             f"unigram and bigram learned {learned.num_used:,} captions of {config.captions}; left out "
@@ -96,7 +96,7 @@ def score_texts(texts: Sequence[str], config: ControlsConfig, counts: Ngrams | N
     return scores
 
 
-def learn(captions: str, texts: Collection[str], test_images: Collection[str]) -> Learned:
+def learn_captions(captions: str, texts: Collection[str], test_images: Collection[str]) -> Learned:
     """Return what the captions of a file teach that share neither image nor words with a test.
 
     Images are the same where their names are, without folders, extension and what COCO of 2014 writes before

@@ -39,7 +39,7 @@ _TEXTS_PER_CALL = {"cpu": 128, "gpu": 4096}
 
 
 @dataclass(frozen=True)
-class Job:
+class Embedder:
     """What is embedded: with which model, where to."""
 
     config: EvaluateConfig | ContinualConfig
@@ -50,24 +50,24 @@ class Job:
     check_lease: Callable[[], None]
 
 
-def embed_pictures(job: Job, exams: Iterable[Needs]) -> tuple[Pictures, Stats]:
+def embed_pictures(embedder: Embedder, exams: Iterable[Needs]) -> tuple[Pictures, Stats]:
     """Embed every picture that an exam needs, once; return them and the phase's stats."""
     exams = list(exams)
     pictures = list(dict.fromkeys(picture for exam in exams for picture in exam.pictures))
     shards = list(dict.fromkeys(shard for exam in exams for shard in exam.shards))
     items = _number(pictures, shards)
-    schema, session = pictures_schema(job.spec), job.session
+    schema, session = pictures_schema(embedder.spec), embedder.session
     steps = Pass(
         session,
         items=items,
         read=partial(read_pictures, block_rows=session.block_rows),
-        stages=picture_stages(job.config.model, job.spec, job.config.max_pixels),
+        stages=picture_stages(embedder.config.model, embedder.spec, embedder.config.max_pixels),
         part=Part(schema),
         rows=session.block_rows,
         scorer_rows=session.rows_per_call(_PICTURES_PER_CALL),
     )
-    stats = _run(job, "pictures", steps, schema)
-    return _gather(job, items, pictures, shards), stats
+    stats = _run(embedder, "pictures", steps, schema)
+    return _gather(embedder, items, pictures, shards), stats
 
 
 def _number(pictures: list[Picture], shards: list[ShardPath]) -> dict[int, Files | ShardPath]:
@@ -80,13 +80,16 @@ def _number(pictures: list[Picture], shards: list[ShardPath]) -> dict[int, Files
 
 
 def _gather(
-    job: Job, items: Mapping[int, Files | ShardPath], pictures: list[Picture], shards: list[ShardPath]
+    embedder: Embedder,
+    items: Mapping[int, Files | ShardPath],
+    pictures: list[Picture],
+    shards: list[ShardPath],
 ) -> Pictures:
     """Read the embeddings back: of files in one matrix, of shards as tables."""
-    tables = {ordinal: read_columns(_uri(job, "pictures", ordinal)) for ordinal in items}
+    tables = {ordinal: read_columns(_uri(embedder, "pictures", ordinal)) for ordinal in items}
     of_files = [tables[ordinal] for ordinal, item in items.items() if isinstance(item, Files)]
     by_name = zip(shards, list(items)[len(of_files) :], strict=True)
-    table = pa.concat_tables(of_files) if of_files else pictures_schema(job.spec).empty_table()
+    table = pa.concat_tables(of_files) if of_files else pictures_schema(embedder.spec).empty_table()
     return Pictures(
         place={picture: place for place, picture in enumerate(pictures)},
         status_M=table[STATUS].to_pylist(),
@@ -96,47 +99,50 @@ def _gather(
     )
 
 
-def embed_texts(job: Job, exams: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
+def embed_texts(embedder: Embedder, exams: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
     """Embed every text that an exam needs, once; return them and the phase's stats."""
     texts = list(dict.fromkeys(text for exam in exams for text in exam.list_texts(pictures)))
     starts = range(0, len(texts), _TEXTS_PER_ITEM)
     items = {i: (i, texts[start : start + _TEXTS_PER_ITEM]) for i, start in enumerate(starts)}
-    schema, session = texts_schema(job.spec), job.session
+    schema, session = texts_schema(embedder.spec), embedder.session
     steps = Pass(
         session,
         items=items,
         read=partial(read_texts, block_rows=session.block_rows),
-        stages=text_stages(job.config.model),
+        stages=text_stages(embedder.config.model),
         part=Part(schema),
         rows=session.block_rows,
         scorer_rows=session.rows_per_call(_TEXTS_PER_CALL),
     )
-    stats = _run(job, "texts", steps, schema)
-    tables = [read_columns(_uri(job, "texts", ordinal)) for ordinal in items]
+    stats = _run(embedder, "texts", steps, schema)
+    tables = [read_columns(_uri(embedder, "texts", ordinal)) for ordinal in items]
     text_TD = np.concatenate(
-        [np.zeros((0, job.spec.embedding_dim), np.float32), *(to_matrix(t[TEXT_EMBEDDING]) for t in tables)]
+        [
+            np.zeros((0, embedder.spec.embedding_dim), np.float32),
+            *(to_matrix(t[TEXT_EMBEDDING]) for t in tables),
+        ]
     )
     status_T = [status for table in tables for status in table[STATUS].to_pylist()]
     bad = frozenset(text for text, status in zip(texts, status_T, strict=True) if status != OK)
     return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats
 
 
-def _run(job: Job, name: str, steps: Pass, schema: pa.Schema) -> Stats:
+def _run(embedder: Embedder, name: str, steps: Pass, schema: pa.Schema) -> Stats:
     phase = Phase(
         name,
-        job.work,
-        job.config.waves.shards_per_wave,
+        embedder.work,
+        embedder.config.waves.shards_per_wave,
         merge_parts,
-        (job.work.at(name), schema),
+        (embedder.work.at(name), schema),
         steps.crew,
-        job.check_lease,
+        embedder.check_lease,
         steps.most,
     )
     return phase.run(list(steps.items), steps.run, None) if steps.items else Stats()
 
 
-def _uri(job: Job, name: str, ordinal: int) -> str:
-    return job.work.at(name, f"{ordinal:05d}.parquet")
+def _uri(embedder: Embedder, name: str, ordinal: int) -> str:
+    return embedder.work.at(name, f"{ordinal:05d}.parquet")
 
 
 def describe_stats(**stats: Stats) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from raycomp.core.ranks import find_twins
 from raycomp.data.paths import ShardPath
-from raycomp.evaluate.classified import classify, list_unread
+from raycomp.evaluate.classified import classify_images, list_unread
 from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.evaluate.exam_config import LinearProbeConfig
 from raycomp.evaluate.labelled import LabelledImages, open_labelled
@@ -59,7 +59,7 @@ class LinearProbe:
         The schema's metadata tell the penalty and its share of right answers on the fifth. Raises ValueError
         where the test has a class that was not learned, and where there is nothing to choose the penalty by.
         """
-        from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out
+        from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out_fifth
 
         known = self.train.find_examples(pictures)
         seen = pictures.bar(known.key_N[known.good]) if self.overlap == DROP else pictures
@@ -69,7 +69,7 @@ class LinearProbe:
         self._check_classes(names, {str(asked.labels[i]) for i in asked.good})
         label_M = np.array([number[str(known.labels[i])] for i in known.good])
         image_MD = known.image_ND[known.good]
-        is_held_M = hold_out(label_M, find_twins(image_MD), np.random.default_rng(self.seed))
+        is_held_M = hold_out_fifth(label_M, find_twins(image_MD), np.random.default_rng(self.seed))
         if not is_held_M.any():
             raise ValueError(f"{self.train.dial}: needs a class with two different images at least")
         penalty, shares = choose_penalty(image_MD, label_M, len(names), is_held_M)
@@ -79,7 +79,7 @@ class LinearProbe:
         # The bias is the weight of a feature that is 1.
         feature_GD = np.append(image_GD, np.ones((len(image_GD), 1), np.float32), axis=1)
         weight_CD = np.append(fitted.weight_CD, fitted.bias_C[:, None], axis=1)
-        tested = classify(NAME, asked, label_G, feature_GD, weight_CD, names)
+        tested = classify_images(NAME, asked, label_G, feature_GD, weight_CD, names)
         found = {PENALTY: str(penalty).encode(), VALIDATION: str(max(shares)).encode()}
         return pa.concat_tables([tested, list_unread(NAME, known)]).replace_schema_metadata(found)
 

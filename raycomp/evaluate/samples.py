@@ -17,7 +17,7 @@ from raycomp.evaluate.exam import Pictures
 from raycomp.words import CAPTION, EMPTY_SHARD, IMAGE_EMBEDDING, JSON, KEY, STATUS, UNREADABLE_SHARD
 
 
-class Sample(NamedTuple):
+class ShardRow(NamedTuple):
     """One row of a shard."""
 
     id: str
@@ -41,17 +41,17 @@ def expand(spec: str, dial: str) -> list[ShardPath]:
 
 def read_samples(
     shards: Sequence[ShardPath], pictures: Pictures, dial: str
-) -> tuple[list[Sample], np.ndarray]:
+) -> tuple[list[ShardRow], np.ndarray]:
     """Return all samples of the shards, and their embeddings, fp32 (N, D), 0 where the status is not ok.
 
     Raises ValueError, naming the dial, where a shard is none or has no sample.
     """
-    samples: list[Sample] = []
+    samples: list[ShardRow] = []
     image = []
     for shard in shards:
         table = pictures.shards[shard.uri]
         columns = [table[name].to_pylist() for name in (KEY, STATUS, CAPTION, JSON)]
-        found = [Sample(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
+        found = [ShardRow(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
         for sample in found:
             if sample.status in (EMPTY_SHARD, UNREADABLE_SHARD):
                 raise ValueError(f"{dial}: {shard.name} is an {sample.status}")

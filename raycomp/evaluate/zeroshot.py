@@ -14,7 +14,7 @@ from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import mean_directions
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath
-from raycomp.evaluate.classified import classify
+from raycomp.evaluate.classified import classify_images
 from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.evaluate.exam_config import ZeroshotConfig
 from raycomp.evaluate.labelled import LabelledImages, open_labelled
@@ -75,7 +75,7 @@ class Zeroshot:
         text_TD = texts.take(self.list_texts(pictures))
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
         image_GD = examples.image_ND[examples.good]
-        return classify(NAME, examples, label_G, image_GD, weight_CD, tell_apart(self.classes))
+        return classify_images(NAME, examples, label_G, image_GD, weight_CD, tell_apart(self.classes))
 
     def _refuse_texts(self, bad: Collection[str]) -> None:
         texts = [fill(template, name) for name in self.classes for template in self.templates]

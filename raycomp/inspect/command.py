@@ -48,7 +48,7 @@ def _tell_rule(run: dict[str, Any]) -> str | None:
     if "select.rule" not in dials:
         return None
     rule = find_rule(str(dials["select.rule"]))
-    shares = ["align.keep"] * bool(rule.gate_2) + ["attribute.keep"] * (not rule.keeps_all)
+    shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
     return ", ".join([str(dials["select.rule"]), *(f"{path} {dials.get(path)}" for path in shares)])
 
 

@@ -40,7 +40,7 @@ class Controls(NamedTuple):
     cross: str
 
 
-def find_words(text: str) -> set[str]:
+def find_word_set(text: str) -> set[str]:
     """Return the words of a text, in lower case."""
     return {*WORD.findall(text.lower())}
 
@@ -141,7 +141,7 @@ class ControlWords:
         article = find_article(caption, start)
         if article and choose_article(word) != article:
             return False
-        others = find_words(caption[:start]) | find_words(caption[end:])
+        others = find_word_set(caption[:start]) | find_word_set(caption[end:])
         if any(self.lexicon.is_kind_of(other, word) for other in others):
             return False
         texts = (caption, make_counterfactual(caption, start, end, word), caption[start:end], word)

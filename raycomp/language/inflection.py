@@ -59,7 +59,7 @@ def drop_s(word: str) -> str:
     return word[:-1]
 
 
-def find_base(word: str) -> str:
+def find_base_form(word: str) -> str:
     """Return a lower-case word without inflection. One for all forms; not always a word: "rid" for "ride"."""
     word = BASES.get(word, word)
     if len(word) > 4 and word.endswith(("ies", "ied")):

@@ -31,7 +31,7 @@ a relation that reads the same from both sides; opposite: the first of ``instead
 may be added to nearly any picture."""
 
 
-class Row(NamedTuple):
+class SynonymSet(NamedTuple):
     """One synonym set of a kind, as the tables hold it."""
 
     kind: str
@@ -67,12 +67,12 @@ class Forms(NamedTuple):
 class Lexicon:
     """Words by their kind, category and synonym set."""
 
-    def __init__(self, rows: Iterable[Row], forms: Forms):
+    def __init__(self, rows: Iterable[SynonymSet], forms: Forms):
         self.forms = forms
-        self.rows: dict[tuple[str, str], Row] = {}
+        self.rows: dict[tuple[str, str], SynonymSet] = {}
         """By kind and first word."""
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in CONCEPT_KINDS}
-        self._by_category: dict[tuple[str, str], list[Row]] = {}
+        self._by_category: dict[tuple[str, str], list[SynonymSet]] = {}
         for row in rows:
             self._add(row)
         self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
@@ -84,7 +84,7 @@ class Lexicon:
             mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
         }
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: SynonymSet) -> None:
         key = row.kind, row.words[0]
         if key in self.rows or not row.marks <= {*MARKS}:
             raise ValueError(
@@ -97,7 +97,7 @@ class Lexicon:
             if self._entries[row.kind].setdefault(word, entry) != entry:
                 raise ValueError(f"lexicon: {word!r} is in two synonym sets")
 
-    def _find_wider(self, row: Row) -> frozenset[str]:
+    def _find_wider(self, row: SynonymSet) -> frozenset[str]:
         """Return the groups that ``row`` is a kind of, itself among them; words without a row stand alone."""
         found: set[str] = set()
         todo = [row.words[0]]
@@ -156,7 +156,7 @@ class Lexicon:
                 return self._entries[one][base]
         return None
 
-    def row(self, entry: Entry) -> Row:
+    def row(self, entry: Entry) -> SynonymSet:
         """Return the row of an entry."""
         return self.rows[entry.kind, entry.group]
 

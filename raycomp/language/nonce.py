@@ -38,7 +38,7 @@ _AFTER_AN = re.compile("[aeio]|u(?!ni|s|t)", re.IGNORECASE)
 _ARTICLE = re.compile("(?:^|[^\\w'\u2019-])(an?)\\s+[\"'(\u2018\u201c]?$", re.IGNORECASE)
 
 
-def find_words(target: str) -> list[tuple[int, int]]:
+def find_word_spans(target: str) -> list[tuple[int, int]]:
     """Return the (start, end) of the words of a target that are replaced; none if it has no Latin letter.
 
     They are its runs of Latin letters, a possessive 's apart; single letters ("T-shirt", "F16") only where
@@ -89,7 +89,7 @@ def draw_nonces(
     a sample's own key changes them from sample to sample. Fewer come back where a pool is small, none where
     a word is longer than any nonce or the target has no word.
     """
-    spans = find_words(target)
+    spans = find_word_spans(target)
     if not spans:
         return []
     draws = []

@@ -30,7 +30,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from raycomp.language.concepts import Edit
-from raycomp.language.inflection import find_base
+from raycomp.language.inflection import find_base_form
 from raycomp.language.runs import Word, cut_ends, find_bases, measure_ends
 from raycomp.language.tokens import ARTICLES, Token
 from raycomp.language.word_classes import (
@@ -226,7 +226,7 @@ def _spell(text: str) -> list[str]:
 
 def _locate(positive: str, negative: str) -> tuple[int, int]:
     old, new = (
-        [find_base(w) for w in WORD.findall(t.lower()) if w not in GLUE] for t in (positive, negative)
+        [find_base_form(w) for w in WORD.findall(t.lower()) if w not in GLUE] for t in (positive, negative)
     )
     first, behind = measure_ends(old, new)
     return first, len(old) - behind

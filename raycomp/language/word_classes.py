@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from raycomp.language.inflection import find_base
+from raycomp.language.inflection import find_base_form
 from raycomp.language.runs import Word
 from raycomp.language.tokens import NOUN_TAGS, Token
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
@@ -49,17 +49,19 @@ def read_words(tokens: Sequence[Token]) -> list[Word]:
     places = [i for i, token in enumerate(tokens) if WORD.search(token.text)]
     hyphened = [tokens[i].tag == "HYPH" or tokens[i].text == "-" for i in range(len(tokens))]
     joined = [any(hyphened[i:j]) for i, j in pairwise(places)]
-    letters = dict(zip(places, classify([tokens[i] for i in places], joined), strict=True))
+    letters = dict(zip(places, classify_words([tokens[i] for i in places], joined), strict=True))
     words = []
     for i in places:
         for piece in WORD.finditer(tokens[i].text.lower()):
             if piece.group() not in GLUE:
                 start = tokens[i].start + piece.start()
-                words.append(Word(find_base(piece.group()), start, start + len(piece.group()), letters[i]))
+                words.append(
+                    Word(find_base_form(piece.group()), start, start + len(piece.group()), letters[i])
+                )
     return words
 
 
-def classify(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]:
+def classify_words(tokens: Sequence[Token], joined: Sequence[bool]) -> list[str]:
     """Return the class of every token (one letter), by its Penn tag and the words beside it.
 
     ``joined`` tells of each but the last token whether a hyphen joins it to the next: their class is one.

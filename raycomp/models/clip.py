@@ -97,27 +97,26 @@ def _model_name(config: ClipConfig) -> str:
     return name
 
 
-def load_start(config: ModelConfig, loss: str) -> Any:
-    """Return the model that training with a loss begins with, on the CPU.
+def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
+    """Return the model that training begins with, on the CPU.
 
-    With siglip a model that has no bias gets one, -10, and the scale 10, as open_clip_train begins: weights
+    ``with_bias`` a model that has none gets one, -10, and the scale 10, as open_clip_train begins: weights
     that were trained without bias do not tell how far apart logits should lie. Raises ValueError in the
     user's words.
     """
-    model: Any = _create(config, lacks_bias(config, loss))
+    model: Any = _create(config, with_bias and _lacks_bias(config))
     if hasattr(model, "text_decoder"):
         raise ValueError(f"{config.said_model}: writes captions, which no train.loss teaches; take a CLIP")
     return model
 
 
-def lacks_bias(config: ModelConfig, loss: str) -> bool:
-    """Return whether a model has no bias but gets one for the loss."""
-    return loss == "siglip" and find_architecture(config).get("init_logit_bias") is None
+def _lacks_bias(config: ModelConfig) -> bool:
+    return find_architecture(config).get("init_logit_bias") is None
 
 
-def describe_start(config: ModelConfig, loss: str) -> dict[str, Any]:
+def describe_start(config: ModelConfig, with_bias: bool = False) -> dict[str, Any]:
     """Return open_clip's config of the model that ``load_start`` returns."""
-    return {**find_architecture(config), **(SIGLIP if lacks_bias(config, loss) else {})}
+    return {**find_architecture(config), **(SIGLIP if with_bias and _lacks_bias(config) else {})}
 
 
 def find_architecture(config: ClipConfig) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.resources import files
 
-from raycomp.language.lexicon import Forms, Lexicon, Row
+from raycomp.language.lexicon import Forms, Lexicon, SynonymSet
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relations.tsv"}
@@ -13,7 +13,7 @@ TABLES = {OBJECT: "objects.tsv", ATTRIBUTE: "attributes.tsv", RELATION: "relatio
 def load_lexicon() -> Lexicon:
     """Return the lexicon of ``data/lexicon``; its NOTICE says what the columns hold."""
     rows = [
-        Row(
+        SynonymSet(
             kind,
             category,
             _split(words),

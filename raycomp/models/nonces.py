@@ -15,7 +15,7 @@ from raycomp.language.nonce import (
     draw_nonces,
     find_article,
     find_fault,
-    find_words,
+    find_word_spans,
     make_counterfactual,
 )
 
@@ -106,7 +106,7 @@ class NonceMaker:
         self, caption: str, tokens: list[int], start: int, end: int, count: int, key: str
     ) -> list[str] | str:
         target = caption[start:end]
-        if not find_words(target):
+        if not find_word_spans(target):
             return NOT_A_WORD
         drawn = self._draw(target, count + SPARE_NONCES, key, find_article(caption, start))
         if not drawn:

@@ -87,13 +87,13 @@ class Parser:
 
     def tokens(self, captions: Sequence[str]) -> list[list[Token]]:
         """Return the parsed tokens of every caption, without HTML, addresses and white space."""
-        texts, places = zip(*map(tidy, captions), strict=True) if captions else ((), ())
+        texts, places = zip(*map(squeeze_spaces, captions), strict=True) if captions else ((), ())
         with self.nlp.memory_zone():
             docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
             return [_read_tokens(doc, place) for doc, place in zip(docs, places, strict=True)]
 
 
-def tidy(caption: str) -> tuple[str, list[int]]:
+def squeeze_spaces(caption: str) -> tuple[str, list[int]]:
     """Return the caption's words with one space between them, and every character's place in the caption."""
     if len(caption) > MAX_CHARACTERS:
         caption = caption[: caption.rfind(" ", 0, MAX_CHARACTERS + 1) + 1]

@@ -22,7 +22,7 @@ class Prompts(nn.Module):
 
 
 @dataclass
-class Choice:
+class PromptChoice:
     """Which prompts the rows of a pass take, one for all blocks of a tower."""
 
     sets: list[Prompts] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Choice:
 class PromptedAttention(nn.Module):
     """What stands in a block for its attention."""
 
-    def __init__(self, attention: nn.MultiheadAttention, layer: int, choice: Choice):
+    def __init__(self, attention: nn.MultiheadAttention, layer: int, choice: PromptChoice):
         super().__init__()
         self.attention, self.layer, self.choice = attention, layer, choice
 
@@ -72,7 +72,7 @@ class PromptedAttention(nn.Module):
         return part_RMW.unflatten(-1, (self.attention.num_heads, -1)).transpose(1, 2)
 
 
-def add_prompts(blocks: list[Any], depth: int, choice: Choice) -> None:
+def add_prompts(blocks: list[Any], depth: int, choice: PromptChoice) -> None:
     """Put prompts beside the attention of the first ``depth`` blocks, in place."""
     for layer, block in enumerate(blocks[:depth]):
         block.attn = PromptedAttention(block.attn, layer, choice)

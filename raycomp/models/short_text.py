@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raycomp.models.text import find_causal_tower, find_tower, mix, project
+from raycomp.models.text import find_causal_tower, find_tower, mix_block, project
 
 # Half of a batch's texts are a third as long as the longest: cut in four, captions have half the positions.
 _PARTS = 4
@@ -58,9 +58,9 @@ def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
     last_B = last_B.to(x_MD.device, non_blocking=True)
     *blocks, last = tower.transformer.resblocks
     for block in blocks:
-        x_MD = mix(block, x_MD, _attend(block.attn, project(block, x_MD), shapes))
+        x_MD = mix_block(block, x_MD, _attend(block.attn, project(block, x_MD), shapes))
     mixed_MD = _attend(last.attn, project(last, x_MD), shapes)
-    x_BD = mix(last, x_MD[last_B], mixed_MD[last_B])
+    x_BD = mix_block(last, x_MD[last_B], mixed_MD[last_B])
     return x_BD[order_B.argsort().to(x_BD.device, non_blocking=True)]
 
 

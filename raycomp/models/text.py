@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.core.alignment import normalise
-from raycomp.core.packing import Pass, cut_segments, pack
+from raycomp.core.packing import PackedPass, cut_segments, pack
 from raycomp.models.device import Device
 from raycomp.models.weights_check import WeightsCheck
 
@@ -114,7 +114,7 @@ class TextEncoder:
         if (token_KN[:, 0] != token_KN[0, 0]).any() or length_K.min() < 2:
             raise ValueError("tokens: every text must begin with one and the same start token and go on")
 
-    def _embed_segments(self, token_KN: np.ndarray, passes: list[Pass]) -> Tensor:
+    def _embed_segments(self, token_KN: np.ndarray, passes: list[PackedPass]) -> Tensor:
         """Return fp32 [S, D] in the order of the segments."""
         context = token_KN.shape[1]
         pairs = [token_KN[p.text_M, p.place_M] * context + p.place_M for p in passes]
@@ -137,7 +137,9 @@ class TextEncoder:
         x_UD = tower.token_embedding(token_U).to(dtype) + tower.positional_embedding.to(dtype)[place_U]
         return x_UD, self._in_chunks(lambda x: project(first, x), self.num_positions, x_UD)
 
-    def _run(self, x_UD: Tensor, qkv_UE: Tensor, packed: Pass, index_M: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _run(
+        self, x_UD: Tensor, qkv_UE: Tensor, packed: PackedPass, index_M: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
         """Return of each segment's last position what enters the last block, and what it attended to."""
         rows = [
             (self.device.move(index_RW), self.device.move(mask_RWW)) for index_RW, mask_RWW in packed.rows
@@ -147,14 +149,14 @@ class TextEncoder:
         with self.device.computing():
             x_MD, qkv_ME = x_UD[at_M], qkv_UE[at_M]
             for block, after in pairwise(blocks):
-                x_MD = mix(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
+                x_MD = mix_block(block, x_MD, _attend(block.attn, qkv_ME, rows)[source_M])
                 qkv_ME = project(after, x_MD)
             return x_MD[last_S], _attend(blocks[-1].attn, qkv_ME, rows)[source_M[last_S]]
 
     def _finish(self, x_SD: Tensor, mixed_SD: Tensor) -> Tensor:
         """The rest of the last block, final norm, projection and unit length."""
         tower = self.tower
-        x = tower.ln_final(mix(tower.transformer.resblocks[-1], x_SD, mixed_SD))
+        x = tower.ln_final(mix_block(tower.transformer.resblocks[-1], x_SD, mixed_SD))
         if isinstance(tower.text_projection, nn.Linear):
             x = tower.text_projection(x)
         elif tower.text_projection is not None:
@@ -195,7 +197,7 @@ def _attend(attention: nn.MultiheadAttention, qkv_ME: Tensor, rows: list[tuple[T
     return torch.cat(mixed)
 
 
-def mix(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
+def mix_block(block: Tower, x_MD: Tensor, mixed_MD: Tensor) -> Tensor:
     """Return the block's output from its input and what its attention gathered."""
     x_MD = x_MD + block.ls_1(block.attn.out_proj(mixed_MD))
     return x_MD + block.ls_2(block.mlp(block.ln_2(x_MD)))

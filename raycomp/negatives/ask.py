@@ -58,7 +58,7 @@ class Died(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PromptSource:
     """What is asked: ``load(item)`` yields rows of PROMPT_SCHEMA of each item, without those answered."""
 
     items: Sequence[Any]
@@ -69,7 +69,7 @@ class Prompts:
 Take = Callable[[dict[str, Any]], None]
 
 
-def ask(prompts: Prompts, config: LlmConfig, engine: str, replies_uri: str, session: Session) -> Asked:
+def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session) -> Asked:
     """Ask the prompts once; write replies and errors under ``replies_uri`` block by block.
 
     Prompts are loaded again where the engine dies for good, ``config.tries`` times in all. ``engine`` is vllm
@@ -97,7 +97,7 @@ def ask(prompts: Prompts, config: LlmConfig, engine: str, replies_uri: str, sess
 
 
 def _run(
-    prompts: Prompts, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
+    prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
 ) -> Died | None:
     """Ask all prompts, handing on what came of each block; return what the engine died of, if it did."""
     if session.is_local:
@@ -108,7 +108,7 @@ def _run(
     return ask_on_ray(prompts, config, engine, replies_uri, session, take)
 
 
-async def _ask_here(prompts: Prompts, config: LlmConfig, replies_uri: str, take: Take) -> None:
+async def _ask_here(prompts: PromptSource, config: LlmConfig, replies_uri: str, take: Take) -> None:
     """Ask a server from this process, several blocks at a time."""
     server = AskServer(config, read_key())
 

@@ -8,53 +8,53 @@ import pyarrow as pa
 
 from raycomp.data.parquet import read_groups, write_groups
 from raycomp.data.paths import join_uri
-from raycomp.negatives.ask import Prompts, ask
-from raycomp.negatives.captions import Source, load_captions
+from raycomp.negatives.ask import PromptSource, ask
+from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import find_prompts
 from raycomp.negatives.replies import PROMPT_SCHEMA, compact_replies, read_replies, to_prompt_table
-from raycomp.negatives.write_all import ROWS_WITH_REPLIES, Job
+from raycomp.negatives.write_all import ROWS_WITH_REPLIES, Writing
 from raycomp.run.tasks import map_tasks
 from raycomp.words import KEY
 
 
-def ask_all(job: Job) -> None:
+def ask_all(writing: Writing) -> None:
     """Ask the engine until every prompt is answered or was asked often enough; replies stay in ``replies/``.
 
     The prompts of a later call follow from the replies to the earlier ones. Raises OSError where nobody
     answers any more; prompts that nobody answers while others are answered are left.
     """
-    config, prompts_uri = job.config, job.work.at("prompts")
+    config, prompts_uri = writing.config, writing.work.at("prompts")
     for _ in range(config.negatives.calls * config.llm.tries):
-        job.lease.check()
-        folders = config, job.replies_uri, prompts_uri
-        counts = list(map_tasks(write_prompts, job.sources, *folders, label="prompts"))
+        writing.lease.check()
+        folders = config, writing.replies_uri, prompts_uri
+        counts = list(map_tasks(write_prompts, writing.sources, *folders, label="prompts"))
         if not any(counts):
             return
-        asked = [source.ordinal for source, count in zip(job.sources, counts, strict=True) if count]
-        job.lease.check()
-        load = partial(load_prompts, replies_uri=job.replies_uri, prompts_uri=prompts_uri)
-        prompts = Prompts(asked, load, sum(counts))
+        asked = [source.ordinal for source, count in zip(writing.sources, counts, strict=True) if count]
+        writing.lease.check()
+        load = partial(load_prompts, replies_uri=writing.replies_uri, prompts_uri=prompts_uri)
+        prompts = PromptSource(asked, load, sum(counts))
         try:
-            ask(prompts, config.llm, config.negatives.engine, job.replies_uri, job.session)
+            ask(prompts, config.llm, config.negatives.engine, writing.replies_uri, writing.session)
         except OSError:
-            if not _still_answers(job):
+            if not _still_answers(writing):
                 raise
             return
 
 
-def _still_answers(job: Job) -> bool:
+def _still_answers(writing: Writing) -> bool:
     """Ask once more what was answered before: if it is again, the prompts that are left are at fault."""
-    config = job.config
-    for source in job.sources:
-        replies = read_replies(job.replies_uri, source.ordinal)
+    config = writing.config
+    for source in writing.sources:
+        replies = read_replies(writing.replies_uri, source.ordinal)
         for table in load_captions(source, ROWS_WITH_REPLIES) if replies else ():
             known = [prompt for prompt in find_prompts(table, config, {}) if prompt.key in replies][:1]
             if known:
-                prompts = Prompts([to_prompt_table(known, source.ordinal)], _yield_it, 1)
-                uri = job.work.at("asked-again")
+                prompts = PromptSource([to_prompt_table(known, source.ordinal)], _yield_it, 1)
+                uri = writing.work.at("asked-again")
                 try:
-                    asked = ask(prompts, config.llm, config.negatives.engine, uri, job.session)
+                    asked = ask(prompts, config.llm, config.negatives.engine, uri, writing.session)
                 except OSError:
                     return False
                 return asked.answered == 1
@@ -65,7 +65,7 @@ def _yield_it(table: pa.Table) -> Iterator[pa.Table]:
     yield table
 
 
-def write_prompts(source: Source, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
+def write_prompts(source: CaptionFile, config: NegativesConfig, replies_uri: str, prompts_uri: str) -> int:
     """Write one file's prompts that are not answered yet; return how many there are."""
     compact_replies(replies_uri, source.ordinal)
     return write_groups(
@@ -84,7 +84,7 @@ def _file(prompts_uri: str, ordinal: int) -> str:
     return join_uri(prompts_uri, f"{ordinal:05d}.parquet")
 
 
-def _find_blocks(source: Source, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
+def _find_blocks(source: CaptionFile, config: NegativesConfig, replies_uri: str) -> Iterator[pa.Table]:
     replies = read_replies(replies_uri, source.ordinal)
     for table in load_captions(replace(source, with_images=False), ROWS_WITH_REPLIES):
         prompts = find_prompts(table, config, replies)

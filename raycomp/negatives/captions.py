@@ -40,7 +40,7 @@ _MOST_CHECKED = 16
 
 
 @dataclass(frozen=True)
-class Source:
+class CaptionFile:
     """One file of captions; ``kept`` names the subset where only its rows count.
 
     ``with_images`` says that the images' embeddings come along.
@@ -52,11 +52,11 @@ class Source:
     with_images: bool = False
 
 
-def list_curated(run: dict, source: str, with_images: bool = False) -> list[Source]:
+def list_curated(run: dict, source: str, with_images: bool = False) -> list[CaptionFile]:
     """Return the scores files of a curation or selection in ``source``, of which its subset's rows count."""
     kept = check_results(Folder(source), run, "subset").get(KEPT_FILE, join_uri(source, KEPT_FILE))
     uris = enumerate(list_scores(run, source))
-    return [Source(ordinal, uri, kept, with_images) for ordinal, uri in uris]
+    return [CaptionFile(ordinal, uri, kept, with_images) for ordinal, uri in uris]
 
 
 def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection") -> bool:
@@ -69,7 +69,7 @@ def is_scored_by(scorer: ScorerConfig, run: dict, source: str = "the selection")
     return (fingerprint_scorer(scorer), scorer.precision) == known
 
 
-def list_parquet(spec: str) -> list[Source]:
+def list_parquet(spec: str) -> list[CaptionFile]:
     """Return the Parquet files that ``spec`` names, sorted by name.
 
     Raises ValueError where there is none, or one is no Parquet file with uid and caption as text; of many
@@ -82,7 +82,7 @@ def list_parquet(spec: str) -> list[Source]:
             raise ValueError(f"input={shard.uri!r}: must be a Parquet file or a folder that curate wrote")
     for shard in shards[:: -(-len(shards) // _MOST_CHECKED)]:
         _check_columns(shard.uri)
-    return [Source(shard.ordinal, shard.uri) for shard in shards]
+    return [CaptionFile(shard.ordinal, shard.uri) for shard in shards]
 
 
 def _check_columns(uri: str) -> None:
@@ -119,7 +119,7 @@ def _read_texts(uri: str, columns: Sequence[str]) -> pa.Table:
     return table.set_column(table.column_names.index(UID), UID, uids)
 
 
-def load_captions(source: Source, block_rows: int) -> Iterator[pa.Table]:
+def load_captions(source: CaptionFile, block_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of one file in blocks, each with the other captions of its image."""
     table, statuses = _part_encodings(_read(source))
     others = _find_others(table)
@@ -185,7 +185,7 @@ def _is_aligned(table: pa.Table) -> pa.ChunkedArray:
     return pc.is_in(table[STATUS], pa.array(ALIGNED_STATUSES))
 
 
-def count_captions(source: Source) -> int | None:
+def count_captions(source: CaptionFile) -> int | None:
     """Return how many rows ``load_captions`` yields; None where uids are missing or stand twice."""
     if source.kept is None:
         _check_columns(source.uri)
@@ -195,7 +195,7 @@ def count_captions(source: Source) -> int | None:
     return len(read_matching(source.kept, [UID], SHARD, shard))
 
 
-def count_statuses(source: Source) -> Counter[str]:
+def count_statuses(source: CaptionFile) -> Counter[str]:
     """Return the captions of a plain file by status: ok, or why no negative can be written for one."""
     table, statuses = _part_encodings(_read_texts(source.uri, [UID, CAPTION]))
     rows = zip(table[CAPTION].to_pylist(), statuses.to_pylist(), strict=True)
@@ -208,7 +208,7 @@ def _judge_caption(caption: str | None) -> str:
     return OK if caption.strip() else EMPTY_CAPTION
 
 
-def _read(source: Source) -> pa.Table:
+def _read(source: CaptionFile) -> pa.Table:
     """Read the columns that matter of those that the file has."""
     names = read_schema(source.uri).names
     wanted = (UID, CAPTION, IMAGE_SHA256, SHARD, STATUS, *([IMAGE_EMBEDDING] if source.with_images else []))

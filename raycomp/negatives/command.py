@@ -22,7 +22,7 @@ from raycomp.data.whole import with_absolute_paths
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser
 from raycomp.negatives.captions import (
-    Source,
+    CaptionFile,
     count_captions,
     count_statuses,
     is_scored_by,
@@ -33,7 +33,7 @@ from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import hash_prompts
 from raycomp.negatives.exports import write_negclip, write_shards
 from raycomp.negatives.page import Tally, render_negatives, tally_negatives
-from raycomp.negatives.write_all import Job, write_all
+from raycomp.negatives.write_all import Writing, write_all
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.opening import refuse_early
 from raycomp.run.parts import Stats
@@ -76,18 +76,18 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             if scores:
                 run.bind(session.device, session.gpu)
             run.start_over()
-            job = Job(config, sources, run.folder, run.work, session, run.lease)
-            totals = count_all(job)
-            warnings = _check_captions(job)
+            writing = Writing(config, sources, run.folder, run.work, session, run.lease)
+            totals = count_all(writing)
+            warnings = _check_captions(writing)
             for warning in warnings:
                 say(warning)
             if config.negatives.engine != "rules":
                 from raycomp.negatives.asking import ask_all  # aiohttp
 
-                ask_all(job)
-            stats = write_all(job, totals)
-            tally = _tally(job)
-            _write_exports(job)
+                ask_all(writing)
+            stats = write_all(writing, totals)
+            tally = _tally(writing)
+            _write_exports(writing)
         run.close(
             stats.statuses,
             tally.statuses,
@@ -136,7 +136,7 @@ def _describe_llm(model: str) -> str:
     return digest([found, files])
 
 
-def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[Source]]:
+def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[CaptionFile]]:
     """Return the config with the scorer it ranks by, and the files of captions."""
     folder, run = read_curation(config.input)
     if run is None:
@@ -171,45 +171,47 @@ def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:
         )
 
 
-def count_all(job: Job) -> dict[int, int]:
+def count_all(writing: Writing) -> dict[int, int]:
     """Return how many captions each file has, by its number; ValueError where a row has no uid of its own."""
     totals = {}
-    for source, count in zip(job.sources, map_files(count_captions, job.sources, label="count"), strict=True):
+    for source, count in zip(
+        writing.sources, map_files(count_captions, writing.sources, label="count"), strict=True
+    ):
         if count is None:
             raise ValueError(f"input={source.uri!r}: every row must have a uid of its own")
         totals[source.ordinal] = count
-    _, run = read_curation(job.config.input)
+    _, run = read_curation(writing.config.input)
     if run is not None and sum(totals.values()) != run["funnel"]["kept"]:
         raise ValueError(
-            f"input={job.config.input!r}: holds {sum(totals.values()):,} captions, the run kept "
+            f"input={writing.config.input!r}: holds {sum(totals.values()):,} captions, the run kept "
             f"{run['funnel']['kept']:,}"
         )
     return totals
 
 
-def _check_captions(job: Job) -> list[str]:
+def _check_captions(writing: Writing) -> list[str]:
     """Return a line for every status that leaves captions of plain Parquet without negatives.
 
     Raises TooMuchBadData above ``max_bad_fraction``, ValueError where no caption can be used.
     """
-    plain = [source for source in job.sources if source.kept is None]
+    plain = [source for source in writing.sources if source.kept is None]
     counts = sum(map_files(count_statuses, plain, label="check captions"), Counter())
     if counts:
-        check_bad_rows("input", counts, job.config.max_bad_fraction, "captions")
+        check_bad_rows("input", counts, writing.config.max_bad_fraction, "captions")
     return describe_dropped("input", counts, "captions")
 
 
-def _write_exports(job: Job) -> None:
-    if job.exports("negclip"):
-        write_negclip(job.sources, job.written, join_uri(job.config.input, "shards"), job.out)
-    if job.config.negatives.materialize:
-        shards = expand_input(join_uri(job.config.input, "shards"))
-        write_shards(shards, job.written, job.sources[0].kept, job.out)
+def _write_exports(writing: Writing) -> None:
+    if writing.exports("negclip"):
+        write_negclip(writing.sources, writing.written, join_uri(writing.config.input, "shards"), writing.out)
+    if writing.config.negatives.materialize:
+        shards = expand_input(join_uri(writing.config.input, "shards"))
+        write_shards(shards, writing.written, writing.sources[0].kept, writing.out)
 
 
-def _tally(job: Job) -> Tally:
+def _tally(writing: Writing) -> Tally:
     tally = Tally()
-    for part in map_files(_tally_file, job.written, label="report"):
+    for part in map_files(_tally_file, writing.written, label="report"):
         tally.add(part)
     return tally
 

@@ -21,7 +21,7 @@ from raycomp.data.paths import ShardPath, join_uri, resolve
 from raycomp.data.reader import extract
 from raycomp.data.rows import parse_object
 from raycomp.data.tar import IMAGE_EXTENSIONS
-from raycomp.negatives.captions import Source, read_aligned
+from raycomp.negatives.captions import CaptionFile, read_aligned
 from raycomp.run.tasks import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv
 from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, UID
@@ -103,7 +103,9 @@ def _enrich(
         raise tell_change(shard, min(left))
 
 
-def write_negclip(sources: Sequence[Source], negatives: Sequence[str], shards_uri: str, out: Folder) -> int:
+def write_negclip(
+    sources: Sequence[CaptionFile], negatives: Sequence[str], shards_uri: str, out: Folder
+) -> int:
     """Write ``exports/negclip.tsv``; return its rows: the captions that have a negative.
 
     Columns as NegCLIP's trainer reads them (Yuksekgonul et al. 2023): row number, title, filepath,
@@ -146,7 +148,7 @@ def to_title(caption: str) -> str:
     return f"\u00a0{title}" if " " not in title or title.startswith(_NO_TITLE) else title
 
 
-def _read_negclip(job: tuple[Source, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:
+def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:
     """Return title, path, texts and nearest rows of one file's captions that have negatives."""
     source, uri, shards = job
     rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]

@@ -10,7 +10,7 @@ from raycomp.negatives.ask import (
     SERVER_BLOCKS_AT_ONCE,
     AskServer,
     Died,
-    Prompts,
+    PromptSource,
     Take,
     keep,
     read_key,
@@ -25,7 +25,7 @@ _MAX_ERROR = 300
 
 
 def ask_on_ray(
-    prompts: Prompts, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
+    prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str, session: Session, take: Take
 ) -> Died | None:
     """Ask all prompts; return what the engine died of, if it did so for good."""
     items = list(prompts.items)

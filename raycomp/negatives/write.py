@@ -15,7 +15,7 @@ from raycomp.data.arrow import FAULTS, OTHERS, add_columns, readable
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.propose import join_calls
 from raycomp.language.judge.form import LONGEST_EDITED, TOO_LONG
-from raycomp.language.judge.validity import judge
+from raycomp.language.judge.validity import judge_edit
 from raycomp.language.lexicon import Lexicon
 from raycomp.language.prompts import NOTHING_LEFT
 from raycomp.models.parser import Parser
@@ -75,7 +75,7 @@ class Caption:
         step = op, before, after
         if step not in self._reasons:
             texts = (self.reader.parsed[before], self.reader.parsed[after], self.parsed)
-            self._reasons[step] = judge(op, *texts, self._others, self.reader.lexicon)
+            self._reasons[step] = judge_edit(op, *texts, self._others, self.reader.lexicon)
         return self._reasons[step]
 
 

@@ -11,7 +11,7 @@ from raycomp.data.arrow import FAULTS
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.data.paths import join_uri
-from raycomp.negatives.captions import Source, load_captions
+from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.engines import write_by_replies, write_by_rules
 from raycomp.negatives.replies import read_replies
@@ -39,11 +39,11 @@ _CALLS_SCHEMA = pa.schema([NEGATIVES_SCHEMA.field(UID), NEGATIVES_SCHEMA.field(C
 
 
 @dataclass(frozen=True)
-class Job:
+class Writing:
     """One run: what to write, of which files, where to."""
 
     config: NegativesConfig
-    sources: list[Source]
+    sources: list[CaptionFile]
     out: Folder
     work: Folder
     session: Session
@@ -64,30 +64,33 @@ class Job:
         return [self.out.at("negatives", f"{source.ordinal:05d}.parquet") for source in self.sources]
 
 
-def write_all(job: Job, totals: dict[int, int]) -> Stats:
+def write_all(writing: Writing, totals: dict[int, int]) -> Stats:
     """Write ``negatives/``: one file per file of captions. Returns the phase's stats."""
-    steps = _lay_steps(job)
+    steps = _lay_steps(writing)
     phase = Phase(
         "negatives",
-        job.work,
-        job.config.waves.shards_per_wave,
+        writing.work,
+        writing.config.waves.shards_per_wave,
         merge_negatives,
-        (job.out.at("negatives"), job.out.at("exports", "calls") if job.exports("calls") else None),
+        (
+            writing.out.at("negatives"),
+            writing.out.at("exports", "calls") if writing.exports("calls") else None,
+        ),
         steps.crew,
-        job.lease.check,
+        writing.lease.check,
         steps.most,
     )
     return phase.run(list(steps.items), steps.run, totals)
 
 
-def _lay_steps(job: Job) -> Pass:
-    config, session = job.config, job.session
+def _lay_steps(writing: Writing) -> Pass:
+    config, session = writing.config, writing.session
     by_rules = config.negatives.engine == "rules"
     rows = session.block_rows if by_rules else ROWS_WITH_REPLIES
     if by_rules:
         write = partial(write_by_rules, config=config)
     else:
-        write = partial(_write_by_replies, config=config, replies_uri=job.replies_uri)
+        write = partial(_write_by_replies, config=config, replies_uri=writing.replies_uri)
     embed = partial(_load_ranker, config.ranker)
     keep = partial(choose_negatives, config=config.negatives)
     edit = Stage("edit", "proposes negatives and judges them", CPUS, write)
@@ -95,7 +98,7 @@ def _lay_steps(job: Job) -> Pass:
     choose = Stage("choose", "keeps the hardest negatives", CPUS, keep)
     return Pass(
         session,
-        items={source.ordinal: source for source in job.sources},
+        items={source.ordinal: source for source in writing.sources},
         read=partial(load_captions, block_rows=rows),
         stages=(edit, rank, choose) if config.negatives.rank else (edit, choose),
         part=Part(_PART_SCHEMA, counted=(FAULTS,)),

@@ -26,7 +26,7 @@ from raycomp.core.calibration import (
 )
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
-from raycomp.language.control_words import REASONS, Controls, ControlWords, find_words
+from raycomp.language.control_words import REASONS, Controls, ControlWords, find_word_set
 from raycomp.language.nonce import make_counterfactual
 from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.words import UID, UNSEEN
@@ -184,8 +184,8 @@ def _pair_pictures(samples: Samples, targets: list[_Target], picture_N: np.ndarr
     for target in targets:
         if isinstance(target.controls, str):
             continue
-        replaced[target.row] |= find_words(samples.captions[target.row][target.start : target.end])
-    said = [find_words(caption) for caption in captions]
+        replaced[target.row] |= find_word_set(samples.captions[target.row][target.start : target.end])
+    said = [find_word_set(caption) for caption in captions]
     order_N = hash_uids(parse_uids(samples.uids), seed)
     return draw_others(picture_N.tolist(), captions, replaced, said, order_N)
 

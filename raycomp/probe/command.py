@@ -8,7 +8,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.data.whole import with_absolute_paths
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.steps import Found, open_probe
+from raycomp.probe.steps import ProbeOutput, open_probe
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, begin
 from raycomp.table import Table, join_text
@@ -38,7 +38,7 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
     return run.record
 
 
-def _write(folder: Folder, name: str, config: ProbeConfig, found: Found) -> None:
+def _write(folder: Folder, name: str, config: ProbeConfig, found: ProbeOutput) -> None:
     """Write rows, tables and plot of a probe."""
     folder.write_json({"config": to_dict(config), "rows": found.rows}, f"{name}.json")
     folder.write_bytes((join_text(found.blocks) + "\n").encode(), f"{name}.txt")

@@ -14,7 +14,7 @@ from raycomp.curate.config import CurateConfig, NonceConfig
 from raycomp.curate.rules import find_rule
 from raycomp.data.arrow import readable, to_matrix
 from raycomp.data.runs import check_classed, identify, list_scores, read_finished
-from raycomp.language.control_words import ControlWords, find_words
+from raycomp.language.control_words import ControlWords, find_word_set
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, fingerprint_folder
@@ -95,8 +95,8 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     pool: list[pa.Table] = []
     for uri in list_scores(run, source):
         table = read_aligned(uri, [UID, CAPTION, ALIGNMENT, IMAGE_SHA256, PHRASES, IMAGE_EMBEDDING])
-        words.update(*map(find_words, table[CAPTION].to_pylist()))
-        table = table.filter(pa.array(_passes_first(table, run)))
+        words.update(*map(find_word_set, table[CAPTION].to_pylist()))
+        table = table.filter(pa.array(_passes_align(table, run)))
         pool.append(table.filter(pc.greater(pc.list_value_length(table[PHRASES]), 0)))
         if count is not None:
             pool = [_draw(pa.concat_tables(pool), count, seed)]
@@ -108,10 +108,10 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     return Samples(uids, captions, phrases, table[IMAGE_SHA256].to_pylist(), image_ND, frozenset(words))
 
 
-def _passes_first(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
+def _passes_align(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
     """Return which rows passed the gate by alignment, bool (N,); all of them where no other stands behind."""
     written = from_dict(CurateConfig(), run["config"])
-    if find_rule(written.select.rule).gate_2 is None:
+    if find_rule(written.select.rule).attribute_by is None:
         return np.ones(len(table), bool)
     gate = Threshold.from_dict(run["gates"]["align"])
     return keep_mask(gate, table[ALIGNMENT].to_numpy(), parse_uids(table[UID]))

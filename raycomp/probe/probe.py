@@ -18,9 +18,9 @@ from raycomp.core.probe import (
     two_way_choice,
 )
 from raycomp.probe.probe_pairs import (
+    EditedPairs,
     Embeddings,
     Encode,
-    Pairs,
     embed,
     index_texts,
     list_pairs,
@@ -102,13 +102,13 @@ def probe_composition(
     )
 
 
-def _draw(pairs: Pairs, embeddings: Embeddings, rng: np.random.Generator) -> np.ndarray:
+def _draw(pairs: EditedPairs, embeddings: Embeddings, rng: np.random.Generator) -> np.ndarray:
     """Return which pairs of a line the A-distance may be of, in drawn order."""
     caption_N = embeddings.caption_B[pairs.row_N]
     return draw_pairs(embeddings.same_T[caption_N], embeddings.same_T[pairs.edit_N], rng)
 
 
-def _count_uids(pairs: Pairs, embeddings: Embeddings) -> int:
+def _count_uids(pairs: EditedPairs, embeddings: Embeddings) -> int:
     return len(np.unique(embeddings.uid_B[pairs.row_N]))
 
 
@@ -123,7 +123,7 @@ def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
     return min([*enough, MOST_PAIRS]) if enough else 0
 
 
-def _measure(pairs: Pairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
+def _measure(pairs: EditedPairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
     """Return one line of the table, but for what compares sets. All its values share their resamples."""
     uid_N, text_TD = embeddings.uid_B[pairs.row_N], embeddings.text_TD
     first_ND, second_ND = text_TD[embeddings.caption_B[pairs.row_N]], text_TD[pairs.edit_N]
@@ -154,7 +154,9 @@ def _measure(pairs: Pairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
     return line
 
 
-def _distance_to(text_B: np.ndarray, pairs: Pairs, embeddings: Embeddings) -> tuple[np.ndarray, np.ndarray]:
+def _distance_to(
+    text_B: np.ndarray, pairs: EditedPairs, embeddings: Embeddings
+) -> tuple[np.ndarray, np.ndarray]:
     """Return each pair's distance from the caption to a text of its row, and whether the row has one."""
     text_N = text_B[pairs.row_N]
     caption_ND = embeddings.text_TD[embeddings.caption_B[pairs.row_N]]
@@ -162,7 +164,7 @@ def _distance_to(text_B: np.ndarray, pairs: Pairs, embeddings: Embeddings) -> tu
 
 
 def _measure_sets(
-    pairs: Pairs,
+    pairs: EditedPairs,
     rows_M: np.ndarray,
     embeddings: Embeddings,
     num_compared: int,

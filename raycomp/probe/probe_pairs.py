@@ -18,7 +18,7 @@ Encode = Callable[[list[str]], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class EditedPairs:
     """The pairs of one line of the table, as the numbers of their rows and of their edited texts."""
 
     op: str
@@ -111,7 +111,7 @@ def _unit(embeddings: np.ndarray, num: int, name: str) -> np.ndarray:
 
 def list_pairs(
     rows: Sequence[Mapping[str, Any]], index: dict[str, int], embeddings: Embeddings
-) -> list[Pairs]:
+) -> list[EditedPairs]:
     """Return the lines of the table: the two nulls, each (calls, operation), and each number of calls."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for i, row in enumerate(rows):
@@ -122,9 +122,9 @@ def list_pairs(
     lines = []
     for name, text_B in ((PARAPHRASE, embeddings.paraphrase_B), (OTHER, embeddings.other_B)):
         row_N = np.flatnonzero(text_B >= 0)
-        lines.append(Pairs(name, 0, row_N, text_B[row_N]))
+        lines.append(EditedPairs(name, 0, row_N, text_B[row_N]))
     for calls, op in sorted(found, key=_place):
-        lines.append(Pairs(op, calls, *np.array(found[calls, op]).T))
+        lines.append(EditedPairs(op, calls, *np.array(found[calls, op]).T))
     return lines
 
 

@@ -45,7 +45,7 @@ _TAKEN = {
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbeOutput:
     """What a probe measured, of ``num_read`` rows, captions or targets."""
 
     rows: Any
@@ -64,7 +64,7 @@ class Probe:
 
     fingerprint: Callable[[], dict[str, str]]
     """What results depend on beside the dials: the input as it was read, the models as they are now."""
-    measure: Callable[[], Found]
+    measure: Callable[[], ProbeOutput]
     device: str | None = None
     """What a scorer of it runs on, cpu or gpu."""
 
@@ -85,12 +85,12 @@ def _open_theory(config: ProbeConfig) -> Probe:
     return Probe(dict, partial(_measure_theory, config))
 
 
-def _measure_theory(config: ProbeConfig) -> Found:
+def _measure_theory(config: ProbeConfig) -> ProbeOutput:
     from raycomp.probe.theory import run_theory
     from raycomp.probe.theory_table import tell_theory
 
     rows = run_theory(range(config.seeds))
-    return Found(rows, tell_theory(rows), len(rows), {OK: len(rows)})
+    return ProbeOutput(rows, tell_theory(rows), len(rows), {OK: len(rows)})
 
 
 def _open_overlap(config: ProbeConfig) -> Probe:
@@ -110,10 +110,12 @@ def _open_overlap(config: ProbeConfig) -> Probe:
     return Probe(fingerprint, partial(_measure_overlap, config, choices))
 
 
-def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> Found:
+def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> ProbeOutput:
     rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
     came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
-    return Found([vars(row) for row in rows], tell_overlap(rows), len(choices), came, draw_overlap(rows))
+    return ProbeOutput(
+        [vars(row) for row in rows], tell_overlap(rows), len(choices), came, draw_overlap(rows)
+    )
 
 
 def _draw(name: str, config: ProbeConfig) -> list[Choice]:
@@ -148,7 +150,7 @@ def _open_composition(config: ProbeConfig) -> Probe:
     return Probe(fingerprint, partial(_measure_composition, config, found), _name_device())
 
 
-def _measure_composition(config: ProbeConfig, found: Material) -> Found:
+def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
     from raycomp.models.clip import Clip, load_tokenizer
     from raycomp.models.weights_check import refuse_bad
 
@@ -163,7 +165,7 @@ def _measure_composition(config: ProbeConfig, found: Material) -> Found:
     result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
     rows = asdict(result) | {"notes": found.notes}
     came = {OK: len(found.rows), **found.left_out}
-    return Found(rows, tell_probe(result, found.notes), found.num_read, came)
+    return ProbeOutput(rows, tell_probe(result, found.notes), found.num_read, came)
 
 
 def _open_pas(config: ProbeConfig) -> Probe:
@@ -172,10 +174,10 @@ def _open_pas(config: ProbeConfig) -> Probe:
     return Probe(opened.fingerprint, partial(_measure_pas, config, opened), _name_device())
 
 
-def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> Found:
+def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> ProbeOutput:
     result = measure_pas(opened, config.seed)
     came = {OK: len(result.targets), **result.left_out}
-    return Found(asdict(result), tell_pas(result, opened.name), result.num_targets, came)
+    return ProbeOutput(asdict(result), tell_pas(result, opened.name), result.num_targets, came)
 
 
 def _name_device() -> str:

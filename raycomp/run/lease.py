@@ -40,7 +40,7 @@ class Lease:
         return {
             "holder": self.holder,
             "host": socket.gethostname(),
-            "place": find_place(),
+            "place": find_pid_namespace(),
             "process": os.getpid(),
             "started": self.started.isoformat(timespec="seconds"),
             "expires": (_now() + timedelta(seconds=self.seconds)).isoformat(timespec="seconds"),
@@ -138,7 +138,7 @@ def _take(folder: Folder, lease: Lease) -> None:
         raise HeldError(f"out={folder.uri!r}: another run has just begun there; wait for it")
 
 
-def find_place() -> str:
+def find_pid_namespace() -> str:
     """Return what tells this process' numbering of processes from any other's: containers share a host name.
 
     Without ``/proc`` it is the host name.
@@ -174,7 +174,7 @@ def read_lease(folder: Folder) -> dict[str, Any] | None:
 def _is_over(found: dict[str, Any]) -> bool:
     if datetime.fromisoformat(found["expires"]) < _now():
         return True
-    if found["place"] != find_place():
+    if found["place"] != find_pid_namespace():
         return False
     try:
         os.kill(found["process"], 0)

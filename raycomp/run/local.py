@@ -74,8 +74,8 @@ class Local:
                 tables = self._on_cpus(stage, cut(tables, steps.rows))
             else:
                 rows = steps.scorer_rows
-                tables = self._on_scorer(stage, join(tables, rows))
-        for table in join(tables, rows):
+                tables = self._on_scorer(stage, regroup(tables, rows))
+        for table in regroup(tables, rows):
             yield again(partial(stage_part, table, parts_uri, steps.part)).to_pylist()
 
     def _on_cpus(self, stage: Stage, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -201,7 +201,7 @@ def cut(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
             yield table.slice(start, rows)
 
 
-def join(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+def regroup(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     """Yield the rows in tables of so many; fewer in the last one, and before rows of other columns."""
     held: list[pa.Table] = []
     for table in tables:

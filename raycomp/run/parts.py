@@ -16,7 +16,7 @@ from raycomp.data.arrow import SECONDS
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import join_uri
 from raycomp.run.growth import There
-from raycomp.run.progress import Place
+from raycomp.run.progress import WorkerPool
 from raycomp.run.stage import WRITE
 from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 
@@ -50,7 +50,7 @@ class Stats:
     wall_s: float = 0.0
     commit_s: float = 0.0
     """The part of the wall time that went into writing manifests."""
-    crew: dict[str, Place] = field(default_factory=dict)
+    crew: dict[str, WorkerPool] = field(default_factory=dict)
     """Who worked on every stage, in the order of the work; after a restart, the last try's."""
     growth: list[There] = field(default_factory=list)
     """Scorers and CPUs over the wall time, where they came and went; a step per change."""
@@ -73,7 +73,7 @@ class Stats:
                 self.growth.append(There(since + self.wall_s, *there))
         self.wall_s += other["wall_s"]
         self.commit_s += other["commit_s"]
-        self.crew |= {stage: Place(*place) for stage, place in other["crew"].items()}
+        self.crew |= {stage: WorkerPool(*place) for stage, place in other["crew"].items()}
         for column, counted in other["counts"].items():
             self.counts.setdefault(column, Counter()).update(counted)
         for column, sampled in other["samples"].items():

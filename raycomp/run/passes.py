@@ -16,7 +16,7 @@ from raycomp.data.arrow import SECONDS
 from raycomp.run.executor import Session, current
 from raycomp.run.growth import There
 from raycomp.run.parts import Part
-from raycomp.run.progress import GPUS, Place
+from raycomp.run.progress import GPUS, WorkerPool
 from raycomp.run.stage import CPUS, DEVICE, READ, SCORERS, WRITE, Stage, Work
 
 # A reader mostly waits for its storage. Asking for as much as the next stage, Ray Data would fuse the two.
@@ -52,17 +52,17 @@ class Pass:
         return current().run(self, ordinals, parts_uri)
 
     @property
-    def crew(self) -> dict[str, Place]:
+    def crew(self) -> dict[str, WorkerPool]:
         """Who works at most on what, in the order of the work: scorers, or slots of the CPUs they leave."""
         free, scorers = self.free_cpus, self.session.num_scorers
         readers = min(int(free / CPUS_PER_READER), len(self.items))
-        places = {READ: Place("takes rows from storage", readers, CPUS)}
+        places = {READ: WorkerPool("takes rows from storage", readers, CPUS)}
         for stage in self.stages:
             most = scorers if stage.where == SCORERS else free if self.is_cut else min(free, len(self.items))
-            places[stage.name] = Place(stage.says, most, stage.where)
+            places[stage.name] = WorkerPool(stage.says, most, stage.where)
         if self._scores and self.session.device == "gpu":
-            places[DEVICE] = Place("computes on GPUs", scorers, GPUS)
-        return {**places, WRITE: Place("stores results, merged by shard", free, CPUS)}
+            places[DEVICE] = WorkerPool("computes on GPUs", scorers, GPUS)
+        return {**places, WRITE: WorkerPool("stores results, merged by shard", free, CPUS)}
 
     @property
     def most(self) -> There | None:

@@ -25,7 +25,7 @@ _END_S = 5.0
 _IDLE_S = 20.0
 
 
-class Place(NamedTuple):
+class WorkerPool(NamedTuple):
     """Who works on a stage."""
 
     says: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     """Stages of one place take turns on its workers: cpus, scorers or gpus."""
 
 
-Crew = Mapping[str, Place]
+Crew = Mapping[str, WorkerPool]
 """Stage -> who works on it, in the order of the work."""
 
 

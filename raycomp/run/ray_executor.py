@@ -11,7 +11,7 @@ from raycomp.data.retries import TASK_RETRIES
 from raycomp.run.growth import Growth
 from raycomp.run.passes import Pass
 from raycomp.run.ray_labels import leave_head_alone
-from raycomp.run.ray_metrics import Meter
+from raycomp.run.ray_metrics import RayMeter
 from raycomp.run.ray_passes import lay
 from raycomp.run.ray_private import count_pool
 from raycomp.run.ray_receipts import read_receipts
@@ -80,9 +80,9 @@ class OnRay:
         """Count the scorers and CPUs of the cluster."""
         return Growth(count_there)
 
-    def open_meter(self, phase: str) -> Meter:
+    def open_meter(self, phase: str) -> RayMeter:
         """Return metrics that Prometheus reads of this node."""
-        return Meter(phase)
+        return RayMeter(phase)
 
 
 def count_there() -> tuple[int, int]:

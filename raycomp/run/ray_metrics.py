@@ -43,7 +43,7 @@ def _make(name: str) -> Metric:
     return kind.make(name, kind.says, (*LABELS, *kind.labels))
 
 
-class Meter:
+class RayMeter:
     """The metrics of one phase. Without a cluster it tells nobody."""
 
     def __init__(self, phase: str):

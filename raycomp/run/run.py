@@ -24,7 +24,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
 from raycomp.data.paths import ARCHITECTURE, LEASE, REPORT, RUN, WORK, absolute_uri
 from raycomp.data.runs import FAILED, FINISHED, TIMES, read_run
-from raycomp.data.written import Watch, watch_writes
+from raycomp.data.written import WrittenFiles, watch_writes
 from raycomp.run.events import keep_events, log_event
 from raycomp.run.lease import Lease, hold_lease
 from raycomp.run.opening import describe_run, now, open_run, refuse_inside, tidy
@@ -71,7 +71,7 @@ class Run:
         self._fingerprint = fingerprint
         self.rooms = rooms
         """What results lie in."""
-        self.watch = Watch([folder.at(room) for room in rooms])
+        self.watch = WrittenFiles([folder.at(room) for room in rooms])
         """What the run writes of its results."""
         self._say = say
         self._said = "finished"

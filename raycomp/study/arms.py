@@ -43,7 +43,7 @@ def _choose(scores: pa.Table, rule: str, seed: int) -> np.ndarray:
     how = AttributeConfig(keep=KEEP, pool=1.0)
     config = CurateConfig(align=AlignConfig(0.7), attribute=how, select=SelectConfig(rule), seed=seed)
     arm = find_arm(config)
-    _, judged = choose_tables([scores.select(corpus_columns(arm, with_second=True))], arm)
+    _, judged = choose_tables([scores.select(corpus_columns(arm, with_attribute=True))], arm)
     return np.flatnonzero(judged[0][0] == KEPT)
 
 

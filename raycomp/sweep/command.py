@@ -45,8 +45,8 @@ from raycomp.sweep.site import COMMANDS, Job
 from raycomp.sweep.streams import make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
 from raycomp.sweep.worlds import list_places, scored_dials
-from raycomp.train.config import WITH_NEGATIVES
 from raycomp.train.little_world import TINY_CLIP
+from raycomp.train.losses import find_loss, fingerprint_loss
 from raycomp.train.pairs import fingerprint_pairs
 from raycomp.words import OK
 
@@ -71,7 +71,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
-    with begin("sweep", config, partial(_fingerprint, config), out, say, rooms=_ROOMS) as run:
+    with begin("sweep", config, partial(_fingerprint, config, plan), out, say, rooms=_ROOMS) as run:
         if run.is_finished:
             check_trials(plan, Journal(run.folder))
             return run.record
@@ -87,8 +87,11 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
 
             at_once = count_trials(config, session)
             run.bind(session.device, session.gpu)
+            losses = _list_losses(plan)
             places = list_places(config, run.work) if config.has_worlds else []
-            make_worlds(places, _wants_negatives(plan), session.count_cores(), run, say)
+            make_worlds(
+                places, any(find_loss(loss).negatives for loss in losses), session.count_cores(), run, say
+            )
             work = run.work.at(TRIALS)
             if config.command == "continual":
                 make_streams(config, work, say)
@@ -138,13 +141,14 @@ def _list_known(config: SweepConfig) -> list[str]:
     return list_world_metrics() if config.has_worlds else list_metrics(config.evaluate)
 
 
-def _fingerprint(config: SweepConfig) -> dict[str, Any]:
+def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
     if config.command == "continual":
         return fingerprint_streams(config.continual)
+    own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
+    found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
     if config.has_worlds:
-        return {"architecture": digest(TINY_CLIP)}
-    found: dict[str, Any] = {}
+        return {**found, "architecture": digest(TINY_CLIP)}
     if config.curated:
         found["curated"] = identify(read_finished(config.curated))
     else:
@@ -170,11 +174,8 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
         raise
 
 
-def _wants_negatives(plan: Plan) -> bool:
-    losses = (
-        plan.space["train.loss"].values if "train.loss" in plan.space else (plan.config.train.train.loss,)
-    )
-    return any(loss in WITH_NEGATIVES for loss in losses)
+def _list_losses(plan: Plan) -> Sequence[str]:
+    return plan.space["train.loss"].values if "train.loss" in plan.space else [plan.config.train.train.loss]
 
 
 def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Winner]:

@@ -20,7 +20,7 @@ NO_WORLD = "with little worlds, which bring their own; name curated or train.inp
 
 
 @dataclass(frozen=True)
-class Part:
+class SweptCommand:
     """A command that a trial runs, and which of its dials may be swept."""
 
     name: str
@@ -32,8 +32,8 @@ class Part:
 # By command what its trials run, in their order; sweep/site.py runs it. A dial is that of the first
 # part that has it.
 SWEPT = {
-    "train": (Part("select", CurateConfig, *SELECT), Part("train", TrainConfig)),
-    "continual": (Part("continual", ContinualConfig),),
+    "train": (SweptCommand("select", CurateConfig, *SELECT), SweptCommand("train", TrainConfig)),
+    "continual": (SweptCommand("continual", ContinualConfig),),
 }
 # What a trial has of its seed and its place.
 OWN_DIALS = (

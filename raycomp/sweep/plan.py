@@ -15,7 +15,7 @@ from raycomp.continual.cells import list_cells
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.tables import FROZEN
 from raycomp.curate.arm import choose_config
-from raycomp.sweep.config import OWN_DIALS, SWEPT, Part, SweepConfig
+from raycomp.sweep.config import OWN_DIALS, SWEPT, SweepConfig, SweptCommand
 from raycomp.words import WORLD_STREAMS
 
 Dials = Mapping[str, str]
@@ -38,7 +38,7 @@ class Plan:
     config: SweepConfig
     space: Mapping[str, Domain]
     """Every value in its one spelling, so that texts are equal where values are."""
-    parts: Mapping[str, Part]
+    parts: Mapping[str, SweptCommand]
     """By dial of the space the part of a trial that it is of."""
     scored: Mapping[str, Any] | None
     """The config of the curation whose scores are chosen from; none = nothing is chosen."""
@@ -180,7 +180,7 @@ def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:
         yield dict(zip(space, values, strict=True))
 
 
-def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> Part:
+def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> SweptCommand:
     """Return the part that has a dial. Raises ValueError where none has, or it is not to be swept."""
     errors = []
     for part in SWEPT[config.command]:
@@ -198,12 +198,12 @@ def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> Part:
     raise ValueError(f"space: {'; '.join(errors)}")
 
 
-def _find_type(part: Part, dial: str) -> Any:
+def _find_type(part: SweptCommand, dial: str) -> Any:
     """Return the type of an option's values, but for none."""
     return split_none({one.path: one.hint for one in list_dials(part.config)}[dial])[0]
 
 
-def _list_swept(part: Part) -> list[str]:
+def _list_swept(part: SweptCommand) -> list[str]:
     """Return the dials of a part that may be swept: those that results depend on and a trial does not set."""
     dials = [one.path for one in list_dials(part.config, part.mark) if "free" not in one.marks]
     return [dial for dial in dials if dial not in OWN_DIALS]

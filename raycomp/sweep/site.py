@@ -26,7 +26,8 @@ from raycomp.sweep.streams import describe_continual
 from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES
 from raycomp.table import Estimate
 from raycomp.train.command import train
-from raycomp.train.config import WITH_NEGATIVES, TrainConfig
+from raycomp.train.config import TrainConfig
+from raycomp.train.losses import find_loss
 
 _SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
 _RAN = "ran"
@@ -139,7 +140,7 @@ def _describe_training(
     if place is None:
         return replace(found, model=replace(found.model, weights=weights))
     model = ModelConfig(place.scorer.model, weights)
-    negatives = place.files.at(NEGATIVES) if found.train.loss in WITH_NEGATIVES else None
+    negatives = place.files.at(NEGATIVES) if find_loss(found.train.loss).negatives else None
     return replace(found, model=model, negatives=negatives)
 
 

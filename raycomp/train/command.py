@@ -28,12 +28,13 @@ from raycomp.train.board import News
 from raycomp.train.config import TrainConfig
 from raycomp.train.feed import Drawing
 from raycomp.train.index import Index, make_index
-from raycomp.train.job import OWN_COLUMNS, Course, Evaluate, Job, Stock
 from raycomp.train.journal import EVENTS, METRICS, read_metrics
+from raycomp.train.losses import fingerprint_loss
 from raycomp.train.page import list_uses, render_train
 from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.train.states import list_states
 from raycomp.train.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
+from raycomp.train.training import OWN_COLUMNS, Course, Evaluate, Stock, Training
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
 
 _EPOCHS = 5
@@ -94,26 +95,30 @@ def train(
             index = make_index(pairs, run.work)
             for warning in index.warnings:
                 say(warning)
-            job = _plan(run, config, session, spec, pairs, index, evaluate)
+            training = _plan(run, config, session, spec, pairs, index, evaluate)
             write_trained(gather_keys(index, before), run.work)  # before hours of steps: it takes memory
-            news = _fit(job, session, run, say)
-        _close(run, job, session, index, news)
+            news = _fit(training, session, run, say)
+        _close(run, training, session, index, news)
     return run.record
 
 
-def _fit(job: Job, session: Session, run: Run, say: Say) -> News:
+def _fit(training: Training, session: Session, run: Run, say: Say) -> News:
     if session.is_local:
         from raycomp.train.local_fit import fit_here
 
-        return fit_here(job, run.lease.check, say)
-    from raycomp.train.ray_fit import Ranks, fit
+        return fit_here(training, run.lease.check, say)
+    from raycomp.train.ray_fit import TrainWorkers, fit
 
-    return fit(job, Ranks(session.num_scorers, session.device == "gpu"), run.lease.check, say)
+    return fit(training, TrainWorkers(session.num_scorers, session.device == "gpu"), run.lease.check, say)
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials."""
-    return {**fingerprint_pairs(config), "model": fingerprint_scorer(fetch_model(config.model))}
+    return {
+        **fingerprint_pairs(config),
+        **fingerprint_loss(config.train.loss),
+        "model": fingerprint_scorer(fetch_model(config.model)),
+    }
 
 
 def _plan(
@@ -124,7 +129,7 @@ def _plan(
     pairs: Pairs,
     index: Index,
     evaluate: Evaluate | None,
-) -> Job:
+) -> Training:
     """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
     dials = config.train
     if session.is_elastic:
@@ -146,7 +151,7 @@ def _plan(
         )
     kinds = tuple(sorted(index.kinds))
     draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds, index.most_negatives)
-    return Job(
+    return Training(
         config=config,
         out=run.folder.uri,
         stock=Stock(pairs, index.uris),
@@ -172,14 +177,14 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
         raise
 
 
-def _close(run: Run, job: Job, session: Session, index: Index, news: News) -> None:
+def _close(run: Run, training: Training, session: Session, index: Index, news: News) -> None:
     """Take down what came of it."""
     metrics = read_metrics(run.folder)
-    num_steps, num_pairs = len(metrics["step"]), job.config.train.batch_size
+    num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
     seconds = float(np.sum(num_pairs / metrics["samples_per_s"]))
     sections: dict[str, Any] = {
         "steps": num_steps,
-        "epochs": num_steps / job.steps_per_epoch,
+        "epochs": num_steps / training.steps_per_epoch,
         "batch_size": num_pairs,
         "workers": session.num_scorers,
         **{name: index.tally[name] for name in ("pairs", "copies", "captions")},

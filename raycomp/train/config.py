@@ -3,23 +3,20 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.dials import FREE, INPUT, PLACE
+from raycomp.config.check import check, check_share
+from raycomp.config.dials import CODE, FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig
+from raycomp.train.losses import find_loss
 from raycomp.words import TOWERS
-
-LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
-WITH_NEGATIVES = ("negclip", "ceclip", "triplet")
-WITH_NEGATIVE_IMAGES = ("triplet",)
 
 
 @dataclass(frozen=True)
 class FitConfig:
     """How a model is fitted: AdamW with warm-up and cosine, as open_clip trains."""
 
-    loss: str = "clip"
+    loss: str = field(default="clip", metadata=CODE)
     """clip or siglip; negclip or ceclip, which need ``negatives``; triplet, which needs ``negative_images``,
-    too."""
+    too; or FILE.py:NAME, a loss of your own."""
     steps: int | None = None
     """Optimizer steps; none = those of ``epochs``."""
     epochs: int | None = None
@@ -83,7 +80,8 @@ class FitConfig:
     only at the end."""
 
     def __post_init__(self) -> None:
-        check_choice("train.loss", self.loss, LOSSES)
+        is_one = not find_loss(self.loss).negative_images or self.num_negatives == 1
+        check(is_one, "train.num_negatives", self.num_negatives, f"1 with train.loss={self.loss}")
         both = self.steps is None or self.epochs is None
         check(both, "train.epochs", self.epochs, f"none with train.steps={self.steps}")
         for name in ("steps", "epochs", "workers", "lora_rank", "evaluate_steps"):
@@ -92,8 +90,6 @@ class FitConfig:
         counts = "window checkpoint_steps keep_checkpoints accumulate num_negatives"
         for name in counts.split():
             check(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "at least 1")
-        is_one = self.loss != "triplet" or self.num_negatives == 1
-        check(is_one, "train.num_negatives", self.num_negatives, "1 with train.loss=triplet")
         check(self.batch_size >= 2, "train.batch_size", self.batch_size, "at least 2")
         most = f"at most train.batch_size={self.batch_size}, a pair for each"
         check((self.workers or 1) <= self.batch_size, "train.workers", self.workers, most)
@@ -146,9 +142,9 @@ class TrainConfig:
         check_share("max_bad_fraction", self.max_bad_fraction)
         precision = self.model.precision
         check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
-        loss = self.train.loss
-        folder = f"a folder that raycomp negatives wrote, which train.loss={loss} needs"
-        check(bool(self.negatives) or loss not in WITH_NEGATIVES, "negatives", self.negatives, folder)
-        files = f"Parquet with images of negatives, which train.loss={loss} needs; without take negclip"
-        has_images = bool(self.negative_images) or loss not in WITH_NEGATIVE_IMAGES
+        name, loss = self.train.loss, find_loss(self.train.loss)
+        folder = f"a folder that raycomp negatives wrote, which train.loss={name} needs"
+        check(bool(self.negatives) or not loss.negatives, "negatives", self.negatives, folder)
+        files = f"Parquet with images of negatives, which train.loss={name} needs; without take negclip"
+        has_images = bool(self.negative_images) or not loss.negative_images
         check(has_images, "negative_images", self.negative_images, files)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from raycomp.config import UserError
-from raycomp.train.job import OWN_COLUMNS, Evaluate
+from raycomp.train.training import OWN_COLUMNS, Evaluate
 
 
 def evaluate_model(evaluate: Evaluate, clip: Any, step: int) -> dict[str, float]:

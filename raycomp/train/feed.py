@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.core.epochs import EpochPlan, find_samples
+from raycomp.core.epochs import EpochPlan, locate_rows
 from raycomp.data.arrow import readable
 from raycomp.data.model import fetch_model
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, prepare_image
 from raycomp.models.tokens import load_tokens
-from raycomp.train.config import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES, FitConfig
+from raycomp.train.config import FitConfig
+from raycomp.train.losses import Loss, find_loss
 from raycomp.train.pairs import Pairs, load_shard
 from raycomp.words import CAPTIONS, IMAGE, NEGATIVE_IMAGES, NEGATIVES, NUM_ROWS, UID
 
@@ -42,6 +43,11 @@ class Drawing:
     """Every (operation, kind) of negatives, sorted."""
     most_negatives: int | None = None
     """Negatives that a pair has at most: batches have no more slots; none = as many slots as the fit asks."""
+
+    @property
+    def loss(self) -> type[Loss]:
+        """What batches are made for."""
+        return find_loss(self.fit.loss)
 
     @property
     def num_slots(self) -> int:
@@ -71,7 +77,7 @@ def make_batch(
     """
     drawn = [_draw(row, epoch, draw) for row in _take(tables, shard_R, row_R, draw)]
     batch = {"image": np.stack([one.pixels for one in drawn])}
-    if draw.fit.loss not in WITH_NEGATIVES:
+    if not draw.loss.negatives:
         return batch | {"token": _tokenize([one.caption for one in drawn], draw)}
     num_slots = draw.num_slots
     texts = [one.caption for one in drawn]
@@ -87,7 +93,7 @@ def make_batch(
     batch["kind"][batch["valid"]] = [
         number[negative["op"], negative["kind"]] for one in drawn for negative in one.negatives
     ]
-    if draw.fit.loss in WITH_NEGATIVE_IMAGES:
+    if draw.loss.negative_images:
         blank = np.zeros_like(batch["image"][0])
         found = [one.negative_pixels for one in drawn]
         batch["negative_image"] = np.stack([blank if pixels is None else pixels for pixels in found])
@@ -99,12 +105,12 @@ def _take(
 ) -> list[dict[str, Any]]:
     """Return the rows as Python values, and which copy of its pair each is; a shard's taken together."""
     names = [UID, CAPTIONS, IMAGE]
-    names += [NEGATIVES] if draw.fit.loss in WITH_NEGATIVES else []
-    names += [NEGATIVE_IMAGES] if draw.fit.loss in WITH_NEGATIVE_IMAGES else []
+    names += [NEGATIVES] if draw.loss.negatives else []
+    names += [NEGATIVE_IMAGES] if draw.loss.negative_images else []
     rows: list[dict[str, Any]] = [{}] * len(shard_R)
     for shard in np.unique(shard_R).tolist():
         mine = np.flatnonzero(shard_R == shard)
-        sample_R, copy_R = find_samples(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
+        sample_R, copy_R = locate_rows(tables[shard][NUM_ROWS].to_numpy(), row_R[mine])
         found = tables[shard].select(names).take(pa.array(sample_R)).to_pylist()
         for place, row, copy in zip(mine.tolist(), found, copy_R.tolist(), strict=True):
             rows[place] = {**row, _COPY: copy}
@@ -125,9 +131,9 @@ def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
     pixels = _make_pixels(row[IMAGE], row[UID], draw, of_crop)
     shown = None
     chosen: list[int] = []
-    if draw.fit.loss in WITH_NEGATIVES:
+    if draw.loss.negatives:
         chosen = _choose(row[NEGATIVES], draw, of_negatives)
-    if chosen and draw.fit.loss in WITH_NEGATIVE_IMAGES:
+    if chosen and draw.loss.negative_images:
         shown = _make_pixels(row[NEGATIVE_IMAGES][chosen[0]], row[UID], draw, of_crop)
     return _Drawn(pixels, caption, [row[NEGATIVES][place] for place in chosen], shown)
 
@@ -135,7 +141,7 @@ def _draw(row: dict[str, Any], epoch: int, draw: Drawing) -> _Drawn:
 def _choose(negatives: list[dict[str, Any]], draw: Drawing, rng: np.random.Generator) -> list[int]:
     """Return the places of a pair's negatives: of as many operations and kinds as there are, at random."""
     places = rng.permutation(len(negatives)).tolist()
-    if draw.fit.loss in WITH_NEGATIVE_IMAGES:
+    if draw.loss.negative_images:
         places = [place for place in places if negatives[place]["image"]]
     seen: dict[tuple[str, str], int] = {}
     turns = {}

@@ -30,7 +30,7 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
                 f"{name} after step {trainer.step}: must be finite; "
                 f"train.learning_rate={trainer.config.learning_rate} may be too high"
             )
-    architecture = describe_start(model, trainer.config.loss)
+    architecture = describe_start(model, trainer.loss.bias)
     hub = {"model_cfg": architecture, "preprocess_cfg": describe_preprocessing(clip)}
     files = {
         WEIGHTS: safetensors.torch.save({name: value.cpu().contiguous() for name, value in weights.items()}),
@@ -47,7 +47,7 @@ def make_final(trainer: Trainer, model: ModelConfig) -> Any:
     clip, share = trainer.plain_model(), trainer.config.keep_start
     if not share:
         return clip
-    start = load_start(model, trainer.config.loss)
+    start = load_start(model, trainer.loss.bias)
     weights = interpolate(clip.state_dict(), start.state_dict(), share)
     start.load_state_dict(weights)
     return start.to(trainer.clip.logit_scale.device)

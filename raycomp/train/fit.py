@@ -15,11 +15,11 @@ from raycomp.core.epochs import slice_of
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.models.faults import say_bad
 from raycomp.train.config import FitConfig
-from raycomp.train.job import Told
-from raycomp.train.objective import Embedded, Objective
+from raycomp.train.losses import find_loss
 from raycomp.train.ranks import gather
 from raycomp.train.schedule import learning_rate_at, make_optimizer
-from raycomp.train.towers import OF_ROWS, Batch, Made, Towers, embed, join
+from raycomp.train.towers import OF_ROWS, Batch, Embedded, Made, Towers, embed_batch, join_parts
+from raycomp.train.training import Told
 
 MAX_LOGIT_SCALE = math.log(100)
 
@@ -53,13 +53,13 @@ class Trainer:
         # All ranks have as many parts, whatever each one's rows.
         self.num_parts = min(config.accumulate, batch_size // num_ranks)
         _check_norms(clip, self.num_parts)
-        if config.loss != "siglip" and getattr(clip, "logit_bias", None) is not None:
+        self.loss = find_loss(config.loss)(torch.zeros(num_kinds))
+        if not self.loss.bias and getattr(clip, "logit_bias", None) is not None:
             # Added to all logits alike, as open_clip's loss does, it changes nothing that is picked.
             clip.logit_bias.requires_grad_(False)
         freeze(clip, config.freeze)
         self.adapters = add_adapters(clip, config.lora_rank, config.seed) if config.lora_rank else None
         self.towers = wrap(Towers(clip))
-        self.objective = Objective(config, num_kinds)
         self.optimizer = make_optimizer(clip, config)
         self.step, self.is_settled = 0, False
 
@@ -142,7 +142,7 @@ class Trainer:
         slices = [slice_of(part, self.num_parts, len(batch.token_RN)) for part in range(self.num_parts)]
         parts = [batch.cut(rows) for rows in slices]
         with torch.no_grad():
-            made = join([self._embed(part, number) for number, part in enumerate(parts)])
+            made = join_parts([self._embed(part, number) for number, part in enumerate(parts)])
         leaves = {name: value.detach().requires_grad_() for name, value in made.items()}
         loss, counts = self._judge(leaves, batch)
         loss.backward()
@@ -163,7 +163,7 @@ class Trainer:
         torch.manual_seed(int(key.generate_state(1)[0]))
         device = batch.image_RCHW.device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.config.autocast):
-            return embed(self.towers, batch)
+            return embed_batch(self.towers, batch)
 
     def _judge(self, made: Made, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss of the global batch, and how many of its rows are bad, the same on all ranks."""
@@ -177,7 +177,7 @@ class Trainer:
             kind_NK=self._gather(batch.kind_RK),
             negative_image_ND=self._gather(made.get("negative_image")),
         )
-        return self.objective(embedded), embedded.count_bad()
+        return self.loss(embedded, self.config), embedded.count_bad()
 
     def _gather(self, rows: Any) -> Any:
         return None if rows is None else gather(rows, self.batch_size)

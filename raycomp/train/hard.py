@@ -75,7 +75,7 @@ def _is_of(written: dict[str, Any], run: dict[str, Any], source: str) -> bool:
         return False
 
 
-def find_images(spec: str) -> tuple[str, ...]:
+def find_image_files(spec: str) -> tuple[str, ...]:
     """Return the Parquet files of negatives' pictures. Raises ValueError where one is none."""
     try:
         shards = expand_input(spec)
@@ -198,7 +198,7 @@ def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:
 
 @dataclass(frozen=True)
 class HardImages:
-    """Pictures of negatives, in files that ``find_images`` found."""
+    """Pictures of negatives, in files that ``find_image_files`` found."""
 
     uris: tuple[str, ...]
     token: str

@@ -23,13 +23,13 @@ from raycomp.data.files import name_place
 from raycomp.data.folder import Folder
 from raycomp.data.paths import resolve
 from raycomp.data.written import forget_written
-from raycomp.train.job import STEP
+from raycomp.train.training import STEP
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"
 
 
-class Journal:
+class MetricsLog:
     """The lines and curves of a training from ``first_step`` on; of one process alone.
 
     Raises ValueError where the folder lacks a step before ``first_step``.
@@ -104,7 +104,7 @@ def _read_lines(folder: Folder, count: int) -> bytes:
 def read_metrics(folder: Folder) -> dict[str, np.ndarray]:
     """Return ``metrics.jsonl`` by name of the metric: float64, one for each step, NaN where there is none.
 
-    ``step`` is int64. Raises ValueError where it is not what a ``Journal`` wrote.
+    ``step`` is int64. Raises ValueError where it is not what a ``MetricsLog`` wrote.
     """
     try:
         table = pyarrow.json.read_json(pa.BufferReader(folder.read_bytes(METRICS)))

@@ -13,6 +13,7 @@ from raycomp.report.charts import LOW, TALL, Layer, Mark, curves
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.table import Numeral, Table, number, percent
+from raycomp.train.losses import LOSSES
 from raycomp.words import NEGATIVE_STATUSES, STATUSES
 
 STEP, LOSS, RATE, SPEED = "step", "loss", "learning_rate", "samples_per_s"
@@ -37,11 +38,13 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
     marks = [Mark(entry[STEP]) for entry in run["resumed"]]
     rate, unit = _scale(metrics)
     negatives = [_tell_negatives(run)] if run["negatives_by_kind"] else []
+    loss = LOSSES.get(run["config"]["train"]["loss"])
+    has_chance = loss is not None and not loss.bias  # a sum of sigmoids has none
     return render_page(
         "train/page.html.jinja",
         run=run,
         num_told=NUM_TOLD,
-        chance=math.log(run["batch_size"]),
+        chance=math.log(run["batch_size"]) if has_chance else None,
         loss=draw_metric("Loss", "", metrics, LOSS, marks, TALL),
         beside=[
             draw_metric("Learning rate", unit, rate, RATE, marks),

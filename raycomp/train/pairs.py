@@ -44,7 +44,7 @@ from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
 from raycomp.train.config import TrainConfig
 from raycomp.train.hard import (
     HardImages,
-    find_images,
+    find_image_files,
     find_negatives,
     join_negatives,
 )
@@ -125,7 +125,7 @@ def find_pairs(config: TrainConfig) -> Pairs:
     if config.negatives is not None:
         pairs = replace(pairs, negatives=find_negatives(config.negatives, run, folder.uri))
     if config.negative_images is not None:
-        pairs = replace(pairs, negative_images=find_images(config.negative_images))
+        pairs = replace(pairs, negative_images=find_image_files(config.negative_images))
     return replace(pairs, max_bad_fraction=config.max_bad_fraction)
 
 

@@ -11,7 +11,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results, read_result
 from raycomp.data.paths import ARCHITECTURE, CHECKPOINT, RUN, WEIGHTS
 from raycomp.data.runs import read_finished
-from raycomp.data.written import Result
+from raycomp.data.written import ResultFile
 from raycomp.models.architecture import HUB_CONFIG
 
 # What a model and its tokenizer are made of.
@@ -39,7 +39,7 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
             (Path(local) / name).write_bytes(read_result(file))
         try:
             published = ModelConfig(name=f"local-dir:{local}")
-            load_start(published, "clip")
+            load_start(published)
             load_tokenizer(published)
         except ValueError as error:
             raise ValueError(f"{found.at(CHECKPOINT)}: no whole model ({error})") from error
@@ -48,7 +48,7 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
 
 
-def _list_files(source: Folder) -> dict[str, Result]:
+def _list_files(source: Folder) -> dict[str, ResultFile]:
     """Return the files that are published by their new names, the one that describes the model last."""
     above, name = posixpath.split(source.uri.rstrip("/"))
     if name == CHECKPOINT and Folder(above).exists(RUN):

@@ -14,12 +14,13 @@ from raycomp.train.config import TrainConfig
 from raycomp.train.evaluation import evaluate_model, try_evaluation
 from raycomp.train.finish import finish, make_final
 from raycomp.train.fit import Trainer
-from raycomp.train.job import Evaluate, Told
-from raycomp.train.journal import Journal
+from raycomp.train.journal import MetricsLog
+from raycomp.train.losses import find_loss
 from raycomp.train.ranks import share
 from raycomp.train.state import save_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
+from raycomp.train.training import Evaluate, Told
 
 
 class Writer:
@@ -35,7 +36,7 @@ class Writer:
     ):
         self.trainer, self.config, self.folder = trainer, config, folder
         self.tell, self.evaluate = tell, evaluate
-        self.journal = Journal(folder, trainer.step)
+        self.journal = MetricsLog(folder, trainer.step)
         self.began = time.perf_counter()
 
     def take(self, told: Told) -> None:
@@ -85,7 +86,7 @@ def begin_rank(
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    clip = load_start(fetch_model(config.model), config.train.loss).to(device)
+    clip = load_start(fetch_model(config.model), find_loss(config.train.loss).bias).to(device)
     size, said = config.train.batch_size, config.model.said_weights
     return Trainer(clip, config.train, num_steps, size, num_kinds, wrap=share, said_weights=said)
 

@@ -18,9 +18,8 @@ from raycomp.core.epochs import slice_of
 from raycomp.data.arrow import to_fixed_lists, to_matrix
 from raycomp.run.ray_session import settle_data_context
 from raycomp.run.ray_source import ItemSource
-from raycomp.train.config import WITH_NEGATIVE_IMAGES
 from raycomp.train.feed import make_batch
-from raycomp.train.job import Course
+from raycomp.train.training import Course
 
 # Steps that one dataset spans: each has a task made for it in advance.
 _STEPS = 1000
@@ -58,13 +57,13 @@ class Feed:
                 # All hangs on it that Ray Data neither joins, parts nor reorders what tasks made.
                 found = table.schema.metadata
                 assert found == _mark(step), f"of {step} came {found}"
-                yield unpack(table)
+                yield from_table(table)
                 step += 1
 
     def _count_bytes(self) -> int:
         course = get_course(self.course)
         num_rows = -(-course.plan.batch_size // self.num_ranks)
-        num_images = 2 if course.draw.fit.loss in WITH_NEGATIVE_IMAGES else 1
+        num_images = 2 if course.draw.loss.negative_images else 1
         return num_rows * num_images * course.draw.image.num_values
 
 
@@ -77,7 +76,7 @@ def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
     shards = sorted(set(shard_R.tolist()))
     tables = dict(zip(shards, ray.get([refs[shard] for shard in shards]), strict=True))
     epoch = step // course.plan.steps_per_epoch
-    table = pack(make_batch(tables, shard_R, row_R, epoch, course.draw))
+    table = to_table(make_batch(tables, shard_R, row_R, epoch, course.draw))
     yield table.replace_schema_metadata(_mark(step))
 
 
@@ -95,7 +94,7 @@ def _settle(batch_bytes: int) -> None:
     context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=waiting)
 
 
-def pack(batch: dict[str, np.ndarray]) -> pa.Table:
+def to_table(batch: dict[str, np.ndarray]) -> pa.Table:
     """Return arrays whose first axis is rows as a table: each row's values in a list, their shape beside."""
     fields, columns = [], []
     for name, value in batch.items():
@@ -105,8 +104,8 @@ def pack(batch: dict[str, np.ndarray]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def unpack(table: pa.Table) -> dict[str, np.ndarray]:
-    """Return the arrays that ``pack`` was given; read-only where they need no copy."""
+def from_table(table: pa.Table) -> dict[str, np.ndarray]:
+    """Return the arrays that ``to_table`` was given; read-only where they need no copy."""
     batch = {}
     for field in table.schema:
         shape = map(int, field.metadata[b"shape"].decode().split(","))

@@ -19,7 +19,7 @@ from raycomp.config import ClusterFailed
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.train.board import Board, News, say_start
-from raycomp.train.job import Job, work
+from raycomp.train.training import Training, work
 
 _POLL_S = 0.5
 _CHECK_S = 10.0
@@ -31,28 +31,30 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True)
-class Ranks:
+class TrainWorkers:
     """The processes that share a batch."""
 
     count: int
     on_gpus: bool
 
 
-def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
+def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
     """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
 
     Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where the
     storage failed one start after the other, ClusterFailed where workers were lost, RuntimeError with the
     traceback of a rank for a mistake of our own.
     """
-    job = replace(job, stock=ray.put(job.stock), course=ray.put(job.course), board=_make_board())
+    training = replace(
+        training, stock=ray.put(training.stock), course=ray.put(training.course), board=_make_board()
+    )
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
 
     def run() -> None:
         with tempfile.TemporaryDirectory() as room:
             try:
-                _make_trainer(job, ranks, room).fit()
+                _make_trainer(training, ranks, room).fit()
                 ended.append(None)
             except BaseException as error:  # told by the thread that waits
                 ended.append(error)
@@ -61,10 +63,10 @@ def fit(job: Job, ranks: Ranks, check: Callable[[], None], say: Say) -> News:
     thread = threading.Thread(target=run, daemon=True, name="ray train")
     thread.start()
     try:
-        news = _follow(job, thread, check, say)
+        news = _follow(training, thread, check, say)
     except BaseException:
         # The cluster may outlive this run: its ranks are to take no further step.
-        job.board.fail.remote("", RuntimeError("the driver follows no longer"))
+        training.board.fail.remote("", RuntimeError("the driver follows no longer"))
         raise
     if news.error is not None:
         raise news.error
@@ -82,7 +84,7 @@ def _make_board() -> Any:
     return ray.remote(num_cpus=0)(Board).options(scheduling_strategy=here).remote()
 
 
-def _make_trainer(job: Job, ranks: Ranks, room: str) -> TorchTrainer:
+def _make_trainer(training: Training, ranks: TrainWorkers, room: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
     # ray.train shows type checkers the classes of its first version.
     run_config: Any = v2.RunConfig(
@@ -94,30 +96,30 @@ def _make_trainer(job: Job, ranks: Ranks, room: str) -> TorchTrainer:
     )
     return TorchTrainer(
         work,
-        train_loop_config={"job": job},
+        train_loop_config={"training": training},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=v2.ScalingConfig(
             num_workers=ranks.count,
             use_gpu=ranks.on_gpus,
             resources_per_worker=resources,
-            label_selector=job.config.cluster.selector or None,
+            label_selector=training.config.cluster.selector or None,
         ),
         run_config=run_config,
     )
 
 
-def _follow(job: Job, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
+def _follow(training: Training, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
     """Tell how far training is until it ends; ``check`` that the folder is still this run's."""
     num_starts, checked_at = 0, time.monotonic()
-    with Progress("train", job.num_steps, unit="step") as progress:
+    with Progress("train", training.num_steps, unit="step") as progress:
         while True:
             is_over = not thread.is_alive()
-            news = ray.get(job.board.news.remote())
+            news = ray.get(training.board.news.remote())
             for start in news.starts[num_starts:]:
                 say_start(start, say)
                 progress.begin_at(start["step"])
             num_starts = len(news.starts)
-            progress.reach(news.step, job.config.train.batch_size)
+            progress.reach(news.step, training.config.train.batch_size)
             if time.monotonic() - checked_at > _CHECK_S:
                 check()
                 checked_at = time.monotonic()

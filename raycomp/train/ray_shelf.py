@@ -11,8 +11,8 @@ import ray
 from raycomp.core.epochs import EpochPlan
 from raycomp.data.parquet import read_columns
 from raycomp.data.retries import TASK_RETRIES
-from raycomp.train.job import Stock
 from raycomp.train.pairs import load_shard
+from raycomp.train.training import Stock
 
 _LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
 # Tasks of one rank run side by side, so they ask for steps in no strict order, and seldom so far apart: a

@@ -12,13 +12,13 @@ from ray.train.torch import get_device
 
 from raycomp.config import UserError
 from raycomp.data.folder import Folder
-from raycomp.train.job import Job
 from raycomp.train.rank import Writer, begin_rank, train_rank
 from raycomp.train.ray_feed import Feed, get_course
 from raycomp.train.ray_shelf import Shelf
 from raycomp.train.state import load_state
 from raycomp.train.states import list_states
 from raycomp.train.towers import Batch, to_batch
+from raycomp.train.training import Training
 
 _LONGEST = 1000
 _ASK_EVERY = 5
@@ -30,17 +30,17 @@ class Stopped(Exception):
     """The board wants no further step."""
 
 
-def train_as_rank(job: Job) -> None:
+def train_as_rank(training: Training) -> None:
     """Train as one rank. Whatever no start mends ends the run for good."""
     try:
-        _train(job)
+        _train(training)
     except Exception as error:
-        why, final = judge(error)
-        ray.get(job.board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
+        why, final = judge_failure(error)
+        ray.get(training.board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
         raise
 
 
-def judge(error: Exception) -> tuple[str, Exception | None]:
+def judge_failure(error: Exception) -> tuple[str, Exception | None]:
     """Return in a line why a rank ended, nothing where another one did, and what ends the run, if it does.
 
     A new start mends a storage, a machine, a rank that is gone; no mistake of the user's, nor one of ours.
@@ -86,29 +86,31 @@ class _Line:
         self.goes_on = self.board.tell.remote(told)
 
 
-def _train(job: Job) -> None:
-    context, folder = ray.train.get_context(), Folder(job.out)
+def _train(training: Training) -> None:
+    context, folder = ray.train.get_context(), Folder(training.out)
     rank, num_ranks = context.get_world_rank(), context.get_world_size()
     # A new start after one that failed for good ends here.
-    if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.arrive.remote())):
+    if not broadcast_from_rank_zero(rank == 0 and ray.get(training.board.arrive.remote())):
         return
-    trainer = begin_rank(job.config, job.num_steps, job.num_kinds, str(get_device()), job.threads)
+    trainer = begin_rank(
+        training.config, training.num_steps, training.num_kinds, str(get_device()), training.threads
+    )
     steps = broadcast_from_rank_zero(list_states(folder))
     if steps:
         load_state(trainer, folder, steps[-1])
-    if not broadcast_from_rank_zero(rank == 0 and ray.get(job.board.begin.remote(trainer.step))):
+    if not broadcast_from_rank_zero(rank == 0 and ray.get(training.board.begin.remote(trainer.step))):
         return
-    shelf = broadcast_from_rank_zero(_put_up_shelf(job) if rank == 0 else None)
+    shelf = broadcast_from_rank_zero(_put_up_shelf(training) if rank == 0 else None)
     writer = None
     if rank == 0:
-        writer = Writer(trainer, job.config, folder, _Line(job.board).tell, job.evaluate)
-    batches = _move(Feed(job.course, shelf, rank, num_ranks), trainer.step, job)
-    train_rank(trainer, batches, job.config.train.checkpoint_steps, writer, _Warning())
+        writer = Writer(trainer, training.config, folder, _Line(training.board).tell, training.evaluate)
+    batches = _move(Feed(training.course, shelf, rank, num_ranks), trainer.step, training)
+    train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, _Warning())
 
 
-def _put_up_shelf(job: Job) -> Any:
-    plan = get_course(job.course).plan
-    return ray.remote(num_cpus=0)(Shelf).remote([job.stock], plan, job.num_steps)
+def _put_up_shelf(training: Training) -> Any:
+    plan = get_course(training.course).plan
+    return ray.remote(num_cpus=0)(Shelf).remote([training.stock], plan, training.num_steps)
 
 
 class _Warning:
@@ -125,6 +127,6 @@ class _Warning:
         return self.heard
 
 
-def _move(feed: Feed, first_step: int, job: Job) -> Iterator[Batch]:
-    for batch in feed.batches(first_step, job.num_steps):
-        yield to_batch(batch, get_device(), job.image)
+def _move(feed: Feed, first_step: int, training: Training) -> Iterator[Batch]:
+    for batch in feed.batches(first_step, training.num_steps):
+        yield to_batch(batch, get_device(), training.image)

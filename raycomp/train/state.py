@@ -26,7 +26,7 @@ def save_state(trainer: Trainer, out: Folder) -> None:
     place = (ROOM, f"{trainer.step:08d}")
     out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
     out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
-    margins = trainer.objective.margin_S.tolist()
+    margins = trainer.loss.margin_S.tolist()
     state = {"step": trainer.step, "margins": margins, "run": _describe_run(trainer)}
     out.write_json(state, *place, STATE)
 
@@ -47,8 +47,8 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
         trainer.clip.load_state_dict(weights)
         known = trainer.optimizer.state_dict()
         trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
-        margin_S = torch.tensor(state["margins"], dtype=trainer.objective.margin_S.dtype)
-        if margin_S.shape != trainer.objective.margin_S.shape or state["step"] != step:
+        margin_S = torch.tensor(state["margins"], dtype=trainer.loss.margin_S.dtype)
+        if margin_S.shape != trainer.loss.margin_S.shape or state["step"] != step:
             raise ValueError("its step or its kinds of negatives are others")
     except torch.OutOfMemoryError:
         raise
@@ -57,7 +57,7 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
         raise UserError(
             f"{where}: no state of this training ({line}); remove it to go on before it"
         ) from error
-    trainer.objective.margin_S, trainer.step = margin_S, step
+    trainer.loss.margin_S, trainer.step = margin_S, step
 
 
 def _describe_run(trainer: Trainer) -> dict[str, Any]:

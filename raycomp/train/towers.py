@@ -1,7 +1,7 @@
-"""A rank's rows through both towers.
+"""A rank's rows through both towers, and the global batch as a loss takes it.
 
-R rows, of I images and T texts in all, K hard negatives per caption, C x H x W pixels, N tokens of context,
-D embedding dims.
+N pairs of the global batch (and tokens of context), R rows of a rank, of I images and T texts in all, K hard
+negatives per caption, C x H x W pixels, D embedding dims.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raycomp.core.alignment import has_unit_length
 from raycomp.models.images import ImageSpec
 from raycomp.models.short_text import encode_text
 
@@ -41,6 +42,41 @@ class Batch:
         return Batch(*(some(getattr(self, field.name)) for field in fields(self)))
 
 
+@dataclass(frozen=True)
+class Embedded:
+    """The global batch as a model embeds it; rows of length 1."""
+
+    image_ND: Tensor
+    text_ND: Tensor
+    scale: Tensor
+    bias: Tensor | None = None
+    """What is added to every logit."""
+    negative_NKD: Tensor | None = None
+    valid_NK: Tensor | None = None
+    """Where there is a negative."""
+    kind_NK: Tensor | None = None
+    """The number of a negative's operation and kind, below S."""
+    negative_image_ND: Tensor | None = None
+    """What shows each first negative, where ``valid_NK``."""
+
+    def count_bad(self) -> Tensor:
+        """Return how many rows are not finite or not of length 1, and how many there are; int64 (2,).
+
+        Slots without a negative do not count. Asks nothing of the CPU.
+        """
+        parts: list[tuple[Tensor, Tensor | None]] = [(self.image_ND, None), (self.text_ND, None)]
+        if self.negative_NKD is not None:
+            parts.append((self.negative_NKD, self.valid_NK))
+        if self.negative_image_ND is not None and self.valid_NK is not None:
+            parts.append((self.negative_image_ND, self.valid_NK[:, 0]))
+        counts = []
+        for rows, valid in parts:
+            is_bad = ~has_unit_length(rows.detach())
+            valid = torch.ones_like(is_bad) if valid is None else valid
+            counts.append(torch.stack([(is_bad & valid).sum(), valid.sum()]))
+        return torch.stack(counts).sum(0)
+
+
 class Towers(nn.Module):
     """open_clip's model as one call, which is what DistributedDataParallel needs."""
 
@@ -55,7 +91,7 @@ class Towers(nn.Module):
         return image_ID, text_TD, self.clip.logit_scale.exp(), getattr(self.clip, "logit_bias", None)
 
 
-def embed(towers: Any, batch: Batch) -> Made:
+def embed_batch(towers: Any, batch: Batch) -> Made:
     """Embed all images and all texts of a batch in one call, so that a model has one gradient to share."""
     num, texts, images = len(batch.token_RN), [batch.token_RN], [batch.image_RCHW]
     if batch.negative_RKN is not None:
@@ -73,7 +109,7 @@ def embed(towers: Any, batch: Batch) -> Made:
     return made
 
 
-def join(parts: list[Made]) -> Made:
+def join_parts(parts: list[Made]) -> Made:
     """Return what parts of a batch make as what the batch makes."""
     rows = {name: torch.cat([part[name] for part in parts]) for name in OF_ROWS if name in parts[0]}
     return {**rows, **{name: parts[0][name] for name in OF_ALL if name in parts[0]}}

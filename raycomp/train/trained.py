@@ -16,7 +16,7 @@ from raycomp.data.manifest import check_results, read_result
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import CHECKPOINT, RUN, WEIGHTS
 from raycomp.data.runs import read_finished
-from raycomp.data.written import Result
+from raycomp.data.written import ResultFile
 from raycomp.words import CAPTIONS, IMAGE_SHA256
 
 TRAINED = ("trained_images.npy", "trained_texts.npy")
@@ -60,7 +60,7 @@ def read_trained(weights: str) -> Known | None:
     return Known(images, texts)
 
 
-def _read_array(uri: Result) -> np.ndarray:
+def _read_array(uri: ResultFile) -> np.ndarray:
     try:
         key_K = np.load(io.BytesIO(read_result(uri)), allow_pickle=False)
     except (ValueError, EOFError) as error:

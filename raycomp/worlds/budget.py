@@ -19,7 +19,7 @@ MANY_PHRASES = 5
 
 
 @dataclass(frozen=True)
-class Share:
+class KeptShare:
     """``part`` of ``whole`` rows, and the ends of the share's 95 % interval."""
 
     part: float
@@ -35,22 +35,22 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KindCount:
     """How many rows of one kind there are, and how many of them each rule keeps."""
 
     what: str
     num_rows: int
     num_pooled: int
-    by_rule: dict[str, Share]
+    by_rule: dict[str, KeptShare]
     """Intervals after Wilson: over other worlds, with the gates where they are."""
-    drawn: Share
+    drawn: KeptShare
     """As many rows drawn from the pool as cpi keeps, of all possible draws: the mean and the central 95 %
     of a hypergeometric distribution, exact. An interval over draws from this world, not over worlds."""
 
 
 def count_kept(
     groups: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray], pool_N: np.ndarray, num_drawn: int
-) -> list[Kept]:
+) -> list[KindCount]:
     """Return one row per group, a name and its rows as bool [N], with what each rule keeps of it.
 
     ValueError where more are to be drawn than the pool has.
@@ -59,10 +59,10 @@ def count_kept(
     for what, group_N in groups.items():
         whole, pooled = int(group_N.sum()), int((group_N & pool_N).sum())
         parts = {rule: int((group_N & kept_N).sum()) for rule, kept_N in kept.items()}
-        shares = {rule: Share(part, whole, *share_interval(part, whole)) for rule, part in parts.items()}
+        shares = {rule: KeptShare(part, whole, *share_interval(part, whole)) for rule, part in parts.items()}
         mean, low, high = drawn_interval(int(pool_N.sum()), pooled, num_drawn)
-        drawn = Share(mean, whole, low / max(whole, 1), high / max(whole, 1))
-        rows.append(Kept(what, whole, pooled, shares, drawn))
+        drawn = KeptShare(mean, whole, low / max(whole, 1), high / max(whole, 1))
+        rows.append(KindCount(what, whole, pooled, shares, drawn))
     return rows
 
 

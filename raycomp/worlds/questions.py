@@ -33,7 +33,7 @@ class Question:
     compositions stay at chance."""
 
 
-def ask(scene: Scene, asked: str, pairs: Pairs, rng: np.random.Generator) -> Question | None:
+def draw_question(scene: Scene, asked: str, pairs: Pairs, rng: np.random.Generator) -> Question | None:
     """Draw a question of ASKED about a scene; None where it has nothing that can be asked for.
 
     ``pairs``: of what colours and shapes things may be that are said to be there.

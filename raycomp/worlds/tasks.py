@@ -17,7 +17,7 @@ from raycomp.words import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import TEMPLATES, describe, phrases
 from raycomp.worlds.looks import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_look
 from raycomp.worlds.pairs import Pairs, diagonal
-from raycomp.worlds.questions import ASKED, Question, ask
+from raycomp.worlds.questions import ASKED, Question, draw_question
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE, Sample
 from raycomp.worlds.scenes import (
@@ -166,7 +166,7 @@ def _draw_question(task: WorldTask, rng: np.random.Generator) -> TaskScene:
     question = None
     while question is None:
         scene = _draw_scene(task, rng)
-        question = ask(scene, asked, task.pairs, rng)
+        question = draw_question(scene, asked, task.pairs, rng)
     right = question.primitives[question.candidates.index(question.answer)]
     return TaskScene(scene, question.answer, right, task.look, question)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 import numpy as np
 import pyarrow as pa
 
-from raycomp.continual.streams.samples import Samples
+from raycomp.continual.streams.samples import StreamSamples
 from raycomp.continual.streams.sources import StreamSource
 from raycomp.continual.streams.splits import list_texts
 from raycomp.data.arrow import to_fixed_lists
@@ -51,7 +51,7 @@ def see_shard(shard: ShardPath, rng: np.random.Generator) -> pa.Table:
     return table.append_column(IMAGE_EMBEDDING, to_fixed_lists(np.float32(image_MD)))
 
 
-def invent_texts(samples: list[Samples]) -> Texts:
+def invent_texts(samples: list[StreamSamples]) -> Texts:
     """Return random embeddings of all texts of a stream."""
     texts = list_texts(samples)
     return Texts({text: i for i, text in enumerate(texts)}, draw(np.random.default_rng(1), len(texts), DIM))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from raycomp.continual.methods.c_clip import mix
+from raycomp.continual.methods.c_clip import mix_weights
 from raycomp.core.retention import consolidate
 from raycomp.models.adapters import merge_adapters
 from tests.continual.tuning import Few, learn, on_disk, rows, same
@@ -90,6 +90,6 @@ def test_adapters_of_each_task_begin_anew(few):
 def test_mix_goes_from_old_to_new_and_leaves_counts():
     old = {"a": torch.tensor([1.0, 3.0]), "n": torch.tensor(3)}
     new = {"a": torch.tensor([2.0, 0.1]), "n": torch.tensor(5)}
-    assert mix(old, new, 0)["a"].equal(old["a"])
-    assert mix(old, new, 0.5)["a"].tolist() == pytest.approx([1.5, 1.55])
-    assert mix(old, new, 1)["n"] == 3
+    assert mix_weights(old, new, 0)["a"].equal(old["a"])
+    assert mix_weights(old, new, 0.5)["a"].tolist() == pytest.approx([1.5, 1.55])
+    assert mix_weights(old, new, 1)["n"] == 3

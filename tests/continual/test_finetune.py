@@ -32,7 +32,7 @@ def test_it_is_a_plain_loop(few, tmp_path):
     learner, task = few.make("finetune", weight_decay=0.1), few.tasks[0]
     learner.begin(0, task)
     told = learn(learner, few, 0)
-    model = load_start(write_model(tmp_path), "clip").train()
+    model = load_start(write_model(tmp_path)).train()
     decayed = [p for name, p in model.named_parameters() if p.ndim > 1 and "ln" not in name]
     free = [p for name, p in model.named_parameters() if p.ndim < 2 or "ln" in name]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": free, "weight_decay": 0.0}]

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
-from raycomp.continual.layouts.row import NUM_CANDIDATES, Asked, Row, offer_answers
+from raycomp.continual.layouts.row import NUM_CANDIDATES, QuestionRow, Row, offer_answers
 from raycomp.data.folder import Folder
 
 
@@ -114,7 +114,7 @@ def test_clove_offers_the_commonest_answers_of_a_kind(tmp_path):
 
 
 def test_answers_have_no_place_of_their_own():
-    asked = [Asked("0.jpg", "what is it", answer) for answer in "cadbfehg" for _ in range(5)]
+    asked = [QuestionRow("0.jpg", "what is it", answer) for answer in "cadbfehg" for _ in range(5)]
     places = Counter(row.candidates.index(row.caption) for row in offer_answers(asked))
     assert places == dict.fromkeys(range(8), 5)
 

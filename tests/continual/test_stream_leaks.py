@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.continual.config import ContinualConfig, LittleConfig
-from raycomp.continual.streams.assemble import Found, Maker, find_all_samples, list_needed, make_arrays
+from raycomp.continual.streams.assemble import FoundStream, Maker, find_all_samples, list_needed, make_arrays
 from raycomp.continual.streams.leaks import tell_repeat
 from raycomp.continual.streams.sources import open_stream, read_stream
 from raycomp.data.folder import Folder
@@ -33,7 +33,7 @@ def draw_pairs(start: str, num: int = 8) -> list[tuple[str, str]]:
     return [(f"{start} {i}", f"a dog {start} {i}") for i in range(num)]
 
 
-def find(folder, stream: dict, overlap: str = "warn", **more) -> Found:
+def find(folder, stream: dict, overlap: str = "warn", **more) -> FoundStream:
     (folder / "mine.json").write_text(json.dumps(stream))
     source = read_stream(str(folder / "mine.json"))
     return find_all_samples(source, see(source), ContinualConfig(overlap=overlap, **more))
@@ -43,7 +43,7 @@ def task(name: str, train: str, test: str) -> dict[str, str]:
     return {"name": name, "train": train, "test": test}
 
 
-def tell(found: Found, overlap: str = "warn") -> list[str]:
+def tell(found: FoundStream, overlap: str = "warn") -> list[str]:
     lines = [line for leak in found.leaks for line in tell_leak(leak, overlap)]
     return lines + [tell_repeat("mine", one) for one in found.repeats]
 
@@ -163,7 +163,7 @@ def test_what_was_found_stands_beside_the_arrays_which_stay_as_they_are(tmp_path
     assert written["warn"] == written["drop"] and len(written["warn"]) > 8
 
 
-def write(found: Found, folder: Folder, overlap: str) -> dict:
+def write(found: FoundStream, folder: Folder, overlap: str) -> dict:
     config = ContinualConfig(overlap=overlap)
     texts = list_needed(found, config)
     rows = {text: draw(np.random.default_rng(list(text.encode())), 1, DIM)[0] for text in texts}

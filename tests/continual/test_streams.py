@@ -15,14 +15,14 @@ from raycomp.continual.data import Task, join_splits
 from raycomp.continual.streams.assemble import check_texts
 from raycomp.continual.streams.little_world import make_backbone_world
 from raycomp.continual.streams.samples import (
-    Samples,
+    StreamSamples,
     find_samples,
     list_unparsed,
     name_primitives,
     parse_all,
     parse_primitives,
 )
-from raycomp.continual.streams.sources import Sample, Source, open_stream, read_stream
+from raycomp.continual.streams.sources import Source, StreamSample, open_stream, read_stream
 from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, tell_repeats
 from raycomp.core.uids import KEY
 from raycomp.data.tar import write_tar
@@ -39,14 +39,14 @@ LITTLE = ContinualConfig(little=LittleConfig(train=6, test=10))
 SHARED_PARSER = cache(load_parser)
 
 
-def arrange(*samples: Sample, how: str = "gold", parsed=None) -> Samples:
+def arrange(*samples: StreamSample, how: str = "gold", parsed=None) -> StreamSamples:
     """Return good samples with their primitives."""
     image_ND = draw(np.random.default_rng(0), len(samples), DIM)
-    made = Samples("it", samples, ("ok",) * len(samples), image_ND, np.zeros(len(samples), KEY))
+    made = StreamSamples("it", samples, ("ok",) * len(samples), image_ND, np.zeros(len(samples), KEY))
     return name_primitives(made, how, parsed or {})
 
 
-def split_of(samples: Samples):
+def split_of(samples: StreamSamples):
     return make_split(samples, invent_texts([samples]), number_kinds([samples]))
 
 
@@ -277,21 +277,26 @@ def test_broken_and_empty_shards_are_told(tmp_path):
 def test_one_primitive_and_a_thousand_and_captions_that_come_again():
     many = tuple(f"thing {i}" for i in range(1000))
     split = split_of(
-        arrange(Sample(None, "all", many), Sample(None, "one", ("thing 7",)), Sample(None, "all"))
+        arrange(
+            StreamSample(None, "all", many),
+            StreamSample(None, "one", ("thing 7",)),
+            StreamSample(None, "all"),
+        )
     )
     assert split.own_N.tolist() == [0, 1, 0] and list(map(len, split.primitives)) == [1000, 1]
     assert tell_repeats(split, "it") == []
 
 
 def test_a_half_without_samples_is_a_split_of_none():
-    nobody = Samples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
-    split = make_split(nobody, invent_texts([arrange(Sample(None, "a", ("a",)))]), {})
+    nobody = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
+    split = make_split(nobody, invent_texts([arrange(StreamSample(None, "a", ("a",)))]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
 
 
 def test_one_set_of_primitives_twice_is_told_whatever_its_order():
     samples = arrange(
-        *(Sample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)), Sample(None, "d", ("a",))
+        *(StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)),
+        StreamSample(None, "d", ("a",)),
     )
     assert tell_repeats(split_of(samples), "it") == [
         "it: 4 texts have 2 sets of primitives, so compositions find the right one of at most 50%"
@@ -299,7 +304,7 @@ def test_one_set_of_primitives_twice_is_told_whatever_its_order():
 
 
 def test_parsed_primitives_stand_instead_of_named_ones():
-    named = Sample(None, "a red dog", ("cat",))
+    named = StreamSample(None, "a red dog", ("cat",))
     assert arrange(named).samples[0].primitives == ("cat",)
     assert arrange(named, how="parsed", parsed={"a red dog": ("red dog",)}).samples[0].primitives == (
         "red dog",
@@ -309,11 +314,11 @@ def test_parsed_primitives_stand_instead_of_named_ones():
 def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
     parsed = {name: (name,) for name in "abc"}
     two = arrange(
-        Sample(None, "b", candidates=("a", "b"), kind="x"),
-        Sample(None, "c", candidates=("c", "b", "a"), kind="k"),
+        StreamSample(None, "b", candidates=("a", "b"), kind="x"),
+        StreamSample(None, "c", candidates=("c", "b", "a"), kind="k"),
         parsed=parsed,
     )
-    other = arrange(Sample(None, "a", candidates=("a",), kind="m"), parsed=parsed)
+    other = arrange(StreamSample(None, "a", candidates=("a",), kind="m"), parsed=parsed)
     kinds = number_kinds([two, other])
     split = make_split(two, invent_texts([two, other]), kinds)
     assert split.candidate_NK is not None and split.kind_N is not None
@@ -321,7 +326,7 @@ def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
     assert chosen == [["a", "b", ""], ["c", "b", "a"]]
     assert [split.texts[i] for i in split.own_N] == ["b", "c"]
     assert kinds == {"k": 0, "m": 1, "x": 2} and split.kind_N.tolist() == [2, 0]
-    mixed = arrange(Sample(None, "b", candidates=("a", "b")), Sample(None, "c"), parsed=parsed)
+    mixed = arrange(StreamSample(None, "b", candidates=("a", "b")), StreamSample(None, "c"), parsed=parsed)
     with pytest.raises(UserError, match=r"it: 1 of 2 samples have candidates; all or none must"):
         make_split(mixed, Texts({}, np.zeros((0, DIM))), {"": 0})
 
@@ -344,6 +349,6 @@ def test_real_photos_make_a_stream(shared, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_a_sample_without_image():
-    source = Source("it", samples=(Sample(None, "a dog"), Sample(Picture("/gone"), "a cat")))
+    source = Source("it", samples=(StreamSample(None, "a dog"), StreamSample(Picture("/gone"), "a cat")))
     pictures = see(type("Stream", (), {"pictures": source.pictures, "shards": []}))
     assert find_samples(source, pictures).status_N == ("no_image", "no_image")

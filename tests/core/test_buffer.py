@@ -6,11 +6,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.core.buffer import Entry, MicroBuffer
+from raycomp.core.buffer import BufferEntry, MicroBuffer
 
 
-def entries(num: int, task: int = 0) -> list[Entry]:
-    return [Entry(f"a red cube {task}-{i}", ("red cube", f"thing {i}")) for i in range(num)]
+def entries(num: int, task: int = 0) -> list[BufferEntry]:
+    return [BufferEntry(f"a red cube {task}-{i}", ("red cube", f"thing {i}")) for i in range(num)]
 
 
 def test_the_draw_hangs_neither_on_batches_nor_on_order_nor_on_repeats():
@@ -41,7 +41,7 @@ def test_every_entry_is_drawn_about_as_often():
 def test_tasks_have_a_budget_and_a_draw_of_their_own():
     buffer = MicroBuffer(4, seed=0)
     for task in (2, 0, 1):
-        buffer.add(task, [Entry(f"same {i}", ()) for i in range(50)])
+        buffer.add(task, [BufferEntry(f"same {i}", ()) for i in range(50)])
     assert len(buffer.entries()) == 12 and len(buffer.entries(before=2)) == 8
     assert buffer.entries()[:8] == buffer.entries(before=2) and buffer.entries(before=0) == []
     assert {*buffer.entries(before=1)} != {*buffer.entries(before=2)[4:]}
@@ -64,13 +64,13 @@ def test_without_a_budget_nothing_is_kept_or_drawn():
 
 
 def test_bytes_are_those_of_text_primitives_and_image():
-    assert Entry("a caf\u00e9", ("caf\u00e9", "cup")).num_bytes == 7 + 5 + 3
-    assert Entry("", (), bytes(512)).num_bytes == 512
-    assert Entry("a lone \udce9", ()).num_bytes == 10
+    assert BufferEntry("a caf\u00e9", ("caf\u00e9", "cup")).num_bytes == 7 + 5 + 3
+    assert BufferEntry("", (), bytes(512)).num_bytes == 512
+    assert BufferEntry("a lone \udce9", ()).num_bytes == 10
 
 
 def test_a_budget_of_bytes_holds_whatever_comes_when():
-    seen = [Entry("x" * (1 + i % 37), (str(i),)) for i in range(200)]
+    seen = [BufferEntry("x" * (1 + i % 37), (str(i),)) for i in range(200)]
     found = []
     for step in (200, 11, 1):
         buffer = MicroBuffer(64, seed=2, max_bytes=400)
@@ -80,7 +80,7 @@ def test_a_budget_of_bytes_holds_whatever_comes_when():
         assert 300 < buffer.num_bytes <= 400
     assert found[0] == found[1] == found[2] and len(found[0]) < 64
     large = MicroBuffer(64, seed=2, max_bytes=400)
-    large.add(0, [*seen, *(Entry("x" * 401, (str(i),)) for i in range(200))])
+    large.add(0, [*seen, *(BufferEntry("x" * 401, (str(i),)) for i in range(200))])
     assert large.entries() == found[0]
     free = MicroBuffer(64, seed=2)
     free.add(0, seen)
@@ -88,7 +88,7 @@ def test_a_budget_of_bytes_holds_whatever_comes_when():
 
 
 def test_a_buffer_goes_on_from_what_was_saved():
-    images = [Entry(f"t\udce9{i}", ("a", "b"), bytes([i, 255])) for i in range(40)]
+    images = [BufferEntry(f"t\udce9{i}", ("a", "b"), bytes([i, 255])) for i in range(40)]
     straight, broken = MicroBuffer(8, seed=5, max_bytes=60), MicroBuffer(8, seed=5, max_bytes=60)
     straight.add(0, images)
     straight.add(1, images)

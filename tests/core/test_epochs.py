@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.core.epochs import EpochPlan, find_samples, slice_of
+from raycomp.core.epochs import EpochPlan, locate_rows, slice_of
 
 ROWS = (5, 0, 7, 3, 9, 1, 6)  # 31 rows
 
@@ -91,6 +91,6 @@ def test_every_copy_of_a_sample_has_a_row():
     rows_N = np.random.default_rng(0).integers(1, 5, 40)
     oracle = [(sample, copy) for sample, times in enumerate(rows_N) for copy in range(times)]
     row_R = np.random.default_rng(1).permutation(len(oracle))
-    sample_R, copy_R = find_samples(rows_N, row_R)
+    sample_R, copy_R = locate_rows(rows_N, row_R)
     assert list(zip(sample_R.tolist(), copy_R.tolist(), strict=True)) == [oracle[row] for row in row_R]
-    assert [part.tolist() for part in find_samples(np.ones(3, int), np.arange(3))] == [[0, 1, 2], [0, 0, 0]]
+    assert [part.tolist() for part in locate_rows(np.ones(3, int), np.arange(3))] == [[0, 1, 2], [0, 0, 0]]

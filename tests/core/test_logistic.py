@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out
+from raycomp.core.logistic import choose_penalty, fit_logistic, hold_out_fifth
 
 
 def make_classes(num: int, seed: int, noise: float = 0.8):
@@ -63,7 +63,7 @@ def test_an_endless_penalty_leaves_the_shares_of_the_classes():
 
 def test_the_penalty_is_the_one_that_others_are_told_best_by():
     feature_ND, label_N = make_classes(150, 2, noise=1.5)
-    is_held_N = hold_out(label_N, np.arange(150), np.random.default_rng(0))
+    is_held_N = hold_out_fifth(label_N, np.arange(150), np.random.default_rng(0))
     penalties = (1e2, 1e-1, 1e-3, 1e-7)
     penalty, shares = choose_penalty(feature_ND, label_N, 3, is_held_N, penalties)
     slow = []
@@ -80,8 +80,8 @@ def test_a_fifth_of_every_class_is_held_out_and_twins_stay_together():
     label_N = np.repeat([0, 1, 2, 3], [50, 10, 2, 1])
     unit_N = np.arange(63)
     unit_N[1::2][:25] = unit_N[::2][:25]  # the first class: twins
-    is_held_N = hold_out(label_N, unit_N, rng)
+    is_held_N = hold_out_fifth(label_N, unit_N, rng)
     assert [is_held_N[label_N == label].sum() for label in range(4)] == [10, 2, 1, 0]
     assert not set(unit_N[is_held_N]) & set(unit_N[~is_held_N])
-    again, other = (hold_out(label_N, unit_N, np.random.default_rng(seed)) for seed in (0, 1))
+    again, other = (hold_out_fifth(label_N, unit_N, np.random.default_rng(seed)) for seed in (0, 1))
     assert (again == is_held_N).all() and (other != is_held_N).any()

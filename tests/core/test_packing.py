@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raycomp.core.packing import Pass, Segments, cut_segments, pack
+from raycomp.core.packing import PackedPass, Segments, cut_segments, pack
 
 M = 64
 
@@ -29,7 +29,7 @@ def see_slowly(segments: Segments, num_captions: int, owner_T: np.ndarray) -> di
     return seen
 
 
-def see_packed(packed: Pass, segments: Segments) -> dict:
+def see_packed(packed: PackedPass, segments: Segments) -> dict:
     seen = {}
     owner_M = np.full(M, -1)
     begin = 1

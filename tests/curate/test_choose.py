@@ -66,7 +66,7 @@ def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path
     rows[3][ALIGNMENT] = math.inf
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
-        _load(uri, find_arm(CurateConfig()), with_second=True)
+        _load(uri, find_arm(CurateConfig()), with_attribute=True)
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])

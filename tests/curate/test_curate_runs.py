@@ -225,7 +225,7 @@ def test_every_rule_keeps_exactly_its_share(curated, tmp_path, settings, kept, r
     assert f"{kept:,}  kept" in "".join(show(str(tmp_path / "out")))
 
 
-@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.gate_2])
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.attribute_by])
 def test_rules_of_two_gates_choose_over_files_what_they_choose_in_memory(curated, tmp_path, rule):
     config, out, _ = curated
     run = raycomp.select(str(out), {"select.rule": rule, "materialize": "false"}, str(tmp_path / "out"))

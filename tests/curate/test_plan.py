@@ -24,7 +24,7 @@ def write(folder: Path, count: int, per_shard: int) -> Path:
     return folder
 
 
-def sample(folder: Path) -> plans.Sample:
+def sample(folder: Path) -> plans.TimedRows:
     shards = expand_input(str(folder))
     return take_sample(shards, [shard["size"] for shard in fingerprint_shards(shards)], str(folder))
 

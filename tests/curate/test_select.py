@@ -143,7 +143,8 @@ def slow_mean(phrases: list[dict]) -> float | None:
 def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
     config = CurateConfig(attribute=AttributeConfig(aggregate=how, unseen=unseen))
     table = draw_classes(300, 4)
-    corpus = read_corpus(table.select(corpus_columns(find_arm(config), with_second=True)), find_arm(config))
+    arm = find_arm(config)
+    corpus = read_corpus(table.select(corpus_columns(arm, with_attribute=True)), arm)
     loop = {
         "mean": lambda drops: math.fsum(drops) / len(drops),
         "min": min,
@@ -159,7 +160,7 @@ def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
 
 
 def test_the_default_mean_is_read_from_its_column_alone():
-    assert corpus_columns(find_arm(CurateConfig()), with_second=True)[-1] == MEAN_PAS
+    assert corpus_columns(find_arm(CurateConfig()), with_attribute=True)[-1] == MEAN_PAS
     table = draw_classes(200, 5)
     stored = read_corpus(table.drop_columns([PHRASES]), find_arm(CurateConfig()))
     assert np.array_equal(
@@ -188,7 +189,7 @@ def test_too_few_scored_rows_are_all_kept_and_it_is_said():
     assert describe_shortage(find_arm(config), cut(make_table(100, 2), config)) == []
 
 
-CONTROLS = [name for name, rule in RULES.items() if rule.gate_2 and name != "cpi"]
+CONTROLS = [name for name, rule in RULES.items() if rule.attribute_by and name != "cpi"]
 
 
 def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:

@@ -18,7 +18,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.manifest import MANIFEST, check_results, verify_whole, write_manifest
 from raycomp.data.parquet import count_rows, read_columns, read_matching, write_table
 from raycomp.data.tar import write_tar
-from raycomp.data.written import Watch, call_watched, note_written, watch_writes
+from raycomp.data.written import WrittenFiles, call_watched, note_written, watch_writes
 
 SCHEMA = pa.schema([("uid", pa.string()), ("shard", pa.string())])
 ROOMS = ("scores", "shards", "table.csv", "none")
@@ -44,7 +44,7 @@ def place(request, tmp_path) -> Folder:
 
 
 def finish(folder: Folder) -> dict:
-    with watch_writes(Watch([folder.at(room) for room in ROOMS])) as watch:
+    with watch_writes(WrittenFiles([folder.at(room) for room in ROOMS])) as watch:
         write_results(folder)
     assert sorted(watch.files) == [folder.at(name) for name in NAMES]
     return {"manifest": write_manifest(folder, ROOMS, watch.files)}
@@ -144,7 +144,7 @@ def test_a_parquet_file_is_known_by_its_footer_and_its_pages_where_it_is_opened(
 def test_a_footer_larger_than_the_first_read_is_read_whole(tmp_path):
     table = pa.table({f"column {i}": [i] for i in range(1500)})
     folder = Folder(str(tmp_path))
-    with watch_writes(Watch([folder.at("scores")])) as watch:
+    with watch_writes(WrittenFiles([folder.at("scores")])) as watch:
         write_table(table, folder.at("scores", "00000.parquet"), table.schema)
     run = {"manifest": write_manifest(folder, ("scores",), watch.files)}
     (uri,) = check_results(folder, run).values()
@@ -204,7 +204,7 @@ def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):
         (lambda path: path.unlink(), "is not there"),
         (lambda path: path.write_bytes(b"1"), "holds 1"),
     ):
-        with watch_writes(Watch([folder.at(room) for room in ROOMS])) as watch:
+        with watch_writes(WrittenFiles([folder.at(room) for room in ROOMS])) as watch:
             write_results(folder)
         damage(tmp_path / "table.csv")
         with pytest.raises(OSError, match=rf"table\.csv: {said}"):
@@ -213,7 +213,7 @@ def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):
 
 def test_what_is_written_anew_or_removed_counts_as_it_ends(tmp_path):
     folder = Folder(str(tmp_path))
-    with watch_writes(Watch([folder.at(room) for room in ROOMS])) as watch:
+    with watch_writes(WrittenFiles([folder.at(room) for room in ROOMS])) as watch:
         write_results(folder)
         folder.write_bytes(b"longer than it was before", "table.csv")
         folder.remove("shards")
@@ -234,14 +234,17 @@ def test_what_tasks_wrote_is_noted_by_the_process_that_watches(tmp_path):
         lambda *names: folder.write_bytes(b"abc", *names) or 7, places, "scores", "a"
     )
     assert result == 7 and [file.uri for file in written] == [folder.at("scores", "a")]
-    with watch_writes(Watch(places)) as mine, watch_writes(Watch([folder.at("other")])) as other:
+    with (
+        watch_writes(WrittenFiles(places)) as mine,
+        watch_writes(WrittenFiles([folder.at("other")])) as other,
+    ):
         note_written(written)
     assert list(mine.files) == [folder.at("scores", "a")] and not other.files
 
 
 def test_a_file_written_out_of_order_is_hashed_as_it_ends(tmp_path):
     uri = str(tmp_path / "scores" / "a")
-    with watch_writes(Watch([str(tmp_path / "scores")])) as watch, new_file(uri) as file:
+    with watch_writes(WrittenFiles([str(tmp_path / "scores")])) as watch, new_file(uri) as file:
         file.write(b"0123456789")
         file.seek(2)
         file.write(b"xx")

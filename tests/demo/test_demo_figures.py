@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 
-from raycomp.demo.figures import Figure, Figures, tell_accuracies, tell_beside, tell_limits
+from raycomp.demo.figures import BeforeAfter, Figures, tell_accuracies, tell_beside, tell_limits
 from raycomp.table import Estimate
 
 NAN = float("nan")
 
 
-def make_figure(name: str, before: float, after: float, half: float = 0.02) -> Figure:
+def make_figure(name: str, before: float, after: float, half: float = 0.02) -> BeforeAfter:
     """Return a figure whose intervals are ``half`` as wide on each side."""
     first, second = (Estimate(value, value - half, value + half, 0.5) for value in (before, after))
     moved = after - before
-    return Figure(name, 1000, first, second, Estimate(moved, moved - half, moved + half), 0.5, (0.51, 0.52))
+    return BeforeAfter(
+        name, 1000, first, second, Estimate(moved, moved - half, moved + half), 0.5, (0.51, 0.52)
+    )
 
 
 FIGURES = Figures(

@@ -9,7 +9,7 @@ import pytest
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.evaluate.config import ControlsConfig
-from raycomp.evaluate.controls import fingerprint_controls, learn, open_controls, read_captions
+from raycomp.evaluate.controls import fingerprint_controls, learn_captions, open_controls, read_captions
 from raycomp.language.blind import bigram_likelihood, count_ngrams
 from raycomp.words import BIGRAM, SHORTER_CAPTION, UNIGRAM
 
@@ -69,23 +69,23 @@ def test_a_file_that_holds_no_captions_is_one_line(tmp_path, name, content, said
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=r"^controls\.captions=") as error:
-        learn(str(path), [], [])
+        learn_captions(str(path), [], [])
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_folder_is_no_file_of_captions(tmp_path):
     with pytest.raises(ValueError, match=r"^controls\.captions=.*cannot be read"):
-        learn(str(tmp_path), [], [])
+        learn_captions(str(tmp_path), [], [])
 
 
 def test_what_a_test_uses_is_left_out(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_text(FORMATS["lines.jsonl"])
-    learned = learn(str(path), ["a CAT sits!", "another"], ["val2017/000000000042.jpg", "8.png"])
+    learned = learn_captions(str(path), ["a CAT sits!", "another"], ["val2017/000000000042.jpg", "8.png"])
     assert (learned.num_used, learned.num_same_image, learned.num_same_words) == (1, 2, 1)
     assert learned.counts == count_ngrams(["The cat is here."])
     with pytest.raises(ValueError, match="holds none beside 4"):
-        learn(str(path), [], ["42.jpg", "COCO_train2014_000000000042.jpg", "folder/7.jpg"])
+        learn_captions(str(path), [], ["42.jpg", "COCO_train2014_000000000042.jpg", "folder/7.jpg"])
 
 
 def test_nothing_is_learned_where_no_captions_are_given():
@@ -121,7 +121,7 @@ def test_photos_of_the_test_teach_nothing(shared):
     images = {choice.image for choice in choices}
     rows = map(json.loads, (shared / "data/coco_val_40/captions.jsonl").read_text().splitlines())
     expected = sum(len(row["captions"]) for row in rows if row["image"] in images)
-    learned = learn(source, [], images)
+    learned = learn_captions(source, [], images)
     assert learned.num_same_image == expected > 0
 
 

@@ -86,7 +86,7 @@ def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mis
 
 def leave_training(folder: Path, scorer: ScorerConfig, images: list[bytes]) -> str:
     """Write what a training of the tiny model on these images would leave."""
-    clip = load_start(ModelConfig(scorer.model, scorer.weights), "clip")
+    clip = load_start(ModelConfig(scorer.model, scorer.weights))
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "checkpoint/model.safetensors").write_bytes(safetensors.torch.save(clip.state_dict()))
     shutil.copy(scorer.model, folder / "checkpoint/model.json")

@@ -21,7 +21,7 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN
 from raycomp.data.runs import read_finished
 from raycomp.inspect.command import explain, show
-from raycomp.run.lease import LEASE, find_place, hold_lease, read_lease
+from raycomp.run.lease import LEASE, find_pid_namespace, hold_lease, read_lease
 from raycomp.run.opening import find_run, refuse_other
 from raycomp.schema import aligned_schema, scores_schema
 from tests.fuzz.child import run
@@ -102,7 +102,7 @@ def leases(data, is_lease, changes, seconds, edits):
     if is_lease:
         expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
         content = {"holder": "0", "host": os.uname().nodename, "process": os.getpid(), "expires": expires}
-        content = {**content, "started": expires, "place": find_place()}
+        content = {**content, "started": expires, "place": find_pid_namespace()}
         for path, new in changes:
             content = replace_within(content, path, new)
         data = damage(json.dumps(content).encode(), edits[:1])

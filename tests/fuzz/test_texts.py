@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.language.prompts import FORMS, MAX_REPLY, REPLY_REASONS, make_messages, read_reply
-from raycomp.models.parser import MAX_CHARACTERS, tidy
+from raycomp.models.parser import MAX_CHARACTERS, squeeze_spaces
 from raycomp.negatives.chat import Chat, Secret, _read_seconds
 from raycomp.words import OPERATIONS
 from tests.fuzz.child import run
@@ -63,7 +63,7 @@ def answers(body, edits, status, has_key, retry_after):
 
 @given(CAPTIONS | LONG | st.text())
 def tidied(caption):
-    words, places = tidy(caption)
+    words, places = squeeze_spaces(caption)
     assert len(places) >= len(words) and places == sorted(places)
     assert all(words[i] == " " or words[i] == caption[places[i]] for i in range(len(words)))
     assert len(words) <= MAX_CHARACTERS + 1 and words == " ".join(words.split())

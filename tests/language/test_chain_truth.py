@@ -14,7 +14,7 @@ from test_edits import holds
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.changes import Case, State
 from raycomp.language.edits.propose import _steps
-from raycomp.language.judge.validity import judge
+from raycomp.language.judge.validity import judge_edit
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.words import OPERATIONS, REPLACE, SWAP
@@ -126,6 +126,6 @@ def test_the_judge_reads_a_turned_relation_with_exchanged_sides(caption, swapped
     """Whoever proposes it: either call is a negative of its input, the two together none of the caption."""
     lexicon = load_lexicon()
     first, second, third = parse(caption, swapped, turned)
-    assert judge(SWAP, first, second, first, [], lexicon) is None
-    assert judge(REPLACE, second, third, second, [], lexicon) is None
-    assert judge(REPLACE, second, third, first, [], lexicon) == "paraphrase"
+    assert judge_edit(SWAP, first, second, first, [], lexicon) is None
+    assert judge_edit(REPLACE, second, third, second, [], lexicon) is None
+    assert judge_edit(REPLACE, second, third, first, [], lexicon) == "paraphrase"

@@ -3,13 +3,13 @@
 import pytest
 
 from raycomp.language.control_words import NO_CATEGORY, NO_CROSS, NO_SAME, Controls, ControlWords, find_sense
-from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, MASS, PLURAL, RARE, Forms, Lexicon, Row
+from raycomp.language.lexicon import ABSTRACT, CROWD, FIXED, MASS, PLURAL, RARE, Forms, Lexicon, SynonymSet
 from raycomp.words import OBJECT
 
 
 def row(category, words, parents="", marks=()):
     cells = (tuple(cell.split(", ")) if cell else () for cell in (words, parents))
-    return Row(OBJECT, category, *cells, frozenset(marks), (), ())
+    return SynonymSet(OBJECT, category, *cells, frozenset(marks), (), ())
 
 
 ROWS = [

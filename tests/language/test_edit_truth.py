@@ -17,7 +17,7 @@ from test_edits import AT_MOST, NUM_SCENES, can_show, holds
 
 from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.edits.propose import propose
-from raycomp.language.lexicon import ABSTRACT, Lexicon, Row
+from raycomp.language.lexicon import ABSTRACT, Lexicon, SynonymSet
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.words import (
@@ -39,11 +39,15 @@ def world_lexicon() -> Lexicon:
     """Return a lexicon of nothing but what scenes show, each class one category."""
     none: frozenset[str] = frozenset()
     opposite = frozenset(["opposite"])
-    rows = [Row(OBJECT, "shape", (word,), (), none, (), ()) for word in SHAPES]
-    rows += [Row(ATTRIBUTE, "colour", (word,), (), none, (), ()) for word in COLOURS]
-    rows += [Row(ATTRIBUTE, "size", pair[:1], (), opposite, pair[1:], ()) for pair in (SIZES, SIZES[::-1])]
-    rows += [Row(RELATION, "spatial", (a,), (), opposite, (b,), ()) for a, b in OPPOSITE.items()]
-    rows += [Row(OBJECT, ABSTRACT, (word,), (), none, (), ()) for word in ("picture", "drawing", "scene")]
+    rows = [SynonymSet(OBJECT, "shape", (word,), (), none, (), ()) for word in SHAPES]
+    rows += [SynonymSet(ATTRIBUTE, "colour", (word,), (), none, (), ()) for word in COLOURS]
+    rows += [
+        SynonymSet(ATTRIBUTE, "size", pair[:1], (), opposite, pair[1:], ()) for pair in (SIZES, SIZES[::-1])
+    ]
+    rows += [SynonymSet(RELATION, "spatial", (a,), (), opposite, (b,), ()) for a, b in OPPOSITE.items()]
+    rows += [
+        SynonymSet(OBJECT, ABSTRACT, (word,), (), none, (), ()) for word in ("picture", "drawing", "scene")
+    ]
     return Lexicon(rows, load_lexicon().forms)
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from raycomp.language.inflection import choose_article, drop_s, find_base
-from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, Row
+from raycomp.language.inflection import choose_article, drop_s, find_base_form
+from raycomp.language.lexicon import MASS, OPPOSITE, PLURAL, RARE, Forms, Lexicon, SynonymSet
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 
 def row(kind, category, words, parents="", marks=(), instead="", fits=""):
     cells = (tuple(cell.split(", ")) if cell else () for cell in (words, parents, instead, fits))
     words, parents, instead, fits = cells
-    return Row(kind, category, words, parents, frozenset(marks), instead, fits)
+    return SynonymSet(kind, category, words, parents, frozenset(marks), instead, fits)
 
 
 ROWS = [
@@ -101,7 +101,7 @@ def test_plurals(word, plural):
     [("parties", "party", "party"), ("lies", "ly", "lie"), ("boxes", "box", "box"), ("buses", "buse", "bus")],
 )
 def test_a_noun_drops_its_ending_by_rule_and_a_base_is_shorter_still(word, noun, base):
-    assert (drop_s(word), find_base(word)) == (noun, base)
+    assert (drop_s(word), find_base_form(word)) == (noun, base)
 
 
 @pytest.mark.parametrize(

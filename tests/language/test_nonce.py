@@ -14,7 +14,7 @@ from raycomp.language.nonce import (
     copy_case,
     draw_nonces,
     find_fault,
-    find_words,
+    find_word_spans,
     form_of,
     make_counterfactual,
 )
@@ -94,7 +94,7 @@ def test_capitals_are_copied(nonce, word, expected):
     ],
 )
 def test_words_of_a_target(target, words):
-    assert [target[start:end] for start, end in find_words(target)] == words
+    assert [target[start:end] for start, end in find_word_spans(target)] == words
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.edits.propose import propose
 from raycomp.language.judge.form import MAX_CHARACTERS
-from raycomp.language.judge.validity import REASONS, judge, name_change
+from raycomp.language.judge.validity import REASONS, judge_edit, name_change
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
 from raycomp.words import (
@@ -74,7 +74,7 @@ def verdict(read):
 
     def verdict(op: str, before: str, after: str, *others: str, original: str = "") -> str | None:
         first, second, third, *rest = read(before, after, original or before, *others)
-        return judge(op, first, second, third, rest, load_lexicon())
+        return judge_edit(op, first, second, third, rest, load_lexicon())
 
     return verdict
 
@@ -179,8 +179,8 @@ def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back(r
     befores, afters = (read(*(row[key] for row in VALID)) for key in ("before", "after"))
     for before, after in zip(befores, afters, strict=True):
         for op in OPERATIONS:
-            assert judge(op, after, after, before, [], load_lexicon()) == "unchanged"
-            assert judge(op, after, before, before, [], load_lexicon()) == "restored"
+            assert judge_edit(op, after, after, before, [], load_lexicon()) == "unchanged"
+            assert judge_edit(op, after, before, before, [], load_lexicon()) == "restored"
 
 
 def test_labels_cover_all_reasons_and_all_valid_kinds():
@@ -199,9 +199,9 @@ def test_any_text_has_a_verdict(read, op):
     parsed = read(*HOSTILE, *(row["after"] for row in ROWS))
     for after in parsed[: len(HOSTILE)]:
         before, original, *others = (parsed[i] for i in rng.integers(len(parsed), size=5))
-        reason = judge(op, before, after, original, others, lexicon)
+        reason = judge_edit(op, before, after, original, others, lexicon)
         assert reason in REASONS, (before.text, after.text)
-        judge(op, after, before, after, [after], lexicon)
+        judge_edit(op, after, before, after, [after], lexicon)
 
 
 def test_words_at_random_are_no_negatives(read):
@@ -211,7 +211,7 @@ def test_words_at_random_are_no_negatives(read):
     texts = [" ".join(words[i] for i in rng.integers(len(words), size=8)) for _ in range(200)]
     before, *after = read("A brown dog runs across a green field.", *texts)
     for op in OPERATIONS:
-        assert all(judge(op, before, one, before, [], load_lexicon()) for one in after)
+        assert all(judge_edit(op, before, one, before, [], load_lexicon()) for one in after)
 
 
 def test_what_a_call_acted_on_is_named_as_the_rules_name_their_own(read):
@@ -223,7 +223,7 @@ def test_what_a_call_acted_on_is_named_as_the_rules_name_their_own(read):
         for op in OPERATIONS:
             for edit in propose(before, op, lexicon, 0, caption, 9):
                 (after,) = read(edit.text)
-                if judge(op, before, after, before, [], lexicon):
+                if judge_edit(op, before, after, before, [], lexicon):
                     continue
                 kind, concepts = name_change(op, before, after, lexicon)
                 named[op] += 1

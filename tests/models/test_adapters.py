@@ -16,7 +16,7 @@ RESNET = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16
 @pytest.fixture(params=[False, True], ids=["CLIP", "CustomTextCLIP"])
 def clip(request, tmp_path):
     model = write_model(tmp_path, vision_cfg=VISION, text_cfg=TEXT, custom_text=request.param)
-    return load_start(model, "clip")
+    return load_start(model)
 
 
 def frozen(clip) -> set[str]:
@@ -64,15 +64,15 @@ def test_what_makes_no_sense_is_said(clip, entries, said):
 def test_a_tower_that_can_only_be_frozen_whole_says_so(tmp_path, vision):
     model = write_model(tmp_path, vision_cfg=vision)
     with pytest.raises(ValueError, match=r"train\.freeze='image:1': this tower can only be frozen whole"):
-        freeze(load_start(model, "clip"), ["image:1"])
-    whole = load_start(model, "clip")
+        freeze(load_start(model), ["image:1"])
+    whole = load_start(model)
     freeze(whole, ["image"])
     assert frozen(whole) == names(whole, "image")
 
 
 def test_frozen_weights_and_statistics_stay_bit_for_bit(tmp_path):
     model = write_model(tmp_path, vision_cfg=RESNET)
-    start = load_start(model, "clip").state_dict()
+    start = load_start(model).state_dict()
     trainer = begin(model, "clip", num_steps=2, freeze=("image",))
     run(trainer, until=2)
     moved = {name for name, value in trainer.clip.state_dict().items() if not torch.equal(value, start[name])}
@@ -110,7 +110,7 @@ def test_texts_are_cut_with_adapters_too(clip, monkeypatch):
 
 def test_adapters_are_drawn_by_the_seed(tmp_path):
     def draw(seed: int) -> dict[str, torch.Tensor]:
-        clip = load_start(write_model(tmp_path), "clip")
+        clip = load_start(write_model(tmp_path))
         add_adapters(clip, 2, seed)
         return {name: p for name, p in clip.named_parameters() if "lora_A" in name}
 
@@ -120,7 +120,7 @@ def test_adapters_are_drawn_by_the_seed(tmp_path):
 
 
 def test_a_tower_without_such_attention_says_so(tmp_path):
-    clip = load_start(write_model(tmp_path, vision_cfg=RESNET), "clip")
+    clip = load_start(write_model(tmp_path, vision_cfg=RESNET))
     said = r"train\.lora_rank=4: the image tower has no attention .*; freeze it \(train\.freeze=image\)"
     with pytest.raises(ValueError, match=said):
         add_adapters(clip, 4, seed=0)
@@ -134,4 +134,4 @@ def test_a_model_that_writes_captions_is_refused(tmp_path):
     text = {**TEXT, "embed_cls": True, "output_tokens": True}
     model = write_model(tmp_path, multimodal_cfg=decoder, vision_cfg=vision, text_cfg=text, custom_text=True)
     with pytest.raises(ValueError, match=r"writes captions, which no train\.loss teaches"):
-        load_start(model, "clip")
+        load_start(model)

@@ -12,7 +12,7 @@ RESNET = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "head_width": 16
 @pytest.mark.parametrize("custom", [False, True])
 def test_the_blocks_of_both_towers_are_found(tmp_path, custom):
     towers = {name: {**ARCHITECTURE[name], "layers": n} for name, n in (("vision_cfg", 3), ("text_cfg", 2))}
-    clip = load_start(write_model(tmp_path, custom_text=custom, **towers), "clip")
+    clip = load_start(write_model(tmp_path, custom_text=custom, **towers))
     found = find_blocks(clip, "method=diki")
     assert {name: len(blocks) for name, blocks in found.items()} == {"image": 3, "text": 2}
     assert found["image"][0] is clip.visual.transformer.resblocks[0]
@@ -26,6 +26,6 @@ def test_the_blocks_of_both_towers_are_found(tmp_path, custom):
     ],
 )
 def test_a_tower_of_others_is_refused(tmp_path, tower, config):
-    clip = load_start(write_model(tmp_path, **config), "clip")
+    clip = load_start(write_model(tmp_path, **config))
     with pytest.raises(ValueError, match=f"^method=diki: the {tower} tower of the model is not made of"):
         find_blocks(clip, "method=diki")

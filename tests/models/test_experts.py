@@ -62,7 +62,7 @@ def test_training_counts_the_best_two_of_every_position():
 
 def test_new_experts_change_no_bit_and_sit_in_every_block(tmp_path):
     vision = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16}
-    clip = load_start(write_model(tmp_path, vision_cfg=vision), "clip").requires_grad_(False).eval()
+    clip = load_start(write_model(tmp_path, vision_cfg=vision)).requires_grad_(False).eval()
     plain, image = copy.deepcopy(clip), draw(ROWS, 3, 32, 32)
     blocks = find_blocks(clip, "method=cl-moe")["image"]
     layers = list(add_experts(blocks, EXPERTS, RANK, Routes(), torch.Generator().manual_seed(0)))

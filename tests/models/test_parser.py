@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from score_heads import score_heads
 
-from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, Parser, load_parser, tidy
+from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, Parser, load_parser, squeeze_spaces
 from raycomp.words import KINDS
 
 HOSTILE = [
@@ -65,24 +65,24 @@ def tidy_plainly(caption: str) -> tuple[str, list[int]]:
 
 def test_tidying_equals_the_plain_pattern_on_real_captions(captions):
     for caption in captions:
-        assert tidy(caption) == tidy_plainly(caption)
+        assert squeeze_spaces(caption) == tidy_plainly(caption)
 
 
 def test_tidying_equals_the_plain_pattern_on_short_strings():
     rng = random.Random(0)
     for _ in range(60_000):
         caption = "".join(rng.choice([*PARTS, " ", "\n"]) for _ in range(rng.randrange(1, 12)))
-        assert tidy(caption) == tidy_plainly(caption), ascii(caption)
+        assert squeeze_spaces(caption) == tidy_plainly(caption), ascii(caption)
 
 
 IN_LITTLE_TIME = """
 import resource, sys
-from raycomp.models.parser import MAX_CHARACTERS, tidy
+from raycomp.models.parser import MAX_CHARACTERS, squeeze_spaces
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
 resource.setrlimit(resource.RLIMIT_CPU, (used + 12,) * 2)
 for part in "@. @ . a. a- - -. a@ x@y. ;@ >@. <b>x <a <!-- &a www <".split():
     for end in ("", " ", ".com", "@a.b"):
-        tidy((part * MAX_CHARACTERS)[: MAX_CHARACTERS - len(end)] + end)
+        squeeze_spaces((part * MAX_CHARACTERS)[: MAX_CHARACTERS - len(end)] + end)
 """
 
 
@@ -147,7 +147,7 @@ def test_markup_and_addresses_are_no_words_and_keep_their_places(parser):
     caption = '<p class="cat">a  black\n<b>dog</b> &amp; https://example.com/cat.jpg</p>'
     (phrases,) = parser.parse([caption])
     assert [caption[p.target_start : p.target_end] for p in phrases] == ["dog"]
-    text, places = tidy(caption)
+    text, places = squeeze_spaces(caption)
     assert text == "a black dog"
     assert [caption[place] for place in places if not caption[place].isspace()][:6] == list("ablack")
 

@@ -8,7 +8,7 @@ import torch
 
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import load_start
-from raycomp.models.prompts import Choice, Prompts, add_prompts
+from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
 from tests.train.fitting import write_model
 
 ROWS, PLACES, CONTEXTS = 3, 5, 2
@@ -16,7 +16,7 @@ ROWS, PLACES, CONTEXTS = 3, 5, 2
 
 @pytest.fixture
 def block(tmp_path):
-    return find_blocks(load_start(write_model(tmp_path), "clip"), "method=diki")["image"][0]
+    return find_blocks(load_start(write_model(tmp_path)), "method=diki")["image"][0]
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -49,7 +49,7 @@ def slow(attention, x_NW, prompts: Prompts) -> torch.Tensor:
 @torch.no_grad()
 def test_each_row_has_the_residual_of_its_own_choice(block):
     plain, attention, sets = copy.deepcopy(block).train(), block.attn, make(2)
-    choice = Choice(sets, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.5, 0.0]))
+    choice = PromptChoice(sets, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.5, 0.0]))
     add_prompts([block], 1, choice)
     x_RNW = draw(ROWS, PLACES, 32)
     found = block.train().attention(x_RNW) - plain.attention(x_RNW)
@@ -60,7 +60,7 @@ def test_each_row_has_the_residual_of_its_own_choice(block):
 
 @torch.no_grad()
 def test_without_a_choice_all_rows_take_the_last_set_in_full(block):
-    choice, x_RNW = Choice(make(2)), draw(ROWS, PLACES, 32)
+    choice, x_RNW = PromptChoice(make(2)), draw(ROWS, PLACES, 32)
     add_prompts([block], 1, choice)
     found = block(x_RNW)
     choice.set_R, choice.share_R = torch.ones(ROWS, dtype=torch.long), torch.ones(ROWS)
@@ -72,7 +72,7 @@ def test_without_a_choice_all_rows_take_the_last_set_in_full(block):
 def test_new_prompts_change_no_bit(block, num, has_mask):
     plain, x_RNW = copy.deepcopy(block).eval(), draw(ROWS, PLACES, 32)
     generator = torch.Generator().manual_seed(0)
-    choice = Choice([Prompts(1, CONTEXTS, 32, generator) for _ in range(num)])
+    choice = PromptChoice([Prompts(1, CONTEXTS, 32, generator) for _ in range(num)])
     add_prompts([block.eval()], 1, choice)
     mask = torch.full((PLACES, PLACES), -torch.inf).triu(1) if has_mask else None
     with torch.inference_mode():
@@ -81,11 +81,11 @@ def test_new_prompts_change_no_bit(block, num, has_mask):
 
 def test_prompts_are_of_the_first_blocks_and_have_gradients(tmp_path):
     vision = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
-    clip = load_start(write_model(tmp_path, vision_cfg=vision), "clip").requires_grad_(False)
+    clip = load_start(write_model(tmp_path, vision_cfg=vision)).requires_grad_(False)
     prompts = Prompts(2, CONTEXTS, 32, torch.Generator().manual_seed(0))
     blocks = find_blocks(clip, "method=diki")["image"]
     third = blocks[2].attn
-    add_prompts(blocks, 2, Choice([prompts]))
+    add_prompts(blocks, 2, PromptChoice([prompts]))
     assert blocks[2].attn is third
     clip.train().encode_image(draw(ROWS, 3, 32, 32)).square().sum().backward()
     assert prompts.value.grad is not None and prompts.value.grad.flatten(1).abs().sum(1).min() > 0

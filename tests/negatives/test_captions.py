@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.negatives.captions import (
-    Source,
+    CaptionFile,
     count_captions,
     count_statuses,
     list_parquet,
@@ -31,24 +31,24 @@ SCORES = [
 ]
 
 
-def write_scores(folder) -> Source:
+def write_scores(folder) -> CaptionFile:
     names = ("uid", "caption", "image_sha256", "status")
     table = pa.table(dict(zip(names, zip(*SCORES, strict=True), strict=True)))
     table = table.append_column("shard", pa.array(["00.tar"] * len(table)))
     pq.write_table(table, folder / "00000.parquet")
     kept = pa.table({"uid": ["a" * 32, "b" * 32, "d" * 32], "shard": ["00.tar", "00.tar", "01.tar"]})
     pq.write_table(kept, folder / "kept.parquet")
-    return Source(3, str(folder / "00000.parquet"), str(folder / "kept.parquet"))
+    return CaptionFile(3, str(folder / "00000.parquet"), str(folder / "kept.parquet"))
 
 
 def test_a_caption_that_is_not_utf8_is_a_row_with_a_status(tmp_path):
     """Parquet calls it text all the same."""
     captions = pa.array([b"a dog", b"\xff\xfe a cat", None], pa.binary()).cast(pa.string(), safe=False)
     pq.write_table(pa.table({"uid": ["a", "b", "c"], "caption": captions}), tmp_path / "0.parquet")
-    (table,) = load_captions(Source(0, str(tmp_path / "0.parquet")), 10)
+    (table,) = load_captions(CaptionFile(0, str(tmp_path / "0.parquet")), 10)
     assert table["caption"].to_pylist() == ["a dog", None, None]
     assert table["status"].to_pylist() == [None, BAD_ENCODING, None]
-    found = count_statuses(Source(0, str(tmp_path / "0.parquet")))
+    found = count_statuses(CaptionFile(0, str(tmp_path / "0.parquet")))
     assert found == {OK: 1, BAD_ENCODING: 1, NO_CAPTION: 1}
 
 
@@ -56,7 +56,7 @@ def test_captions_are_counted_by_the_status_that_they_get_in_the_end(tmp_path):
     captions = ["a dog on a mat", "", " \n", None, "a cat"]
     uids = [f"{i:032x}" for i in range(5)]
     pq.write_table(pa.table({"uid": uids, "caption": captions}), tmp_path / "0.parquet")
-    found = count_statuses(Source(0, str(tmp_path / "0.parquet")))
+    found = count_statuses(CaptionFile(0, str(tmp_path / "0.parquet")))
     assert found == {OK: 2, EMPTY_CAPTION: 2, NO_CAPTION: 1}
 
 
@@ -82,7 +82,7 @@ def test_a_kept_row_stands_for_itself_alone(tmp_path):
 def test_plain_parquet_needs_a_uid_of_its_own_in_every_row(tmp_path):
     for uids, expected in ((["a", "b"], 2), (["a", None], None), (["a", "a"], None)):
         pq.write_table(pa.table({"uid": uids, "caption": ["x", "y"]}), tmp_path / "a.parquet")
-        assert count_captions(Source(0, str(tmp_path / "a.parquet"))) == expected
+        assert count_captions(CaptionFile(0, str(tmp_path / "a.parquet"))) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_uids_that_join_as_one_are_one(tmp_path):
     uid = "0aa4c152-6ad3-6f3d-d1f3-73db9a41956c"
     uids = [uid.replace("-", "").upper(), "Own", "own"]
     pq.write_table(pa.table({"uid": uids, "caption": list("xyz")}), tmp_path / "a.parquet")
-    source = Source(0, str(tmp_path / "a.parquet"))
+    source = CaptionFile(0, str(tmp_path / "a.parquet"))
     (table,) = load_captions(source, 10)
     assert table["uid"].to_pylist() == [uid.replace("-", ""), "Own", "own"] and count_captions(source) == 3
     for same in (uid, uid.upper(), uid.replace("-", "")):

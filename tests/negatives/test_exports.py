@@ -15,7 +15,7 @@ from raycomp.data.datacomp import write_shard
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
 from raycomp.negatives import exports
-from raycomp.negatives.captions import Source
+from raycomp.negatives.captions import CaptionFile
 from raycomp.negatives.exports import write_negclip
 from raycomp.schema import NEGATIVES_SCHEMA
 from raycomp.words import (
@@ -66,7 +66,7 @@ def export(tmp_path, monkeypatch):
             part = slice(start, start + per_file)
             written.append(str(tmp_path / f"negatives-{n}.parquet"))
             write_negatives(written[-1], uids[part], captions[part], texts[part])
-            sources.append(Source(n, str(tmp_path / f"scores-{n}.parquet")))
+            sources.append(CaptionFile(n, str(tmp_path / f"scores-{n}.parquet")))
             write_embeddings(sources[-1].uri, uids[part], generator)
         assert write_negclip(sources, written, str(tmp_path / "shards"), Folder(str(tmp_path))) == len(uids)
         return tmp_path / "exports" / "negclip.tsv", uids, texts

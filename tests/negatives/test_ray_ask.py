@@ -20,7 +20,7 @@ import ray
 
 from raycomp.config import ClusterConfig
 from raycomp.language.prompts import CAPTION_FORM, INVALID_JSON, NO_REPLY, SCHEMAS, read_reply
-from raycomp.negatives.ask import KEY_VARIABLE, Asked, Prompts, ask, sampling
+from raycomp.negatives.ask import KEY_VARIABLE, Asked, PromptSource, ask, sampling
 from raycomp.negatives.chat import Chat, Secret
 from raycomp.negatives.config import LlmConfig
 from raycomp.negatives.replies import KEY, MESSAGES, read_replies, write_replies
@@ -222,7 +222,7 @@ class Asking:
     def run(self) -> Asked:
         with connect(ClusterConfig(executor=self.executor)) as session:
             assert session.is_local == (self.executor == "local")
-            prompts = Prompts(range(len(self.tables)), self.load, sum(map(len, self.open)))
+            prompts = PromptSource(range(len(self.tables)), self.load, sum(map(len, self.open)))
             return ask(prompts, self.config, self.engine, self.uri, session)
 
     @property

@@ -13,7 +13,7 @@ from raycomp.config import ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
 from raycomp.curate.config import AttributeConfig, NonceConfig
 from raycomp.curate.parse import parse
-from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_words
+from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_word_set
 from raycomp.language.inflection import is_plural
 from raycomp.language.nonce import find_article, make_counterfactual
 from raycomp.models.lexicon import load_lexicon
@@ -214,7 +214,7 @@ def test_real_captions_keep_their_length_form_and_article(shared):
         for line in (shared / "data" / name / "captions.jsonl").read_text().splitlines()[:300]
         for caption in json.loads(line)["captions"][:1]
     ]
-    controls = ControlWords(LEXICON, MAKER.encode, 77, set().union(*map(find_words, captions)))
+    controls = ControlWords(LEXICON, MAKER.encode, 77, set().union(*map(find_word_set, captions)))
     num_found = 0
     for caption, phrases in zip(captions, load_parser().parse(captions), strict=True):
         tokens = MAKER.tokenizer.encode(caption)

@@ -17,7 +17,7 @@ from raycomp.config import ClusterConfig, ClusterFailed, UserError
 from raycomp.data import retries
 from raycomp.run import local, session
 from raycomp.run.executor import Session, current, find_current, use
-from raycomp.run.local import Later, Local, ahead, cut, join
+from raycomp.run.local import Later, Local, ahead, cut, regroup
 from raycomp.run.parts import Part, read_parts
 from raycomp.run.passes import Pass
 from raycomp.run.session import MOST_LOCAL_BYTES, choose_executor, connect
@@ -42,7 +42,7 @@ def numbers_in(tables: Iterator[pa.Table]) -> list[list[int]]:
 def test_tables_are_joined_and_cut_to_sizes_with_their_rows_in_order(sizes, rows):
     numbers, starts = list(range(sum(sizes))), [sum(sizes[:i]) for i in range(len(sizes))]
     tables = [table_of(*numbers[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
-    joined = numbers_in(join(iter(tables), rows))
+    joined = numbers_in(regroup(iter(tables), rows))
     assert joined == [numbers[start : start + rows] for start in range(0, len(numbers), rows)]
     pieces = numbers_in(cut(iter(tables), rows))
     assert [*chain.from_iterable(pieces)] == numbers and all(0 < len(piece) <= rows for piece in pieces)
@@ -54,7 +54,7 @@ def test_what_is_joined_is_yielded_as_soon_as_it_is_whole():
         yield table_of(0, 1, 2)
         raise KeyError("the second is amiss")
 
-    joined = join(make(), 2)
+    joined = regroup(make(), 2)
     assert next(joined)["n"].to_pylist() == [0, 1]
     with pytest.raises(KeyError, match="the second is amiss"):
         next(joined)

@@ -11,16 +11,16 @@ import pytest
 from raycomp.run import progress
 from raycomp.run.executor import Silent, use
 from raycomp.run.local import Local
-from raycomp.run.progress import Place, Progress, name_bottleneck
+from raycomp.run.progress import Progress, WorkerPool, name_bottleneck
 
 CREW = {
-    "read": Place("", 4, "cpus"),
-    "decode": Place("", 8, "cpus"),
-    "parse": Place("", 8, "cpus"),
-    "align": Place("", 2, "scorers"),
-    "attribute": Place("", 2, "scorers"),
-    "device": Place("", 2, "gpus"),
-    "write": Place("", 1, "cpus"),
+    "read": WorkerPool("", 4, "cpus"),
+    "decode": WorkerPool("", 8, "cpus"),
+    "parse": WorkerPool("", 8, "cpus"),
+    "align": WorkerPool("", 2, "scorers"),
+    "attribute": WorkerPool("", 2, "scorers"),
+    "device": WorkerPool("", 2, "gpus"),
+    "write": WorkerPool("", 1, "cpus"),
 }
 
 

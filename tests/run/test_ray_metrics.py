@@ -14,8 +14,8 @@ from ray.util import metrics as ray_metrics
 import raycomp
 from raycomp.data.folder import Folder
 from raycomp.run.events import keep_events
-from raycomp.run.progress import Place, Progress
-from raycomp.run.ray_metrics import LABELS, METRICS, Meter
+from raycomp.run.progress import Progress, WorkerPool
+from raycomp.run.ray_metrics import LABELS, METRICS, RayMeter
 
 DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
 SAMPLE = re.compile(r"^ray_(raycomp_\w+?)(?:_total)?\{(.*)\} (\S+)$")
@@ -82,12 +82,12 @@ def test_without_a_cluster_nobody_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray_metrics.Counter, "inc", lambda *_: pytest.fail("told"))
     with keep_events(Folder(str(tmp_path)), "a"):
-        meter = Meter("align")
+        meter = RayMeter("align")
     meter.add_rows({"ok": 3})
     meter.put("raycomp_done", 3.0, unit="shard")
     assert (
         meter.labels == {"run": "a", "out": str(tmp_path), "phase": "align"}
-        and Meter("x").labels["run"] == ""
+        and RayMeter("x").labels["run"] == ""
     )
 
 
@@ -131,7 +131,7 @@ def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
 
 @pytest.mark.ray
 def test_what_stands_is_told_again_while_a_phase_goes_on(tmp_path, ray_cluster):
-    crew = {"read": Place("", 4, "cpus"), "align": Place("", 2, "scorers")}
+    crew = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
     with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, crew) as shown:
         for done in (1, 2):
             shown.finish_one()

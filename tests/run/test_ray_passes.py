@@ -16,7 +16,7 @@ from raycomp.run import ray_passes
 from raycomp.run.executor import Session
 from raycomp.run.parts import Part, Stats, read_parts
 from raycomp.run.passes import Pass
-from raycomp.run.progress import Place
+from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_passes import _Scorer
 from raycomp.run.stage import CPUS, SCORERS, Stage
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
@@ -112,7 +112,7 @@ def test_a_crew_is_what_scorers_leave_and_knows_its_gpus():
         "score": 1,
         "write": 4,
     }
-    assert on_cpu["score"] == Place("scores", 1, SCORERS)
+    assert on_cpu["score"] == WorkerPool("scores", 1, SCORERS)
     on_gpu = make_pass(100, Session(2, {"num_gpus": 1}, None, 6, 1, BLOCK)).crew
     assert on_gpu["device"].workers == 2 and on_gpu["read"].workers == 8
     without = make_pass(100, Session(2, {"num_gpus": 1}, None, 6, 1, BLOCK), STAGES[:1]).crew

@@ -19,7 +19,7 @@ from raycomp.run import parts
 from raycomp.run.executor import use
 from raycomp.run.local import Local
 from raycomp.run.parts import Part, Stalled, read_parts, stage_part
-from raycomp.run.progress import Place
+from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_executor import OnRay
 from raycomp.run.ray_receipts import read_receipts
 from raycomp.run.waves import Phase
@@ -32,7 +32,7 @@ from raycomp.words import (
 )
 
 PART = Part(pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())]))
-CREW = {"read": Place("reads", 3, "cpus"), "write": Place("writes", 2, "cpus")}
+CREW = {"read": WorkerPool("reads", 3, "cpus"), "write": WorkerPool("writes", 2, "cpus")}
 ROWS = 5
 NOTES = "_output_blocks_stats"
 COMMIT_S, MERGE_S, PAUSE_S = 0.2, 0.1, 0.3

@@ -6,22 +6,22 @@ from collections import Counter
 import pytest
 
 from raycomp.run.parts import Stats
-from raycomp.run.progress import Place
+from raycomp.run.progress import WorkerPool
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.words import STATUS
 
 CREW = {
-    "read": Place("reads", 4, "cpus"),
-    "decode": Place("decodes", 4, "cpus"),
-    "parse": Place("parses", 4, "cpus"),
-    "align": Place("aligns", 2, "scorers"),
-    "rank": Place("ranks", 2, "scorers"),
-    "device": Place("computes", 2, "gpus"),
-    "write": Place("writes", 4, "cpus"),
+    "read": WorkerPool("reads", 4, "cpus"),
+    "decode": WorkerPool("decodes", 4, "cpus"),
+    "parse": WorkerPool("parses", 4, "cpus"),
+    "align": WorkerPool("aligns", 2, "scorers"),
+    "rank": WorkerPool("ranks", 2, "scorers"),
+    "device": WorkerPool("computes", 2, "gpus"),
+    "write": WorkerPool("writes", 4, "cpus"),
 }
 
 
-def make_stats(wall_s: float, rows: int, crew: dict[str, Place] = CREW, **seconds: float) -> Stats:
+def make_stats(wall_s: float, rows: int, crew: dict[str, WorkerPool] = CREW, **seconds: float) -> Stats:
     offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
     return Stats(
         crew=crew,
@@ -65,7 +65,7 @@ def test_a_phase_that_only_merged_has_no_scorers_to_tell_of():
 
 
 def test_a_restart_with_other_workers_adds_up_what_each_try_had():
-    more = CREW | {"align": Place("aligns", 4, "scorers")}
+    more = CREW | {"align": WorkerPool("aligns", 4, "scorers")}
     first, second = make_stats(10.0, 100, align=18.0), make_stats(5.0, 60, more, align=10.0)
     first.add(json.loads(json.dumps(second.to_dict())))
     (phase,) = describe_phases({"align": first})

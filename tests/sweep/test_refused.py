@@ -92,7 +92,13 @@ FINISHED_ONE = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.99, 0.98, 1
 @contextmanager
 def begun(out: str) -> Iterator[Run]:
     """A sweep with one training done, as a command of its own begins it; published where the block ends."""
-    with begin("sweep", CONFIG, partial(command._fingerprint, CONFIG), out, lambda line: None) as run:
+    with begin(
+        "sweep",
+        CONFIG,
+        partial(command._fingerprint, CONFIG, command._check(CONFIG)[0]),
+        out,
+        lambda line: None,
+    ) as run:
         journal = Journal(run.folder)
         journal.write(journal.begin({"attribute.keep": "0.7"}, "2026"), Site(DEVELOPMENT, 0), FINISHED_ONE)
         run.close({OK: 1}, {OK: 1}, OK)

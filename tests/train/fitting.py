@@ -17,6 +17,7 @@ from raycomp.data.folder import Folder
 from raycomp.models.clip import load_start
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Batch, Trainer
+from raycomp.train.losses import find_loss
 from raycomp.train.state import load_state, save_state
 
 STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
@@ -71,7 +72,9 @@ def begin(
     """Return a trainer of a rank before its first step."""
     config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **dials})
     wrap = DistributedDataParallel if num_ranks > 1 else (lambda towers: towers)
-    return Trainer(load_start(model, loss), config, num_steps, BATCH, num_kinds=KINDS, wrap=wrap)
+    return Trainer(
+        load_start(model, find_loss(loss).bias), config, num_steps, BATCH, num_kinds=KINDS, wrap=wrap
+    )
 
 
 def run(trainer: Trainer, rank: int = 0, num_ranks: int = 1, until: int = STEPS) -> list[float]:

@@ -13,9 +13,9 @@ from raycomp.config import UserError
 from raycomp.data.folder import Folder
 from raycomp.train.config import TrainConfig
 from raycomp.train.evaluation import read_results, try_evaluation
-from raycomp.train.job import OWN_COLUMNS
 from raycomp.train.journal import read_metrics
 from raycomp.train.rank import Writer, train_rank
+from raycomp.train.training import OWN_COLUMNS
 from tests.train.fitting import batches, begin, write_model
 
 STEPS = 4

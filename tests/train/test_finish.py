@@ -75,9 +75,9 @@ def test_open_clip_and_raycomp_load_what_was_trained(tmp_path, loss, more):
 
 
 def test_siglip_begins_as_open_clip_trains_it(model):
-    clip = load_start(model, "siglip")
+    clip = load_start(model, with_bias=True)
     assert clip.logit_scale.exp().item() == pytest.approx(10) and clip.logit_bias.item() == -10
-    assert load_start(model, "clip").logit_bias is None
+    assert load_start(model).logit_bias is None
 
 
 def test_a_bias_under_a_softmax_stays(tmp_path):
@@ -93,7 +93,7 @@ def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
     """A tag of another model's weights, which open_clip would load with QuickGELU, without a download."""
     config = ModelConfig(name=write_model(tmp_path, "tagged").name, weights="openai")
     tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear"}
-    begun = load_start(write_model(tmp_path, "tagged"), "clip")
+    begun = load_start(write_model(tmp_path, "tagged"))
     torch.save(begun.state_dict(), tmp_path / "tag.pt")
     for module in ("raycomp.models.clip", "open_clip.factory"):
         monkeypatch.setattr(f"{module}.get_pretrained_cfg", lambda *_: tag)
@@ -115,10 +115,13 @@ def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
 
 def test_a_builtin_name_becomes_its_config():
     """Only the names are asked for: no model of such a size is built."""
-    told = describe_start(ModelConfig(name="ViT-B/32", weights="openai"), "clip")
+    told = describe_start(ModelConfig(name="ViT-B/32", weights="openai"))
     assert told == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
-    assert "quick_gelu" not in describe_start(ModelConfig(name="ViT-B-32", weights="random:0"), "clip")
-    assert describe_start(ModelConfig(name="ViT-B-32", weights="openai"), "siglip")["init_logit_bias"] == -10
+    assert "quick_gelu" not in describe_start(ModelConfig(name="ViT-B-32", weights="random:0"))
+    assert (
+        describe_start(ModelConfig(name="ViT-B-32", weights="openai"), with_bias=True)["init_logit_bias"]
+        == -10
+    )
 
 
 @pytest.mark.parametrize("name", ["local-dir", "json"])
@@ -127,14 +130,14 @@ def test_training_goes_on_from_what_one_left(model, tmp_path, name):
     place = tmp_path / "one" / "checkpoint"
     again = ModelConfig(name=str(place / "model.json"), weights=str(place / "model.safetensors"))
     again = ModelConfig(name=f"local-dir:{place}") if name == "local-dir" else again
-    assert torch.equal(embed(load_start(again, "clip")), embed(first.clip))
+    assert torch.equal(embed(load_start(again)), embed(first.clip))
     train(again, tmp_path / "two")
     for file in ("model.json", "open_clip_config.json"):
         assert (tmp_path / "two" / "checkpoint" / file).read_text() == (place / file).read_text()
 
 
 def test_the_start_is_kept_by_its_share(model, tmp_path):
-    start, trained = load_start(model, "clip").state_dict(), train(model, tmp_path / "0").clip.state_dict()
+    start, trained = load_start(model).state_dict(), train(model, tmp_path / "0").clip.state_dict()
     for share in (0.0, 0.25, 1.0):
         train(model, tmp_path / str(share), keep_start=share)
         found = safetensors.torch.load_file(tmp_path / str(share) / "checkpoint" / "model.safetensors")
@@ -149,7 +152,7 @@ def test_the_start_is_kept_by_its_share(model, tmp_path):
 
 def test_adapters_end_as_plain_weights(model, tmp_path):
     trainer = train(model, tmp_path / "out", lora_rank=4, learning_rate=0.01)
-    start = load_start(model, "clip").state_dict()
+    start = load_start(model).state_dict()
     merged = load_by_open_clip(tmp_path / "out" / "checkpoint")
     shapes = {name: value.shape for name, value in merged.state_dict().items()}
     assert shapes == {name: value.shape for name, value in start.items()}
@@ -158,7 +161,7 @@ def test_adapters_end_as_plain_weights(model, tmp_path):
     blocks = ("transformer.resblocks.0", "visual.transformer.resblocks.0")
     assert moved == {"logit_scale", *(f"{block}.attn.in_proj_weight" for block in blocks)}
     assert torch.equal(embed(trainer.plain_model()), embed(merged))
-    assert (embed(trainer.clip) - embed(load_start(model, "clip"))).abs().max() > 1e-3
+    assert (embed(trainer.clip) - embed(load_start(model))).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("on_s3", [False, True])
@@ -269,7 +272,7 @@ def test_a_checkpoint_of_open_clips_training_is_a_start(model, tmp_path):
     state = {f"module.{name}": value for name, value in trainer.clip.state_dict().items()}
     saved = {"epoch": 1, "name": "x", "state_dict": state, "optimizer": trainer.optimizer.state_dict()}
     torch.save(saved, tmp_path / "epoch_1.pt")
-    start = load_start(ModelConfig(name=model.name, weights=str(tmp_path / "epoch_1.pt")), "clip")
+    start = load_start(ModelConfig(name=model.name, weights=str(tmp_path / "epoch_1.pt")))
     assert torch.equal(embed(start), embed(trainer.clip))
 
 
@@ -285,7 +288,7 @@ class Pickled:
 def test_weights_that_cannot_be_a_start_are_one_line(model, tmp_path, fault, suffix, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"weights.{suffix}"
-    begun = load_start(write_model(tmp_path, "other", embed_dim=16) if fault == "other" else model, "clip")
+    begun = load_start(write_model(tmp_path, "other", embed_dim=16) if fault == "other" else model)
     if suffix == "pt":
         torch.save({"state_dict": Pickled() if fault == "pickle" else begun.state_dict()}, path)
     else:
@@ -295,5 +298,5 @@ def test_weights_that_cannot_be_a_start_are_one_line(model, tmp_path, fault, suf
     if fault in ("cut", "empty"):
         path.write_bytes(path.read_bytes()[: -len(path.read_bytes()) // 2 if fault == "cut" else 0])
     with pytest.raises(ValueError, match=r"^model\.weights='.*cannot be loaded; give a checkpoint") as error:
-        load_start(ModelConfig(name=model.name, weights=str(path)), "clip")
+        load_start(ModelConfig(name=model.name, weights=str(path)))
     assert "\n" not in str(error.value) and not Path("ran").exists()

@@ -13,8 +13,9 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.models.clip import load_start
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Batch, Trainer
-from raycomp.train.objective import Embedded
+from raycomp.train.losses import find_loss
 from raycomp.train.schedule import learning_rate_at
+from raycomp.train.towers import Embedded
 from tests.train.fitting import (
     BATCH,
     LOSSES,
@@ -42,7 +43,7 @@ def model(tmp_path_factory) -> ModelConfig:
 @pytest.mark.parametrize("loss", ["clip", "siglip"])
 def test_twenty_steps_have_the_losses_of_open_clips_own_parts(model, loss):
     found = run(begin(model, loss))
-    clip = load_start(model, loss).train()
+    clip = load_start(model, find_loss(loss).bias).train()
     named = list(clip.named_parameters())
     free = [p for n, p in named if p.ndim < 2 or any(w in n for w in ("bn", "ln", "bias", "logit_scale"))]
     decayed = [p for _, p in named if all(p is not q for q in free)]
@@ -127,7 +128,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(model):
 
 def spoil(model: ModelConfig, kind: str, config: FitConfig) -> Trainer:
     """Return a trainer before its first step, of weights that embed nothing or not all."""
-    clip = load_start(model, config.loss)
+    clip = load_start(model)
     with torch.no_grad():
         if kind == "images":
             clip.visual.proj.zero_()
@@ -170,7 +171,7 @@ def test_slots_without_a_negative_are_no_bad_rows():
 
 def find_gap(model: ModelConfig, loss: str) -> float:
     """Return how much nearer images are to their texts than to those with another word, after some steps."""
-    clip = load_start(model, loss)
+    clip = load_start(model, find_loss(loss).bias)
     generator = torch.Generator().manual_seed(1)
     image_RCHW, token_RN = draw_images(generator), draw_texts(generator, BATCH)
     other_RN = token_RN.clone()

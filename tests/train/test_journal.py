@@ -9,7 +9,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from raycomp.data.folder import Folder
-from raycomp.train.journal import EVENTS, METRICS, Journal, read_metrics
+from raycomp.train.journal import EVENTS, METRICS, MetricsLog, read_metrics
 
 
 def told(step: int, start: int = 0) -> dict[str, float]:
@@ -19,8 +19,8 @@ def told(step: int, start: int = 0) -> dict[str, float]:
     return {"step": step, "loss": loss, "learning_rate": 5e-4 / (step + 1), "samples_per_s": 33.3, **more}
 
 
-def write(folder: Folder, first: int, last: int, start: int = 0) -> Journal:
-    journal = Journal(folder, first)
+def write(folder: Folder, first: int, last: int, start: int = 0) -> MetricsLog:
+    journal = MetricsLog(folder, first)
     for step in range(first, last):
         journal.write(told(step, start))
     return journal
@@ -78,7 +78,7 @@ def test_on_disk_a_line_stands_as_soon_as_it_is_written(tmp_path):
 
 def test_what_is_no_number_is_null_and_read_as_nan(tmp_path):
     folder = Folder(str(tmp_path))
-    journal = Journal(folder, 0)
+    journal = MetricsLog(folder, 0)
     for step, value in enumerate((float("nan"), float("-inf"), 2.5, 3)):
         journal.write({"step": step, "loss": 1e-320, "score": value, "none": float("nan")})
     journal.close()
@@ -98,7 +98,7 @@ def test_a_journal_that_lacks_steps_is_not_gone_on_with(data, tmp_path):
     if data is not None:
         folder.write_bytes(data, METRICS)
     with pytest.raises(ValueError, match="must hold the 2 steps before the checkpoint"):
-        Journal(folder, 2)
+        MetricsLog(folder, 2)
     assert folder.list_names() == ([] if data is None else [METRICS]), "nothing was written"
 
 

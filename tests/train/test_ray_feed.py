@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raycomp.core.epochs import EpochPlan
-from raycomp.train.ray_feed import pack, unpack
+from raycomp.train.ray_feed import from_table, to_table
 from raycomp.train.ray_shelf import Shelf
 
 
@@ -74,7 +74,7 @@ def test_batches_come_out_as_they_went_in():
         "valid": np.array([[True, False], [False, False], [True, True]]),
         "kind": np.array([[1, 0], [0, 0], [2, 1]], np.int64),
     }
-    found = unpack(pack(batch))
+    found = from_table(to_table(batch))
     assert found.keys() == batch.keys()
     for name, value in batch.items():
         assert found[name].dtype == value.dtype and np.array_equal(found[name], value)

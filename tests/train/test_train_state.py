@@ -44,7 +44,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(model, out, dials):
     save_state(first, out)
     again = make_trainer(model, **dials)
     load_state(again, out, 3)
-    assert again.objective.margin_S.any()
+    assert again.loss.margin_S.any()
     assert found + run(again, until=STEPS) == curve
     for name, value in whole.clip.state_dict().items():
         assert torch.equal(value, again.clip.state_dict()[name]), name
@@ -82,7 +82,7 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
         out.write_bytes(b"half", "checkpoints", f"{step:08d}", "model.safetensors")
     trainer = make_trainer(model, "clip")
     run(trainer, until=3)
-    monkeypatch.setattr(rank, "Journal", MagicMock())
+    monkeypatch.setattr(rank, "MetricsLog", MagicMock())
     writer = Writer(trainer, config, out, lambda told: None)
     writer.keep()
     assert out.list_names("checkpoints") == ["00000003"]

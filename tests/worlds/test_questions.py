@@ -10,7 +10,7 @@ from raycomp.core.continual import score_by_prior
 from raycomp.words import FUNCTION, SCENE
 from raycomp.worlds.captions import name_thing, read, say_thing
 from raycomp.worlds.pairs import diagonal
-from raycomp.worlds.questions import ASKED, RELATION, THERE, ask
+from raycomp.worlds.questions import ASKED, RELATION, THERE, draw_question
 from raycomp.worlds.scenes import Claim, Scene, Thing, is_true
 from raycomp.worlds.tasks import WorldTask, draw_scenes, list_tasks
 
@@ -48,9 +48,11 @@ def test_what_cannot_be_asked_is_not():
     twins = Scene((Thing("small", "red", "star"), Thing("large", "blue", "star")), ("above",), 0, 0)
     rng = np.random.default_rng(0)
     pairs = {("red", "star"), ("blue", "star"), ("red", "moon"), ("pink", "moon")}
-    assert ask(twins, "colour", pairs, rng) is None and ask(twins, THERE, pairs, rng) is None
-    assert ask(twins, "shape", pairs, rng) is not None
-    assert ask(twins, THERE, pairs | {("pink", "fish")}, rng) is not None
+    assert (
+        draw_question(twins, "colour", pairs, rng) is None and draw_question(twins, THERE, pairs, rng) is None
+    )
+    assert draw_question(twins, "shape", pairs, rng) is not None
+    assert draw_question(twins, THERE, pairs | {("pink", "fish")}, rng) is not None
 
 
 def find_blind(train: list, test: list) -> dict[str, float]:
@@ -92,6 +94,6 @@ def test_one_colour_for_every_shape_would_need_no_picture():
 def test_a_relation_is_between_neighbours():
     claim = Claim((Thing(None, "red", "star"), Thing(None, "blue", "fish")), ("above",))
     scene = Scene(tuple(replace(one, size="small") for one in claim.things), claim.relations, 0, 0)
-    question = ask(scene, RELATION, set(), np.random.default_rng(0))
+    question = draw_question(scene, RELATION, set(), np.random.default_rng(0))
     assert question is not None and question.answer == "a red star above a blue fish"
     assert question.primitives == (("red star", "blue fish"),) * 4

@@ -7,8 +7,9 @@ the file's order, and they are the primitives: which attributes belong together 
 
 from collections.abc import Iterator
 
-from raycomp.continual.layouts.row import Row, say
-from raycomp.evaluate.benchmarks.choice import Folder, read_json, take
+from raycomp.continual.layouts.row import Row, add_article
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import read_json, take
 
 NAME = "clevr"
 _WORDS = ("size", "color", "material", "shape")
@@ -22,5 +23,5 @@ def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
         image, split = (take(scene, field, str, where) for field in ("image_filename", "split"))
         things = take(scene, "objects", list, where)
         named = [" ".join(take(thing, word, str, where) for word in _WORDS) for thing in things]
-        caption = ", ".join(map(say, named))
+        caption = ", ".join(map(add_article, named))
         yield Row(f"{split}/{image}", caption, tuple(dict.fromkeys(named)))

@@ -7,8 +7,9 @@ Outdoors; functions as object, attribute, relation, logical, knowledge, scenetex
 
 from collections.abc import Iterator
 
-from raycomp.continual.layouts.row import Asked, Row, name_file, offer_answers
-from raycomp.evaluate.benchmarks.choice import Folder, read_json, take
+from raycomp.continual.layouts.row import QuestionRow, Row, name_file, offer_answers
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import read_json, take
 
 NAME = "clove"
 
@@ -20,5 +21,5 @@ def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
         where = f"{folder.at(name)}: row {place}"
         question, answer = (take(record, field, str, where).strip() for field in ("question", "answer"))
         image = take(record, "image_id", str | int, where)
-        asked.append(Asked(name_file(image), question, answer))
+        asked.append(QuestionRow(name_file(image), question, answer))
     yield from offer_answers(asked)

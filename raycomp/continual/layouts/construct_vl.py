@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from random import Random
 
 from raycomp.continual.layouts.row import Row
-from raycomp.evaluate.benchmarks.choice import Folder, is_text, read_json, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import is_text, read_json, take_texts
 
 NAME = "construct_vl"
 

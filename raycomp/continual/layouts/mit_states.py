@@ -9,8 +9,8 @@ are the primitives.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from raycomp.continual.layouts.row import EXTENSIONS, Row, say
-from raycomp.evaluate.benchmarks.choice import Folder
+from raycomp.continual.layouts.row import EXTENSIONS, Row, add_article
+from raycomp.data.folder import Folder
 
 NAME = "mit_states"
 _SPLIT = "compositional-split-natural/{}_pairs.txt"
@@ -29,7 +29,7 @@ def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
         raise ValueError(f"{folder.uri}: has no images/ADJECTIVE NOUN/* of the {half} pairs")
     for pair in pairs:
         for path in by_pair[pair]:
-            yield Row(path, say(" ".join(pair)), pair)
+            yield Row(path, add_article(" ".join(pair)), pair)
 
 
 def _read_pairs(folder: Folder, half: str) -> list[tuple[str, ...]]:

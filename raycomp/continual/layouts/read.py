@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from raycomp.continual.layouts import clevr, clove, construct_vl, mit_states, vaw, vqacl
 from raycomp.continual.layouts.row import Row
-from raycomp.evaluate.benchmarks.choice import Folder
+from raycomp.data.folder import Folder
 
 Read = Callable[[Folder, str, str], Iterator[Row]]
 OF_FILES: dict[str, Read] = {one.NAME: one.read for one in (clevr, vaw, construct_vl, clove, vqacl)}

@@ -28,7 +28,7 @@ class Row(NamedTuple):
     """Questions: the same for those that are asked alike."""
 
 
-class Asked(NamedTuple):
+class QuestionRow(NamedTuple):
     """A question and its answer, as a file has them."""
 
     image: str
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     answer: str | None
 
 
-def offer_answers(asked: Sequence[Asked]) -> list[Row]:
+def offer_answers(asked: Sequence[QuestionRow]) -> list[Row]:
     """Return questions with answers to choose from, each as the question with the answer behind it.
 
     The data sets are made for models that write, so these are raycomp's own: the right answer and the
@@ -81,6 +81,6 @@ def name_file(name: str | int) -> str:
     return f"{name}" if f"{name}".lower().endswith(EXTENSIONS) else f"{name}.jpg"
 
 
-def say(words: str) -> str:
+def add_article(words: str) -> str:
     """Return words with their article: "a red car"."""
     return f"{'an' if words[0].lower() in 'aeiou' else 'a'} {words}"

@@ -7,8 +7,9 @@ attributes and the thing, "a parked, red car"; they are the primitives.
 
 from collections.abc import Iterator
 
-from raycomp.continual.layouts.row import Row, name_file, say, take_words
-from raycomp.evaluate.benchmarks.choice import Folder, read_json, take, take_pixels
+from raycomp.continual.layouts.row import Row, add_article, name_file, take_words
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import read_json, take, take_pixels
 
 NAME = "vaw"
 
@@ -27,4 +28,4 @@ def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
             take_pixels({"instance_bbox": one}, "instance_bbox", where) for one in sides
         )
         said = " ".join(part for part in (", ".join(attributes), thing) if part)
-        yield Row(name_file(image), say(said), (*attributes, thing), (left, top, width, height))
+        yield Row(name_file(image), add_article(said), (*attributes, thing), (left, top, width, height))

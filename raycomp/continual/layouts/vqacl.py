@@ -7,8 +7,9 @@ that is most right is taken. Only tried on rows that were made for it: the publi
 from collections.abc import Iterator
 from typing import Any
 
-from raycomp.continual.layouts.row import Asked, Row, name_file, offer_answers
-from raycomp.evaluate.benchmarks.choice import Folder, is_text, read_json, take
+from raycomp.continual.layouts.row import QuestionRow, Row, name_file, offer_answers
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import is_text, read_json, take
 
 NAME = "vqacl"
 
@@ -22,7 +23,9 @@ def read(folder: Folder, name: str, half: str) -> Iterator[Row]:
     for place, record in enumerate(read_json(folder, name, list)):
         where = f"{folder.at(name)}: row {place}"
         question, image = (take(record, field, str, where).strip() for field in ("sent", "img_id"))
-        asked.append(Asked(name_file(image), question, _choose(take(record, "label", dict, where), where)))
+        asked.append(
+            QuestionRow(name_file(image), question, _choose(take(record, "label", dict, where), where))
+        )
     yield from offer_answers(asked)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.methods.tuner import Tuner, contrast, encode
+from raycomp.continual.methods.tuner import Tuner, contrast_batch, encode
 from raycomp.core.retention import consolidate
 from raycomp.models.adapters import add_adapters, merge_adapters
 from raycomp.models.blocks import find_blocks
@@ -55,7 +55,7 @@ class CClip(Tuner):
         image_BD, text_BD = encode(self.adapted, batch)
         with torch.no_grad():
             old = encode(self.model, batch)
-        clip = contrast(image_BD, text_BD, self.group(row_B), self.adapted.logit_scale)
+        clip = contrast_batch(image_BD, text_BD, self.group(row_B), self.adapted.logit_scale)
         return {"clip": clip, "consolidation": consolidate((project(image_BD), project(text_BD)), old)}
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class CClip(Tuner):
             return self.model
         mixed = copy.deepcopy(self.model)
         whole = merge_adapters(self.task["adapters"]).state_dict()
-        mixed.load_state_dict(mix(self.model.state_dict(), whole, self.config.merge))
+        mixed.load_state_dict(mix_weights(self.model.state_dict(), whole, self.config.merge))
         return mixed
 
     def learned(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class CClip(Tuner):
                     value.copy_(learned["task"][name])
 
 
-def mix(old: Mapping[str, Tensor], new: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+def mix_weights(old: Mapping[str, Tensor], new: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
     """Return weights on the way from old ones, 0, to new ones, 1; what is no fraction is the old one's."""
     return {
         name: value + share * (new[name] - value) if value.is_floating_point() else value

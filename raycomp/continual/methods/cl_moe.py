@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
+from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast_batch, encode
 from raycomp.core.retention import expert_momentum
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
@@ -72,7 +72,7 @@ class ClMoe(Tuner):
     def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
         """Return CLIP's loss of the task's rows; positions choose their experts."""
         image_BD, text_BD = encode(self.model, self.batch(row_B))
-        return {"clip": contrast(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+        return {"clip": contrast_batch(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
 
     @torch.no_grad()
     def close(self) -> None:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast, encode
+from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast_batch, encode
 from raycomp.core.gaussian import Gaussian, fit_gaussian, log_density
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
-from raycomp.models.prompts import Choice, Prompts, add_prompts
+from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
 from raycomp.models.spec import ScorerSpec
 from raycomp.train.towers import to_image
 
@@ -44,7 +44,7 @@ class Diki(Tuner):
         blocks = find_blocks(self.model, "method=diki")
         self.depths = {tower: min(self.config.depth, len(blocks[tower])) for tower in TOWERS}
         self.widths = {tower: blocks[tower][0].attn.embed_dim for tower in TOWERS}
-        self.choices = {tower: Choice() for tower in TOWERS}
+        self.choices = {tower: PromptChoice() for tower in TOWERS}
         for tower in TOWERS:
             add_prompts(blocks[tower], self.depths[tower], self.choices[tower])
         self.gaussians: dict[str, list[Gaussian]] = {tower: [] for tower in TOWERS}
@@ -75,7 +75,7 @@ class Diki(Tuner):
         for choice in self.choices.values():
             choice.set_R, choice.share_R = None, None
         image_BD, text_BD = encode(self.model, self.batch(row_B))
-        return {"clip": contrast(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+        return {"clip": contrast_batch(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
 
     def trained(self) -> nn.Module:
         """Return the prompts of the open task."""

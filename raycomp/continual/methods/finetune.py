@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor
 
-from raycomp.continual.methods.tuner import Tuner, contrast, encode
+from raycomp.continual.methods.tuner import Tuner, contrast_batch, encode
 
 
 class Finetune(Tuner):
@@ -12,4 +12,4 @@ class Finetune(Tuner):
     def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
         """Return CLIP's loss alone."""
         image_BD, text_BD = encode(self.model, self.batch(row_B))
-        return {"clip": contrast(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+        return {"clip": contrast_batch(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}

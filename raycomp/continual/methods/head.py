@@ -15,7 +15,7 @@ from torch import Tensor
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
-from raycomp.core.buffer import Entry, MicroBuffer
+from raycomp.core.buffer import BufferEntry, MicroBuffer
 from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
 from raycomp.core.continual import cycle_errors, judge_read_out
 from raycomp.core.realign import Past, compo_realign
@@ -143,7 +143,7 @@ class HeadLearner:
         entries = []
         for row, place in enumerate(train.own_N):
             image = images[row].astype(np.float32).tobytes() if images is not None else b""
-            entries.append(Entry(train.texts[place], train.primitives[place], image))
+            entries.append(BufferEntry(train.texts[place], train.primitives[place], image))
         self.buffer.add(self.number, entries)
 
     def look(self, split: Split) -> Keys:
@@ -229,7 +229,7 @@ class HeadLearner:
         image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
         return torch.cat([image_BD, torch.from_numpy(image_KD)]), _join(rows, past), None
 
-    def _draw(self, rng: np.random.Generator) -> list[Entry]:
+    def _draw(self, rng: np.random.Generator) -> list[BufferEntry]:
         """Draw entries of past tasks; without a memory, texts of names that were met."""
         buffer, drawn = self.config.buffer, self.stream.drawn
         if not self.number or buffer.kind == "none":
@@ -237,7 +237,7 @@ class HeadLearner:
         if buffer.kind == "random":
             known = [place for place, names in enumerate(drawn.primitives) if self.met.issuperset(names)]
             chosen = rng.choice(known, min(buffer.draw, len(known)), replace=False)
-            return [Entry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
+            return [BufferEntry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
         return self.buffer.draw(buffer.draw, rng)
 
     def _lay(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:

@@ -207,7 +207,7 @@ def encode(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     return model.encode_image(batch.image_RCHW).float(), encode_text(model, batch.token_RN).float()
 
 
-def contrast(image_BD: Tensor, text_BD: Tensor, group_B: Tensor, logit_scale: Tensor) -> Tensor:
+def contrast_batch(image_BD: Tensor, text_BD: Tensor, group_B: Tensor, logit_scale: Tensor) -> Tensor:
     """Return the CLIP loss of a batch, whatever the embeddings' lengths.
 
     Radford et al. 2021 (arXiv:2103.00020). Rows with the same caption are neither positive nor negative for

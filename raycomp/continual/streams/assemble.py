@@ -12,7 +12,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Split, Task
 from raycomp.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, tell_repeat
 from raycomp.continual.streams.pixels import load_pixels, make_tokens
-from raycomp.continual.streams.samples import Samples, find_samples, parse_all, tell_conflicts
+from raycomp.continual.streams.samples import StreamSamples, find_samples, parse_all, tell_conflicts
 from raycomp.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
 from raycomp.continual.streams.splits import (
     list_texts,
@@ -37,26 +37,26 @@ from raycomp.worlds.training import draw_lessons, take_apart
 # Texts of names drawn at random, each of two or three.
 _NUM_DRAWN, _DRAWN_SEED = 1024, 31
 _EDIT_SEED = 32
-Halves = Mapping[str, Samples]
+Halves = Mapping[str, StreamSamples]
 """The samples of a task, by train and test."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStream:
     """A stream's samples."""
 
     source: StreamSource
     tasks: tuple[Halves, ...]
     zero_shot: tuple[Halves, ...]
     reference_source: Source | None
-    reference: Samples | None
+    reference: StreamSamples | None
     leaks: tuple[Leak, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     conflicts: tuple[str, ...] = ()
     """Lines: see ``tell_conflicts``."""
 
     @property
-    def halves(self) -> list[Samples]:
+    def halves(self) -> list[StreamSamples]:
         """Return those that are learned of or asked about."""
         return [samples for halves in (*self.tasks, *self.zero_shot) for samples in halves.values()]
 
@@ -68,7 +68,7 @@ class Found:
 
 def find_all_samples(
     source: StreamSource, pictures: Pictures, config: ContinualConfig, reference: Source | None = None
-) -> Found:
+) -> FoundStream:
     """Return the samples of every half of every task, with the primitives of their texts.
 
     With ``overlap=drop`` those of a test whose images a task trains on are contaminated. Raises ValueError,
@@ -87,7 +87,7 @@ def find_all_samples(
         for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
     }
     beside = None if reference is None else find_samples(reference, pictures)
-    everything = Found(
+    everything = FoundStream(
         source, found["tasks"], found["zero_shot"], reference, beside, conflicts=tuple(conflicts)
     )
     everything = _compare(everything, config.overlap)
@@ -101,7 +101,7 @@ def find_all_samples(
     return everything
 
 
-def _check_gallery(found: Found) -> None:
+def _check_gallery(found: FoundStream) -> None:
     """Raise UserError where the tests of all tasks have one text together: every method would find it. Of a
     single task's test it is a warning (``tell_lone_text``), as the others' texts are candidates, too."""
     asked = [one for halves in found.tasks for one in halves[TEST].good]
@@ -113,7 +113,7 @@ def _check_gallery(found: Found) -> None:
         )
 
 
-def _compare(found: Found, overlap: str) -> Found:
+def _compare(found: FoundStream, overlap: str) -> FoundStream:
     """Return the samples with what their halves share. Raises UserError where no test image would be left."""
     name, tasks = found.source.name, dict(zip(_list_tasks(found.source.tasks), found.tasks, strict=True))
     asked = tasks | dict(zip(_list_tasks(found.source.zero_shot), found.zero_shot, strict=True))
@@ -142,7 +142,7 @@ def _name_parts(task: TaskSource) -> tuple[str, ...]:
     return (TRAIN, TEST) if task.train is not None else (TEST,)
 
 
-def list_needed(found: Found, config: ContinualConfig) -> list[str]:
+def list_needed(found: FoundStream, config: ContinualConfig) -> list[str]:
     """Return all texts that are to be embedded, each once."""
     edited = [one for halves in found.tasks for one in draw_edits(found, halves[TEST])]
     texts = [text for one in edited for text in (one.text, *one.primitives)]
@@ -175,7 +175,7 @@ class Edited(NamedTuple):
     category: str
 
 
-def draw_edits(found: Found, samples: Samples) -> list[Edited]:
+def draw_edits(found: FoundStream, samples: StreamSamples) -> list[Edited]:
     """Return one edit of each category of every caption of the little world; none of questions, or yours."""
     if not found.source.is_little or any(one.candidates for one in samples.good):
         return []
@@ -191,7 +191,7 @@ def draw_edits(found: Found, samples: Samples) -> list[Edited]:
 class Maker(NamedTuple):
     """What splits are made with."""
 
-    found: Found
+    found: FoundStream
     texts: Texts
     config: ContinualConfig
     spec: ScorerSpec
@@ -265,7 +265,9 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
     }
 
 
-def _add_pixels(maker: Maker, split: Split, samples: Samples, source: Source | None, name: str) -> Split:
+def _add_pixels(
+    maker: Maker, split: Split, samples: StreamSamples, source: Source | None, name: str
+) -> Split:
     """Write the pixels of a split where methods need them, and return it with them and its tokens."""
     if not maker.with_pixels:
         return split

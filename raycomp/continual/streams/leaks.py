@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raycomp.continual.streams.samples import Samples
+from raycomp.continual.streams.samples import StreamSamples
 from raycomp.core.leaks import (
     Known,
     count_shared,
@@ -22,7 +22,7 @@ from raycomp.core.leaks import (
 from raycomp.run.leaks import Leak
 from raycomp.words import CONTAMINATED
 
-Named = Mapping[str, Samples]
+Named = Mapping[str, StreamSamples]
 """The train or the test halves of tasks, by their names."""
 
 
@@ -45,7 +45,7 @@ def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
 
     A task's own training and those of others alike: after all tasks the model has met them all.
     """
-    known = {task: learn(samples) for task, samples in trains.items()}
+    known = {task: collect_known(samples) for task, samples in trains.items()}
     everything = merge_known(list(known.values()))
     leaks = []
     for task, samples in tests.items():
@@ -62,18 +62,18 @@ def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(own if len(own) == 1 else (f"{name} ({own[name]:,})" for name in own)) or "all tasks"
 
 
-def key_samples(samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+def key_samples(samples: StreamSamples) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys of the good samples' images and of their captions, (N,) each."""
     return samples.key_N[samples.is_good_N], key_texts([one.caption for one in samples.good])
 
 
-def learn(samples: Samples) -> Known:
+def collect_known(samples: StreamSamples) -> Known:
     """Return what a training half teaches."""
     image_N, text_N = key_samples(samples)
     return Known(merge_keys([image_N]), merge_keys([text_N]))
 
 
-def drop_shared(trains: Sequence[Samples], test: Samples) -> Samples:
+def drop_shared(trains: Sequence[StreamSamples], test: StreamSamples) -> StreamSamples:
     """Return a test whose good samples are contaminated where a training half has their image."""
     known_K = merge_keys(one.key_N[one.is_good_N] for one in trains)
     is_shared_N = find_shared(known_K, test.key_N)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.data import Pixels
-from raycomp.continual.streams.samples import Samples
+from raycomp.continual.streams.samples import StreamSamples
 from raycomp.continual.streams.sources import Member, Source
 from raycomp.data.arrow import TOKENS, to_matrix
 from raycomp.data.files import new_file
@@ -25,7 +25,9 @@ from raycomp.words import OK, PIXELS, POSITION, STATUS
 _ROWS = 64
 
 
-def load_pixels(samples: Samples, source: Source, spec: ScorerSpec, max_pixels: int, path: str) -> Pixels:
+def load_pixels(
+    samples: StreamSamples, source: Source, spec: ScorerSpec, max_pixels: int, path: str
+) -> Pixels:
     """Write the pictures of the good samples to a .npy file, each once, and return them, mapped, in the order
     of ``make_split``.
 

@@ -21,7 +21,7 @@ _FORMAT = 2
 
 
 @dataclass(frozen=True)
-class Place:
+class EmbeddedStream:
     """A stream as one backbone sees it."""
 
     stream: str
@@ -68,7 +68,7 @@ def find_place(
     fingerprint: Mapping[str, Any],
     with_pixels: bool,
     gpu: Mapping[str, Any] | None = None,
-) -> Place:
+) -> EmbeddedStream:
     """Return the place of a cell's stream below ``folder``.
 
     ``fingerprint``: what tells inputs, models and parsers apart; ``with_pixels``: whether methods need them;
@@ -91,7 +91,7 @@ def find_place(
     if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
         content[TIMES] = times
     name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
-    return Place(cell.stream, backbone, folder.at(name))
+    return EmbeddedStream(cell.stream, backbone, folder.at(name))
 
 
 def place_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Folder:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.continual.streams.sources import Member, Sample, Source
+from raycomp.continual.streams.sources import Member, Source, StreamSample
 from raycomp.core.leaks import NO_KEY
 from raycomp.core.uids import KEY
 from raycomp.data.arrow import to_matrix
@@ -37,17 +37,17 @@ from raycomp.words import (
 GOLD, PARSED = "gold", "parsed"
 Primitives = Mapping[str, tuple[str, ...]]
 """By a text those that the parser finds in it."""
-_Row = tuple[Sample, str, np.ndarray, bytes]
+_Row = tuple[StreamSample, str, np.ndarray, bytes]
 """A sample, its status, its picture's embedding (D,) and its key."""
 
 
 @dataclass(frozen=True)
-class Samples:
+class StreamSamples:
     """All samples of a source, good or bad."""
 
     said: str
     """The source, as errors say it."""
-    samples: tuple[Sample, ...]
+    samples: tuple[StreamSample, ...]
     status_N: tuple[str, ...]
     """ok, or why a sample is left out; of a broken shard one row."""
     image_ND: np.ndarray
@@ -56,7 +56,7 @@ class Samples:
     """Of the pictures: see ``core.leaks``."""
 
     @property
-    def good(self) -> list[Sample]:
+    def good(self) -> list[StreamSample]:
         """Return those whose status is ok."""
         return [one for one, status in zip(self.samples, self.status_N, strict=True) if status == OK]
 
@@ -65,7 +65,7 @@ class Samples:
         return np.array([status == OK for status in self.status_N], bool)
 
 
-def find_samples(source: Source, pictures: Pictures) -> Samples:
+def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
     """Return all samples of a source with the embeddings of their pictures.
 
     A shard's json may hold ``primitives``, ``candidates``, ``candidate_primitives`` and ``kind``, and more
@@ -73,7 +73,7 @@ def find_samples(source: Source, pictures: Pictures) -> Samples:
     """
     rows = [row for shard in source.shards for row in _read_shard(shard.uri, pictures, source.is_test)]
     rows += [_find_file(sample, pictures) for sample in source.samples]
-    return Samples(
+    return StreamSamples(
         source.said,
         tuple(sample for sample, *_ in rows),
         tuple(_judge(sample, status) for sample, status, *_ in rows),
@@ -90,11 +90,11 @@ def _read_shard(uri: str, pictures: Pictures, is_test: bool) -> Iterator[_Row]:
         fields = parse_object(text)[1] or {}
         captions: Sequence[str | None] = find_captions(caption, text) or (caption,)
         for one in captions[:1] if is_test or _has_own(fields) else captions:
-            sample, is_sound = _read_fields(Sample(Member(uri, place), one), fields)
+            sample, is_sound = _read_fields(StreamSample(Member(uri, place), one), fields)
             yield sample, status if is_sound or status != OK else BAD_FIELD, image_MD[place], key_M[place]
 
 
-def _find_file(sample: Sample, pictures: Pictures) -> _Row:
+def _find_file(sample: StreamSample, pictures: Pictures) -> _Row:
     if not isinstance(sample.picture, Picture):
         return sample, NO_IMAGE, np.zeros(pictures.image_MD.shape[1], np.float32), NO_KEY
     place = pictures.place[sample.picture]
@@ -106,7 +106,7 @@ def _has_own(fields: Mapping[str, Any]) -> bool:
     return "primitives" in fields or "candidates" in fields
 
 
-def _read_fields(sample: Sample, fields: Mapping[str, Any]) -> tuple[Sample, bool]:
+def _read_fields(sample: StreamSample, fields: Mapping[str, Any]) -> tuple[StreamSample, bool]:
     """Return the sample with what its json says, and whether all of that is sound."""
     named, offered, behind, kind = (
         fields.get(name) for name in ("primitives", "candidates", "candidate_primitives", "kind")
@@ -139,7 +139,7 @@ def _tidy(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(text.strip() for text in texts or ())
 
 
-def _judge(sample: Sample, status: str) -> str:
+def _judge(sample: StreamSample, status: str) -> str:
     """Return the first fault of a sample: of its picture, its caption, its candidates."""
     if status != OK:
         return status
@@ -159,7 +159,7 @@ def parse_primitives(texts: Sequence[str], parser: Parser) -> list[tuple[str, ..
     return [find_primitives(parse_concepts(text, tokens, lexicon, parser.labels)) for text, tokens in parsed]
 
 
-def list_unparsed(samples: Samples, how: str) -> list[str]:
+def list_unparsed(samples: StreamSamples, how: str) -> list[str]:
     """Return the texts of good samples, each once, whose primitives only the parser can tell.
 
     ``how``: ``config.primitives``, gold or parsed.
@@ -169,7 +169,7 @@ def list_unparsed(samples: Samples, how: str) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text not in known]
 
 
-def name_primitives(samples: Samples, how: str, parsed: Primitives) -> Samples:
+def name_primitives(samples: StreamSamples, how: str, parsed: Primitives) -> StreamSamples:
     """Return the samples with primitives of all texts, and those without any marked no_primitive.
 
     ``parsed`` has those of ``list_unparsed``. Where samples name different primitives of one text, the
@@ -188,13 +188,13 @@ def name_primitives(samples: Samples, how: str, parsed: Primitives) -> Samples:
     return replace(samples, samples=tuple(found), status_N=tuple(statuses))
 
 
-def _list_texts(sample: Sample) -> Iterator[str]:
+def _list_texts(sample: StreamSample) -> Iterator[str]:
     assert sample.caption is not None, "a good sample has one"
     yield sample.caption
     yield from sample.candidates
 
 
-def _list_known(samples: Samples, how: str) -> dict[str, tuple[str, ...]]:
+def _list_known(samples: StreamSamples, how: str) -> dict[str, tuple[str, ...]]:
     """Return by text the primitives that the samples name, each once."""
     known: dict[str, tuple[str, ...]] = {}
     for text, named in _list_named(samples, how):
@@ -202,7 +202,7 @@ def _list_known(samples: Samples, how: str) -> dict[str, tuple[str, ...]]:
     return known
 
 
-def _list_named(samples: Samples, how: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_named(samples: StreamSamples, how: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every text that a good sample names primitives of, with them, each once."""
     for one in samples.good if how == GOLD else ():
         behind = zip(one.candidates, one.candidate_primitives or (), strict=False)
@@ -211,7 +211,7 @@ def _list_named(samples: Samples, how: str) -> Iterator[tuple[str, tuple[str, ..
                 yield text, tuple(dict.fromkeys(named))
 
 
-def tell_conflicts(halves: Mapping[str, Samples], how: str) -> list[str]:
+def tell_conflicts(halves: Mapping[str, StreamSamples], how: str) -> list[str]:
     """Return a line for each half, by its name, where samples name different primitives of one text, and for
     each that names others than a half before it does. The order of primitives does not matter."""
     lines, before = [], dict[str, tuple[str, frozenset[str]]]()
@@ -238,7 +238,7 @@ def tell_conflicts(halves: Mapping[str, Samples], how: str) -> list[str]:
     return lines
 
 
-def parse_all(samples: Sequence[Samples], how: str, load: Callable[[], Parser]) -> list[Samples]:
+def parse_all(samples: Sequence[StreamSamples], how: str, load: Callable[[], Parser]) -> list[StreamSamples]:
     """Return samples with the primitives of their texts, each text parsed once; no parser where none is."""
     texts = list(dict.fromkeys(text for some in samples for text in list_unparsed(some, how)))
     parsed = dict(zip(texts, parse_primitives(texts, load()), strict=True)) if texts else {}

@@ -31,7 +31,7 @@ class Member(NamedTuple):
     position: int
 
 
-class Sample(NamedTuple):
+class StreamSample(NamedTuple):
     """A picture and what is said of it, or asked."""
 
     picture: Picture | Member | None
@@ -53,7 +53,7 @@ class Source:
     said: str
     """The dial and its value, as errors say it."""
     shards: tuple[ShardPath, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[StreamSample, ...] = ()
     is_test: bool = False
     """Whether each picture has one caption, its first, as the one that is right; else each of its captions
     makes a sample."""
@@ -201,7 +201,7 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     except ValueError as error:
         raise UserError(f"{said}: {error}") from error
     samples = tuple(
-        Sample(
+        StreamSample(
             Picture(uri, row.box) if uri else None, row.caption, row.primitives, row.candidates, kind=row.kind
         )
         for row, uri in rows
@@ -217,7 +217,7 @@ def _open_pairs(spec: str, dial: str, is_test: bool) -> Source:
         return Source(said, tuple(found.shards), is_test=is_test)
     places = {item.image: found.uris.get(item.image) for item in found.items}
     samples = [
-        Sample(Picture(uri) if (uri := places[item.image]) else None, text)
+        StreamSample(Picture(uri) if (uri := places[item.image]) else None, text)
         for item in found.items
         for text in (item.captions[:1] if is_test else item.captions)
     ]

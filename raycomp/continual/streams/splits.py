@@ -10,11 +10,11 @@ import numpy as np
 
 from raycomp.config import UserError
 from raycomp.continual.data import Split, Stream, Task
-from raycomp.continual.streams.samples import Samples
+from raycomp.continual.streams.samples import StreamSamples
 from raycomp.evaluate.exam import Texts
 
 
-def list_texts(samples: Iterable[Samples]) -> list[str]:
+def list_texts(samples: Iterable[StreamSamples]) -> list[str]:
     """Return all texts to be embedded, each once: captions, candidates and the names of primitives."""
     texts: dict[str, None] = {}
     for some in samples:
@@ -23,7 +23,7 @@ def list_texts(samples: Iterable[Samples]) -> list[str]:
     return list(texts)
 
 
-def _find_texts(samples: Samples) -> dict[str, tuple[str, ...]]:
+def _find_texts(samples: StreamSamples) -> dict[str, tuple[str, ...]]:
     """Return the texts of good samples in order, each once, with its primitives."""
     texts: dict[str, tuple[str, ...]] = {}
     for one in samples.good:
@@ -34,12 +34,12 @@ def _find_texts(samples: Samples) -> dict[str, tuple[str, ...]]:
     return texts
 
 
-def number_kinds(samples: Iterable[Samples]) -> dict[str, int]:
+def number_kinds(samples: Iterable[StreamSamples]) -> dict[str, int]:
     """Return a whole number for every kind of question of a stream, from 0."""
     return {kind: i for i, kind in enumerate(sorted({one.kind for some in samples for one in some.good}))}
 
 
-def make_split(samples: Samples, texts: Texts, kinds: Mapping[str, int]) -> Split:
+def make_split(samples: StreamSamples, texts: Texts, kinds: Mapping[str, int]) -> Split:
     """Return the good samples as arrays. Raises ValueError where some have candidates and others none.
 
     ``kinds`` are ``number_kinds`` of the whole stream. Pixels and tokens are left out: see ``pixels``.

@@ -6,7 +6,8 @@ lists of image_path, true_caption, false_caption, and a box that the image is cu
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, read_json, take, take_pixels, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, read_json, take, take_pixels, take_texts
 from raycomp.words import ATTRIBUTE, OBJECT, SWAP
 
 NAME = "aro"

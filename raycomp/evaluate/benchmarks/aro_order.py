@@ -12,7 +12,8 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, read_json, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token
 
 NAME = "aro_order"

@@ -19,7 +19,8 @@ into. Written by the ``datasets`` library::
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, pair_up, read_lines, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, pair_up, read_lines, take, take_texts
 from raycomp.evaluate.benchmarks.sugarcrepe import EDITS
 
 NAME = "bivlc"

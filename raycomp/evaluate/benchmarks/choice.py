@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from types import UnionType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from raycomp.config.json_text import parse_json
+from raycomp.data.folder import Folder
 
 EQUAL = "equal"
 DUPLICATE = "duplicate"
@@ -16,26 +17,6 @@ DEFECTS = {
 }
 
 _MOST_PIXELS = 1_000_000
-
-
-class Folder(Protocol):
-    """Where annotation files lie, on a disk or in a store: ``data.folder.Folder`` is one."""
-
-    @property
-    def uri(self) -> str:
-        """Where it lies."""
-
-    def at(self, *names: str) -> str:
-        """Return what a file is called in messages."""
-
-    def exists(self, *names: str) -> bool:
-        """Whether there is a file or folder of that name."""
-
-    def find_names(self) -> list[str]:
-        """Return the names of all files below, relative to the folder, sorted."""
-
-    def read_bytes(self, *names: str) -> bytes:
-        """Return a whole file; FileNotFoundError where there is none."""
 
 
 class Choice(NamedTuple):

@@ -6,7 +6,8 @@ image is an address that ends in the name of a Visual Genome file.
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, is_text, pair_up, read_json
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, is_text, pair_up, read_json
 from raycomp.words import ATTRIBUTE, SWAP
 
 NAME = "cola"

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks import (
     aro,
     aro_order,
@@ -16,7 +17,7 @@ from raycomp.evaluate.benchmarks import (
     winoground,
     world,
 )
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, mark_defects
+from raycomp.evaluate.benchmarks.choice import Choice, mark_defects
 from raycomp.words import CONCEPT_KINDS, MACRO, MICRO, OPERATIONS
 
 READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {

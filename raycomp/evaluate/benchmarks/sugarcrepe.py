@@ -5,7 +5,8 @@
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, read_json, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 NAME = "sugarcrepe"

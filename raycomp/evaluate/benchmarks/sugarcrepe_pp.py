@@ -6,7 +6,8 @@ captions were edited and are no longer all SugarCrepe's. Chance is 1/3: both pos
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, read_json, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, read_json, take, take_texts
 from raycomp.evaluate.benchmarks.sugarcrepe import EDITS
 
 NAME = "sugarcrepe_pp"

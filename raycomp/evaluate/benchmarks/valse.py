@@ -7,7 +7,8 @@ others are here too, marked ``UNCONFIRMED``.
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import UNCONFIRMED, Choice, Folder, read_json, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import UNCONFIRMED, Choice, read_json, take, take_texts
 from raycomp.words import OBJECT, RELATION, REPLACE, SWAP
 
 NAME = "valse"

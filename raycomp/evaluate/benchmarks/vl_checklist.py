@@ -6,7 +6,8 @@ The published test takes the first caption of each, and the first 1,000 rows of 
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, is_text, read_json, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, is_text, read_json, take_texts
 from raycomp.words import CONCEPT_KINDS, REPLACE
 
 NAME = "vl_checklist"

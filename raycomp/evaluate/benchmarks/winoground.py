@@ -6,7 +6,8 @@ ending), caption_0, caption_1, collapsed_tag (Object, Relation or Both). Its ima
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, pair_up, read_lines, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, pair_up, read_lines, take, take_texts
 from raycomp.words import OBJECT, RELATION, SWAP
 
 NAME = "winoground"

@@ -6,7 +6,8 @@ negative, op, kind. Chance is 1/3 for both captions above the negative, 1/2 for 
 
 from collections.abc import Iterator
 
-from raycomp.evaluate.benchmarks.choice import Choice, Folder, read_json, take, take_texts
+from raycomp.data.folder import Folder
+from raycomp.evaluate.benchmarks.choice import Choice, read_json, take, take_texts
 
 NAME = "world"
 FILE = "world.json"

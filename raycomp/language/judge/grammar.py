@@ -47,7 +47,7 @@ NOMINAL = {"ROOT", *SUBJECTS, "obj", "dobj", "pobj", "obl", "nmod", "conj"}
 
 
 @lru_cache(maxsize=64)
-def count_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter[str]:
+def count_grammar_faults(tokens: tuple[Token, ...], lexicon: Lexicon) -> Counter[str]:
     """Count the faults of a text, by kind."""
     # A tokenizer may take "a." at the end for one word.
     words = [token.text.lower().rstrip(".") or "." for token in tokens]

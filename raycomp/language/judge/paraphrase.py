@@ -41,7 +41,7 @@ MAX_WORDS = 5
 Value = tuple
 
 
-class Part(NamedTuple):
+class CaptionPart(NamedTuple):
     """A noun phrase or list of them ("thing"), a relation ("relation"), or any other word ("word")."""
 
     sort: str
@@ -57,7 +57,7 @@ def find_readings(tokens: tuple[Token, ...], lexicon: Lexicon) -> tuple[Value, s
     return own, {own, *(_read(turned, lexicon) for turned in _turn_relations(parts))}
 
 
-def _turn_relations(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _turn_relations(parts: Sequence[CaptionPart]) -> Iterator[list[CaptionPart]]:
     """Yield the text said from the other side: a relation turned, the things around it exchanged.
 
     The thing on its left is the last one before it, or the subject, which a clause may be about.
@@ -74,7 +74,7 @@ def _turn_relations(parts: Sequence[Part]) -> Iterator[list[Part]]:
                 yield turned
 
 
-def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[Part]:
+def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[CaptionPart]:
     """Cut tokens into noun phrases, relations and other words, left to right."""
     words = [token.text.lower() for token in tokens]
     parts = []
@@ -86,9 +86,9 @@ def _find_things(tokens: Sequence[Token], lexicon: Lexicon) -> list[Part]:
             parts.append(_read_thing(tokens[place:end], words[place:end], lexicon))
         elif relation:
             end, group = relation
-            parts.append(Part("relation", (group,)))
+            parts.append(CaptionPart("relation", (group,)))
         elif words[place][0].isalnum() or words[place] in AND:
-            parts.append(Part("word", (lexicon.stem(words[place]),)))
+            parts.append(CaptionPart("word", (lexicon.stem(words[place]),)))
         place = max(end, place + 1)
     return parts
 
@@ -121,7 +121,7 @@ def _find_relation(words: Sequence[str], place: int, lexicon: Lexicon) -> tuple[
     return None
 
 
-def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon) -> Part:
+def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon) -> CaptionPart:
     """Sort the modifiers of a noun phrase; the order of its nouns stays."""
     modifiers, nouns = [], []
     for token, word in zip(tokens, words, strict=True):
@@ -134,7 +134,7 @@ def _read_thing(tokens: Sequence[Token], words: Sequence[str], lexicon: Lexicon)
     names = (entry.group,) if entry else tuple(_name(noun, lexicon) for noun in nouns)
     clothes = entry is not None and lexicon.is_kind_of(entry.word, "clothing")
     many = (lexicon.is_plural(nouns[-1]),)
-    return Part("thing", (tuple(sorted(modifiers)), names, many), clothes)
+    return CaptionPart("thing", (tuple(sorted(modifiers)), names, many), clothes)
 
 
 def _name(noun: str, lexicon: Lexicon) -> str:
@@ -142,9 +142,9 @@ def _name(noun: str, lexicon: Lexicon) -> str:
     return entry.group if entry else lexicon.stem(noun)
 
 
-def _join_lists(parts: Sequence[Part]) -> list[Part]:
+def _join_lists(parts: Sequence[CaptionPart]) -> list[CaptionPart]:
     """Join "X, Y and Z" to one sorted part."""
-    joined: list[Part] = []
+    joined: list[CaptionPart] = []
     place = 0
     while place < len(parts):
         things = [parts[place].value]
@@ -165,13 +165,13 @@ def _join_lists(parts: Sequence[Part]) -> list[Part]:
     return joined
 
 
-def _read(parts: Sequence[Part], lexicon: Lexicon) -> Value:
+def _read(parts: Sequence[CaptionPart], lexicon: Lexicon) -> Value:
     """Return the reading, the sides of a symmetric relation sorted.
 
     Only a relation between the subject and what follows it reads from both sides.
     """
     relation = next((i for i, part in enumerate(parts) if part.sort == "relation"), 0)
-    subject = _find_subject(parts)
+    subject = next((i for i, part in enumerate(parts) if part.sort == "thing"), 0)
     values = [part.value for part in parts]
     between = parts[subject + 1 : relation]
     plain = relation > subject and all(part.value[0] in POSES for part in between)
@@ -185,12 +185,7 @@ def _read(parts: Sequence[Part], lexicon: Lexicon) -> Value:
     return (*before, ("between", name, *sides), *after)
 
 
-def _find_subject(parts: Sequence[Part]) -> int:
-    """Return the position of the text's first thing."""
-    return next((i for i, part in enumerate(parts) if part.sort == "thing"), 0)
-
-
-def _is_right_side(parts: Sequence[Part], place: int) -> bool:
+def _is_right_side(parts: Sequence[CaptionPart], place: int) -> bool:
     """Tell whether a thing stands there that nothing behind it says more about."""
     if place >= len(parts) or parts[place].sort != "thing":
         return False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from raycomp.language.concepts import Concept, Parsed
 from raycomp.language.judge.form import FORM_FAULTS, WORD, find_form_fault, strip
-from raycomp.language.judge.grammar import CUT_OFF, FAULTS, count_faults
+from raycomp.language.judge.grammar import CUT_OFF, FAULTS, count_grammar_faults
 from raycomp.language.judge.paraphrase import find_readings
 from raycomp.language.lexicon import Lexicon
 from raycomp.language.runs import Word, cut_ends, find_bases
@@ -59,7 +59,7 @@ class _Call(NamedTuple):
     lexicon: Lexicon
 
 
-def judge(
+def judge_edit(
     op: str, before: Parsed, after: Parsed, original: Parsed, others: Sequence[Parsed], lexicon: Lexicon
 ) -> str | None:
     """Return why ``op`` from ``before`` to ``after`` is no valid negative; None where it is.
@@ -85,7 +85,7 @@ def judge(
 
 
 def name_change(op: str, before: Parsed, after: Parsed, lexicon: Lexicon) -> tuple[str, tuple[str, ...]]:
-    """Return the kind and the concepts of a call that ``judge`` let pass, as the rules name their own.
+    """Return the kind and the concepts of a call that ``judge_edit`` let pass, as the rules name their own.
 
     SWAP: the two that change places, a relation's sides where more moves along; REPLACE: the old and the new;
     ADD: the new. Of what is no such call nothing is named.
@@ -283,8 +283,10 @@ def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
 
 def _find_fault(before: Parsed, after: Parsed, original: Parsed, lexicon: Lexicon) -> str | None:
     """Return the first fault that neither the input nor the original has as often."""
-    faults = count_faults(after.tokens, lexicon)
+    faults = count_grammar_faults(after.tokens, lexicon)
     if not +faults:
         return None
-    excused = count_faults(tuple(before.tokens), lexicon) | count_faults(tuple(original.tokens), lexicon)
+    excused = count_grammar_faults(tuple(before.tokens), lexicon) | count_grammar_faults(
+        tuple(original.tokens), lexicon
+    )
     return next((fault for fault in FAULTS if faults[fault] > excused[fault]), None)

@@ -49,7 +49,7 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Job:
+class Training:
     """What every rank gets. On Ray ``stock`` and ``course`` are references, and ``board`` is an actor."""
 
     config: TrainConfig
@@ -66,8 +66,8 @@ class Job:
     board: Any = None
 
 
-def work(told: dict[str, Job]) -> None:
+def work(told: dict[str, Training]) -> None:
     """Train as one rank of Ray Train's."""
     from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
 
-    train_as_rank(told["job"])
+    train_as_rank(told["training"])

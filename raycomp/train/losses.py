@@ -1,0 +1,148 @@
+"""Every loss by name: what it needs of a batch, and the call; the mathematics is core/losses.py.
+
+The options are checked against what a loss needs, so this file loads torch only where a loss is computed.
+"""
+
+import hashlib
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raycomp.config.check import check_choice
+from raycomp.config.jobs import in_one_line, run_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raycomp.train.config import FitConfig
+    from raycomp.train.towers import Embedded
+
+
+class Loss:
+    """A loss of the global batch; a user's own is a subclass in a file, ``train.loss=FILE.py:NAME``."""
+
+    negatives = False
+    """Whether it takes hard negatives: ``negative_NKD``, ``valid_NK`` and ``kind_NK`` of the batch."""
+    negative_images = False
+    """Whether it takes ``negative_image_ND``, too: then a caption has one negative, which a picture shows."""
+    bias = False
+    """Whether it adds the model's learned bias to the logits; a model without one gets one."""
+
+    def __init__(self, margin_S: "Tensor"):
+        """``margin_S``: fp32, a number for each kind of negatives, 0 before the first step.
+
+        A loss may replace it at each step. A checkpoint holds it.
+        """
+        self.margin_S = margin_S
+
+    def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
+        """Return the loss, a scalar; every rank computes it of the same batch."""
+        raise NotImplementedError
+
+
+class ClipLoss(Loss):
+    def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
+        from raycomp.core.losses import clip_loss
+
+        return clip_loss(batch.image_ND, batch.text_ND, batch.scale)
+
+
+class NegClipLoss(Loss):
+    negatives = True
+
+    def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
+        from raycomp.core.losses import negclip_loss
+
+        assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
+        return negclip_loss(batch.image_ND, batch.text_ND, batch.negative_NKD, batch.valid_NK, batch.scale)
+
+
+class CeClipLoss(Loss):
+    negatives = True
+
+    def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
+        from raycomp.core.losses import ceclip_parts
+
+        assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
+        assert batch.kind_NK is not None, "a batch without kinds of negatives"
+        parts = ceclip_parts(
+            batch.image_ND,
+            batch.text_ND,
+            batch.negative_NKD,
+            batch.valid_NK,
+            batch.kind_NK,
+            self.margin_S.to(batch.image_ND.device),
+            batch.scale,
+        )
+        self.margin_S = parts.margin_S
+        return parts.negclip + config.imc * parts.imc + config.cmr * parts.cmr
+
+
+class TripletLoss(Loss):
+    negatives = True
+    negative_images = True
+
+    def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
+        from raycomp.core.losses import triplet_loss
+
+        assert batch.negative_NKD is not None and batch.valid_NK is not None, "a batch without negatives"
+        assert batch.negative_image_ND is not None, "a batch without images of negatives"
+        return triplet_loss(
+            batch.image_ND,
+            batch.text_ND,
+            batch.negative_image_ND,
+            batch.negative_NKD[:, 0],
+            batch.valid_NK[:, 0],
+            batch.scale,
+        )
+
+
+class SigLipLoss(Loss):
+    bias = True
+
+    def __call__(self, batch: "Embedded", config: "FitConfig") -> "Tensor":
+        from raycomp.core.losses import siglip_loss
+
+        assert batch.bias is not None, "siglip: the model has no bias"
+        return siglip_loss(batch.image_ND, batch.text_ND, batch.scale, batch.bias)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "clip": ClipLoss,
+    "negclip": NegClipLoss,
+    "ceclip": CeClipLoss,
+    "triplet": TripletLoss,
+    "siglip": SigLipLoss,
+}
+
+
+def find_loss(name: str) -> type[Loss]:
+    """Return the loss that ``train.loss`` names, of ``LOSSES`` or of the user's own file.
+
+    Raises ValueError, one line, where there is none.
+    """
+    path, _, own = name.rpartition(":")
+    if not path.endswith(".py"):
+        check_choice("train.loss", name, tuple(LOSSES), ", or FILE.py:NAME")
+        return LOSSES[name]
+    if not os.path.isfile(path):
+        raise ValueError(f"train.loss={name!r}: no such file; it must be a Python file, FILE.py:NAME")
+    return _load(path, own, os.stat(path).st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _load(path: str, own: str, mtime_ns: int) -> type[Loss]:
+    name = f"train.loss={path}:{own}"
+    with in_one_line(name, "define a loss"):
+        found = getattr(run_file(path), own, None)
+    if not (isinstance(found, type) and issubclass(found, Loss)):
+        raise ValueError(f"{name}: must name a subclass of raycomp.train.losses.Loss in that file")
+    return found
+
+
+def fingerprint_loss(name: str) -> dict[str, str]:
+    """Return the SHA-256 of the user's file that a loss comes from, under "loss"; nothing of our own."""
+    if name in LOSSES:
+        return {}
+    return {"loss": hashlib.sha256(Path(name.rpartition(":")[0]).read_bytes()).hexdigest()}
