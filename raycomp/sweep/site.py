@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from raycomp.config import ModelConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
@@ -13,19 +14,18 @@ from raycomp.data.folder import Folder
 from raycomp.evaluate.command import TABLE, evaluate
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.run.lease import await_lease, hold_lease
-from raycomp.study.world import Place
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
 from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.sweep.plan import Plan, base_train
-from raycomp.sweep.ray_worlds import say_nothing
 from raycomp.sweep.streams import describe_continual
-from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES
+from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES, Place, say_nothing
 from raycomp.table import Estimate
 from raycomp.train.command import train
 from raycomp.train.config import WITH_NEGATIVES, TrainConfig
 
-_SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
+SELECTED, TRAINED = "selected", "trained"
+_EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
 Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
 """Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
@@ -99,21 +99,38 @@ def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) ->
     split, place = job.plan.split(dials), job.places[site.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
     seed = 1000 * job.config.seed + site.number
-    chosen = None
-    if source:
-        chosen = folder.at(_SELECTED)
-        await_lease(Folder(chosen))
-        select(source, {"seed": seed, "materialize": False, **split["select"]}, chosen, say_nothing)
     config = _describe_training(job.config, split["train"], place, seed)
-    trained = folder.at(_TRAINED)
+    asked = {_EVALUATED: _describe_evaluation(job.config, site, place)}
+    return run_commands(source, {"seed": seed, **split["select"]}, config, asked, folder)[_EVALUATED]
+
+
+def run_commands(
+    source: str | None,
+    settings: Mapping[str, Any],
+    config: TrainConfig,
+    asked: Mapping[str, EvaluateConfig],
+    folder: Folder,
+) -> dict[str, dict[str, Estimate]]:
+    """Select from the scores in ``source``, train, evaluate, each in a folder of its own below ``folder``.
+
+    ``source``: none = the pairs are those of ``config.input``. ``asked``: evaluations by the names of their
+    folders. Returns the metrics of each by name.
+    """
+    chosen, trained = folder.at(SELECTED), folder.at(TRAINED)
+    if source:
+        await_lease(Folder(chosen))
+        select(source, {"materialize": False, **settings}, chosen, say_nothing)
+        config = replace(config, input=chosen)
     await_lease(Folder(trained))
     # One thread, however many trials there are at a time: no result depends on that.
-    train(replace(config, input=chosen or config.input), trained, say_nothing, num_threads=1)
-    asked = _describe_evaluation(job.config, site, place)
-    evaluated = folder.at(_EVALUATED)
-    await_lease(Folder(evaluated))
-    evaluate(replace(asked, model=replace(asked.model, weights=trained)), evaluated, say_nothing)
-    return read_metrics(Folder(evaluated), TABLE)
+    train(config, trained, say_nothing, num_threads=1)
+    found = {}
+    for name, one in asked.items():
+        evaluated = folder.at(name)
+        await_lease(Folder(evaluated))
+        evaluate(replace(one, model=replace(one.model, weights=trained)), evaluated, say_nothing)
+        found[name] = read_metrics(Folder(evaluated), TABLE)
+    return found
 
 
 def _describe_training(
