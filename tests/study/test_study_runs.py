@@ -67,6 +67,7 @@ def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
     assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_cells(CONFIG)}
     facts = read_facts(finished, "clip-cpi50-01")
     assert facts["pairs"] == sum(facts["faults"].values()) == 24
+    assert read_facts(finished, "clip-oracle50-01")["faults"] == {"none": 24}
     page = (finished / "report.html").read_text()
     for title in ("The contrasts named in advance", "What the arms train on", "unseen pairs", "undecided"):
         assert title in page
