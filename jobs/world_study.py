@@ -13,12 +13,13 @@ NegCLIP with negatives of one operation, three seeds each. CE-CLIP with multi-ca
 paper and that of multi-call negatives (arXiv 2510.26302) have none. The same line goes on with a study that
 was broken off.
 
-Cost: an estimate from the CPU seconds of a step on one thread (CLIP .12, NegCLIP .30, CE-CLIP .45,
-TripletCLIP .36) and of a world (some 180): 2 hours on 2 idle cores, 1.5 GB below OUT/work while it runs.
+Cost: an estimate from the CPU seconds of a step on one thread (CLIP .18, NegCLIP .31, CE-CLIP .45,
+TripletCLIP .35), of a cell's exams (9), of a world (some 150) and of its negatives (some 420, in three
+worlds): 2 hours on 2 idle cores.
 `quick`: 8 minutes.
-Result: docs/study_world.md; both contrasts undecided, 0.04 [-1.05, 1.14] and 0.95 [-0.29, 2.19] points. Ten
-null contrasts (same start, two random halves) had had a paired SD of 1.9 points: with 12 seeds a difference
-of 1.7 is found in 80 % of studies.
+Result: docs/study_world.md, of trainings with other negatives and draws; both contrasts undecided, 0.04
+[-1.05, 1.14] and 0.95 [-0.29, 2.19] points. Ten null contrasts (same start, two random halves) had had a
+paired SD of 1.9 points: with 12 seeds a difference of 1.7 is found in 80 % of studies.
 """
 
 from dataclasses import replace

@@ -43,8 +43,8 @@ EXCEPTIONS = {
     "inspect": {"curate", "negatives", "probe"},
     "negatives": {"curate"},
     "probe": {"curate", "evaluate", "negatives"},
-    "study": {"curate", "train"},
-    "sweep": {"continual", "curate", "evaluate", "negatives", "study", "train"},
+    "study": {"sweep", "train"},
+    "sweep": {"continual", "curate", "evaluate", "negatives", "train"},
     "train": {"curate"},
 }
 # Every library of others, and the packages that know it; "commands" are all folders of commands.

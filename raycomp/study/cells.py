@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raycomp.config.check import check_choice
+from raycomp.negatives.config import WritingConfig
 from raycomp.study.config import StudyConfig
 from raycomp.words import OPERATIONS
 
@@ -13,11 +14,13 @@ class Method:
     """A loss and the negatives of a caption in a batch."""
 
     loss: str
-    num_negatives: int = 0
+    num_negatives: int = 1
     calls: int = 1
-    """2: half of the negatives have two edits (of one negative: every other draw). The number stays."""
+    """2: half of the negatives that are drawn from have two edits. The number in a batch stays."""
 
 
+PER_CAPTION = 4
+"""Negatives of one edit that a caption has, and of two."""
 METHODS = {
     "clip": Method("clip"),
     "negclip": Method("negclip", 2),
@@ -58,6 +61,12 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.group}-{self.seed:02d}"
+
+    @property
+    def writing(self) -> WritingConfig:
+        """How its negatives are written, if it has any."""
+        operations = (self.operation,) if self.operation else OPERATIONS
+        return WritingConfig(operations=operations, calls=METHODS[self.method].calls, per_caption=PER_CAPTION)
 
 
 def list_cells(config: StudyConfig) -> list[Cell]:

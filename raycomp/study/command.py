@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from raycomp.curate.command import curate
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri
-from raycomp.data.runs import digest, list_scores
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin
@@ -18,8 +16,8 @@ from raycomp.study.compare import compare_planned
 from raycomp.study.config import StudyConfig
 from raycomp.study.results import read_results
 from raycomp.study.tables import list_plots, make_tables, say_verdicts, write_long
-from raycomp.study.world import Place, curation, make_ready, make_scorer
-from raycomp.train.little_world import TINY_CLIP
+from raycomp.study.trial import make_negatives, run_cell
+from raycomp.sweep.worlds import Place, fingerprint_worlds, list_places, make_worlds
 from raycomp.words import OK
 
 _CELLS, _FIGURES, _TABLE = "cells", "figures", "table.csv"
@@ -36,7 +34,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the study needs a local folder")
     cells = list_cells(config)
     check_writable(out)
-    with begin("study", config, _fingerprint, out, say, rooms=(_CELLS, _FIGURES, _TABLE)) as run:
+    with begin("study", config, fingerprint_worlds, out, say, rooms=(_CELLS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(cells))
@@ -44,11 +42,16 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
             config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
         ) as session:
             run.bind("cpu")
-            places = [Place(n, run.work.at(f"world-{n:02d}"), config) for n in range(config.worlds)]
-            needed = {cell.seed % config.worlds for cell in cells if not _is_done(run.folder, cell)}
+            sizes = config.seed, config.sizes, config.cluster, config.unseen_scenes
+            places = list_places(config.worlds, run.work, *sizes)
+            left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
+            jobs = [(cell, places[cell.seed % len(places)], config, run.folder) for cell in left]
             num_tasks = config.side_by_side or session.count_cores()
-            _make_worlds([places[n] for n in sorted(needed)], num_tasks, run, say)
-            _run_cells(cells, places, num_tasks, run, say)
+            needed = {place.number for _, place, *_ in jobs}
+            make_worlds([place for place in places if place.number in needed], num_tasks, run, say)
+            for cell, place, *_ in jobs:
+                make_negatives(cell, place)
+            _run_cells(jobs, num_tasks, run, say)
         _close(run, cells)
     return run.record
 
@@ -69,36 +72,10 @@ def _close(run: Run, cells: Sequence[Cell]) -> None:
     run.tell(told, page)
 
 
-def _fingerprint() -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
-    return {"architecture": digest(TINY_CLIP)}
-
-
-def _make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
-    """Make what is missing of the worlds: shards and scorers, then scores, then what trainings take."""
-    unmade, check = [place for place in places if not place.is_made], run.lease.check
-    for made, *_ in map_some(make_scorer, [(one,) for one in unmade], num_tasks, check, "scorers", "world"):
-        say(f"world {made.number}: scorer trained")
-    unready = [place for place in places if not place.is_ready]
-    jobs = []
-    for place in unready:
-        scored = place.files.at("curated")
-        jobs.append((place, list_scores(curate(curation(place), scored, _say_nothing), scored)))
-        say(f"world {place.number}: scored")
-    for made, *_ in map_some(make_ready, jobs, num_tasks, check, "negatives", "world"):
-        say(f"world {made.number}: ready")
-
-
-def _say_nothing(line: str) -> None:
-    """A curation of the study is no run that anybody looks at."""
-
-
-def _run_cells(cells: Sequence[Cell], places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
+def _run_cells(
+    jobs: Sequence[tuple[Cell, Place, StudyConfig, Folder]], num_tasks: int, run: Run, say: Say
+) -> None:
     """Train the cells that are not done, so many at a time, in their order."""
-    from raycomp.study.train import run_cell
-
-    left = [cell for cell in cells if not _is_done(run.folder, cell)]
-    jobs = [(cell, places[cell.seed % len(places)], run.folder) for cell in left]
     for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "study", "cell"):
         facts = run.folder.read_json(_CELLS, f"{cell.name}.json")
         first, last = facts["losses"]
@@ -106,7 +83,3 @@ def _run_cells(cells: Sequence[Cell], places: Sequence[Place], num_tasks: int, r
             f"{cell.name}: loss {first:.3f} to {last:.3f}, recall@1 {facts['image_to_text']:.3f} and "
             f"{facts['text_to_image']:.3f}, {facts['seconds']:.0f} s"
         )
-
-
-def _is_done(folder: Folder, cell: Cell) -> bool:
-    return folder.exists(_CELLS, f"{cell.name}.json")

@@ -6,6 +6,7 @@ from raycomp.config.check import check, check_count
 from raycomp.config.dials import FREE
 from raycomp.config.shared import ClusterConfig
 from raycomp.continual.config import MOST_SEEDS
+from raycomp.sweep.config import WorldsConfig
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class StudyConfig:
         check_count("worlds", self.worlds, 1, 100)
         for name in ("seeds", "other_seeds"):
             check_count(name, getattr(self, name), 1, MOST_SEEDS)
-        for name in ("steps", "scorer_steps", "scenes", "unseen_scenes"):
+        for name in ("steps", "scorer_steps", "unseen_scenes"):
             check_count(name, getattr(self, name), 1)
+        check_count("scenes", self.scenes, 2)
         check_count("batch_size", self.batch_size, 2)
         least = 2 * self.batch_size
         check(self.pairs >= least, "pairs", self.pairs, f"at least {least}, two batches, as arms are halves")
@@ -56,3 +58,8 @@ class StudyConfig:
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         if self.side_by_side is not None:
             check_count("side_by_side", self.side_by_side, 1)
+
+    @property
+    def sizes(self) -> WorldsConfig:
+        """How large each world is."""
+        return WorldsConfig(self.pairs, self.scorer_pairs, self.scorer_steps, self.batch_size, self.scenes)

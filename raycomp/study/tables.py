@@ -109,9 +109,9 @@ def tell_groups(title: str, results: Results, groups: Sequence[str]) -> Table:
     note = (
         f"{_SAID}Augmented: caption and paraphrase are above the negative. Brittle: the negative lies "
         "between them. recall@1: both ways among the scenes of seen pairs. The last column is of scenes with "
-        "a pair of colour and shape that no training pair shows or names; a negative often names fewer such "
-        "pairs than its caption, so that to prefer the familiar may be worse than to guess. ADD leaves "
-        "captions of three things without a negative."
+        "a pair of colour and shape that no training pair shows or names, though negatives that are trained "
+        "on may; a negative often names fewer such pairs than its caption, so that to prefer the familiar "
+        "may be worse than to guess. ADD leaves captions of three things without a negative."
     )
     return Table(title, columns, rows, note)
 

@@ -17,6 +17,7 @@ from raycomp.data.runs import check_classed, digest, identify, list_scores, read
 from raycomp.data.whole import with_absolute_paths
 from raycomp.evaluate.open import open_exams
 from raycomp.models.describe import fingerprint_scorer
+from raycomp.negatives.config import WritingConfig
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
@@ -38,14 +39,19 @@ from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
-from raycomp.sweep.ray_worlds import make_worlds
 from raycomp.sweep.room import is_alone, plan_alone
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.site import COMMANDS, Job
 from raycomp.sweep.streams import make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
-from raycomp.sweep.worlds import list_places, scored_dials
-from raycomp.train.little_world import TINY_CLIP
+from raycomp.sweep.worlds import (
+    NEGATIVES,
+    fingerprint_worlds,
+    list_places,
+    make_worlds,
+    scored_dials,
+    write_negatives,
+)
 from raycomp.train.losses import find_loss, fingerprint_loss
 from raycomp.train.pairs import fingerprint_pairs
 from raycomp.words import OK
@@ -87,11 +93,12 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
 
             at_once = count_trials(config, session)
             run.bind(session.device, session.gpu)
-            losses = _list_losses(plan)
-            places = list_places(config, run.work) if config.has_worlds else []
-            make_worlds(
-                places, any(find_loss(loss).negatives for loss in losses), session.count_cores(), run, say
-            )
+            count = config.seeds + config.report_seeds if config.has_worlds else 0  # development first
+            places = list_places(count, run.work, config.seed, config.worlds, config.cluster)
+            make_worlds(places, session.count_cores(), run, say)
+            if any(find_loss(loss).negatives for loss in _list_losses(plan)):
+                for place in places:
+                    write_negatives(place, NEGATIVES, WritingConfig())
             work = run.work.at(TRIALS)
             if config.command == "continual":
                 make_streams(config, work, say)
@@ -148,7 +155,7 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
     own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
     found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
     if config.has_worlds:
-        return {**found, "architecture": digest(TINY_CLIP)}
+        return {**found, **fingerprint_worlds()}
     if config.curated:
         found["curated"] = identify(read_finished(config.curated))
     else:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 from raycomp.config import ClusterConfig, ModelConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
@@ -16,20 +17,19 @@ from raycomp.evaluate.config import EvaluateConfig
 from raycomp.run.executor import use
 from raycomp.run.lease import await_lease, hold_lease
 from raycomp.run.local import Local
-from raycomp.study.world import Place
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
 from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.sweep.plan import Plan, base_train
-from raycomp.sweep.ray_worlds import say_nothing
 from raycomp.sweep.streams import describe_continual
-from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES
+from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES, Place, say_nothing
 from raycomp.table import Estimate
 from raycomp.train.command import train
 from raycomp.train.config import TrainConfig
 from raycomp.train.losses import find_loss
 
-_SELECTED, _TRAINED, _EVALUATED, _STARTS = "selected", "trained", "evaluated", "starts.json"
+SELECTED, TRAINED = "selected", "trained"
+_EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
 Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
 """Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
@@ -71,7 +71,7 @@ def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outco
     """
     folder = Folder(Folder(job.work).at(name, site.name))
     await_lease(folder)
-    with hold_lease(folder), use(Local(1)) if job.is_local else nullcontext():
+    with hold_lease(folder):
         return job.journal.find(name, site) or _run_held(job, name, dials, site, folder)
 
 
@@ -107,27 +107,48 @@ def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) ->
     split, place = job.plan.split(dials), job.places[site.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
     seed = 1000 * job.config.seed + site.number
-    chosen = None
-    if source:
-        chosen = folder.at(_SELECTED)
-        await_lease(Folder(chosen))
-        settings = {"seed": seed, "materialize": False, **split["select"]}
-        where = {"cluster.executor": _ONE_PROCESS.executor} if job.is_local else {}
-        select(source, settings | where, chosen, say_nothing)
     config = _describe_training(job.config, split["train"], place, seed)
-    cluster = _ONE_PROCESS if job.is_local else job.config.cluster
-    trained = folder.at(_TRAINED)
-    await_lease(Folder(trained))
-    # One thread, however many trials there are at a time: no result depends on that.
-    pairs = chosen or config.input
-    train(replace(config, input=pairs, cluster=cluster), trained, say_nothing, num_threads=1)
-    asked = _describe_evaluation(job.config, site, place)
-    evaluated = folder.at(_EVALUATED)
-    await_lease(Folder(evaluated))
-    model = replace(asked.model, weights=trained)
-    # One scorer, whatever else is there: what it may hold is counted (room.py).
-    evaluate(replace(asked, model=model, cluster=replace(cluster, scorers=1)), evaluated, say_nothing)
-    return read_metrics(Folder(evaluated), TABLE)
+    asked = {_EVALUATED: _describe_evaluation(job.config, site, place)}
+    settings = {"seed": seed, **split["select"]}
+    return run_commands(source, settings, config, asked, folder, job.is_local)[_EVALUATED]
+
+
+def run_commands(
+    source: str | None,
+    settings: Mapping[str, Any],
+    config: TrainConfig,
+    asked: Mapping[str, EvaluateConfig],
+    folder: Folder,
+    is_local: bool,
+) -> dict[str, dict[str, Estimate]]:
+    """Select from the scores in ``source``, train, evaluate, each in a folder of its own below ``folder``.
+
+    ``source``: none = the pairs are those of ``config.input``. ``asked``: evaluations by the names of their
+    folders. ``is_local``: all of it is done in this process, whatever the configs say; others run beside it.
+    Returns the metrics of each by name.
+    """
+    chosen, trained = folder.at(SELECTED), folder.at(TRAINED)
+    cluster, settings = config.cluster, {"materialize": False, **settings}
+    if is_local:
+        cluster = _ONE_PROCESS
+        settings |= {f"cluster.{name}": value for name, value in vars(cluster).items()}
+    with use(Local(1)) if is_local else nullcontext():
+        if source:
+            await_lease(Folder(chosen))
+            select(source, settings, chosen, say_nothing)
+            config = replace(config, input=chosen)
+        await_lease(Folder(trained))
+        # One thread, however many trials there are at a time: no result depends on that.
+        train(replace(config, cluster=cluster), trained, say_nothing, num_threads=1)
+        found = {}
+        for name, one in asked.items():
+            evaluated = folder.at(name)
+            await_lease(Folder(evaluated))
+            # One scorer, whatever else is there: what it may hold is counted (room.py).
+            own = replace(one, model=replace(one.model, weights=trained), cluster=replace(cluster, scorers=1))
+            evaluate(own, evaluated, say_nothing)
+            found[name] = read_metrics(Folder(evaluated), TABLE)
+    return found
 
 
 def _describe_training(

@@ -1,52 +1,170 @@
-"""The little worlds of a sweep: pairs that a scorer of their own has scored once, and an exam."""
+"""Little worlds: pairs that a scorer of their own has scored once, exams, negatives by rules."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from raycomp.config import to_dict
+from raycomp.config import ClusterConfig, ScorerConfig, WavesConfig, to_dict
+from raycomp.curate.command import curate, select
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.data.folder import Folder
+from raycomp.data.runs import digest
+from raycomp.evaluate.benchmarks.world import FILE
 from raycomp.evaluate.world import write_exam
-from raycomp.study.config import StudyConfig
-from raycomp.study.world import Place, curation
-from raycomp.sweep.config import SweepConfig
-from raycomp.train.little_world import EXAM_SEED
+from raycomp.negatives.command import negatives
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.run.run import Run, Say
+from raycomp.run.tasks import map_some
+from raycomp.sweep.config import WorldsConfig
+from raycomp.train.little_world import EXAM_SEED, FIT, TINY_CLIP, World, make_world
+from raycomp.worlds.faults import DEFAULT_MIX
 from raycomp.worlds.pairs import ALL_PAIRS, hold_out
 
-CURATED, ALL, NEGATIVES, EXAM = "curated", "all", "negatives", "exam"
-READY = "ready.json"
+CURATED, ALL, NEGATIVES, EXAM, UNSEEN = "curated", "all", "negatives", "exam", "unseen"
+FAULT = "fault"
+# Added to a world's seed; the world's parts have those of train/little_world.
+_UNSEEN_SEED = 4_000_000
+# Of a scorer's retrieval.
+_NUM_HELD_OUT = 500
+_FAULTY = 3
+"""One pair in so many has a fault; none has an image that does not decode."""
+_MIX = {fault: share for fault, share in DEFAULT_MIX.items() if fault != "corrupt_image"}
+# All pairs by both scores.
+_SCORED = CurateConfig(
+    align=AlignConfig(keep=0.7),
+    attribute=AttributeConfig(keep=0.5, pool=1.0),
+    waves=WavesConfig(shards_per_wave=4),
+    extra_columns=(FAULT,),
+    materialize=False,
+)
+_MADE, _READY = "made.json", "ready.json"
+_FIGURES = ("image_to_text", "text_to_image", "train_s")
 
 
-def list_places(config: SweepConfig, work: Folder) -> list[Place]:
-    """Return the worlds of all seeds, those of development first."""
-    sizes = vars(config.worlds)
-    study = StudyConfig(
-        pairs=sizes["pairs"],
-        scorer_pairs=sizes["scorer_pairs"],
-        scorer_steps=sizes["scorer_steps"],
-        batch_size=sizes["batch_size"],
-        scenes=sizes["scenes"],
-        seed=config.seed,
-        cluster=config.cluster,
-    )
-    numbers = range(config.seeds + config.report_seeds)
-    return [Place(number, work.at(f"world-{number:02d}"), study) for number in numbers]
+@dataclass(frozen=True)
+class Place:
+    """One world and the folder it lies in."""
+
+    number: int
+    """Which colours and shapes it never shows together follows from it."""
+    folder: str
+    seed: int
+    sizes: WorldsConfig
+    cluster: ClusterConfig
+    unseen_scenes: int = 0
+    """Scenes of a second exam, each with a colour and a shape that no pair has together."""
+
+    @property
+    def files(self) -> Folder:
+        return Folder(self.folder)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether its scorer is trained."""
+        return self.files.exists(_MADE)
+
+    @property
+    def scorer(self) -> ScorerConfig:
+        return ScorerConfig(**self.files.read_json(_MADE)["scorer"])
+
+    def describe_scorer(self) -> dict[str, float]:
+        """Return its retrieval among held-out clean pairs, 0 to 1, and the seconds it was trained for."""
+        made = self.files.read_json(_MADE)
+        return {name: made[name] for name in _FIGURES}
+
+    @property
+    def shards(self) -> str:
+        return self.files.at("world", "curate")
+
+
+def list_places(
+    count: int, work: Folder, seed: int, sizes: WorldsConfig, cluster: ClusterConfig, unseen_scenes: int = 0
+) -> list[Place]:
+    """Return so many worlds, each below ``work``."""
+    return [
+        Place(number, work.at(f"world-{number:02d}"), 100 * seed + number, sizes, cluster, unseen_scenes)
+        for number in range(count)
+    ]
+
+
+def fingerprint_worlds() -> dict[str, Any]:
+    """Return what the results of trials in worlds depend on beside the dials."""
+    return {"architecture": digest(TINY_CLIP)}
 
 
 def scored_dials() -> dict[str, Any]:
     """Return the dials that every world is scored with, as run.json has them."""
-    return to_dict(CurateConfig(align=AlignConfig(keep=0.7), attribute=AttributeConfig(keep=0.5, pool=1.0)))
+    return to_dict(_SCORED)
 
 
-def world_curation(place: Place) -> CurateConfig:
-    """Return the config that scores a world's pairs: all of them by both scores."""
-    config = replace(curation(place), extra_columns=())
-    known = to_dict(config)
-    assert all(known[group] == scored_dials()[group] for group in ("align", "attribute", "select"))
-    return config
+def make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> None:
+    """Make what is missing of the worlds: pairs and a scorer, exams, scores."""
+    left = [place for place in places if not place.files.exists(_READY)]
+    check = run.lease.check
+    unmade = [(place,) for place in left if not place.is_made]
+    for made, *_ in map_some(make_scorer, unmade, num_tasks, check, "scorers", "world"):
+        say(f"world {made.number}: scorer trained")
+    for _ in map_some(make_exams, [(place,) for place in left], num_tasks, check, "exams", "world"):
+        pass
+    for place in left:
+        scored = place.files.at(CURATED)
+        cluster = replace(place.cluster, gpu=False)
+        config = replace(_SCORED, input=place.shards, scorer=place.scorer, cluster=cluster)
+        curate(config, scored, say_nothing)
+        everything = {"select.rule": "full", "materialize": False}
+        select(scored, everything, place.files.at(ALL), say_nothing)
+        place.files.write_json({}, _READY)
+        say(f"world {place.number}: scored")
 
 
-def make_exam(place: Place) -> None:
-    """Write a world's exam: scenes of colours and shapes that its pairs show together."""
-    seen = ALL_PAIRS - hold_out(place.number)
-    write_exam(place.files.at(EXAM), place.config.scenes, place.seed + EXAM_SEED, seen)
+def make_scorer(place: Place) -> None:
+    """Draw the world's shards; train its scorer on clean pairs of all colours and shapes, on one thread."""
+    import torch
+
+    from raycomp.train.tiny_clip import train_scorer
+
+    torch.set_num_threads(1)
+    sizes, num_faulty = place.sizes, place.sizes.pairs // _FAULTY
+    world = make_world(
+        place.files.at("world"),
+        place.seed,
+        num_train=sizes.scorer_pairs,
+        num_clean=sizes.pairs - num_faulty,
+        num_faulty=num_faulty,
+        num_held_out=_NUM_HELD_OUT,
+        mix=_MIX,
+        pairs=ALL_PAIRS - hold_out(place.number),
+    )
+    assert World(world.train, place.shards, world.held_out) == world
+    fit = replace(FIT, steps=sizes.scorer_steps, batch_size=sizes.batch_size)
+    trained = train_scorer(world, place.files.at("scorer"), place.seed, fit)
+    scorer = {"model": trained.scorer.model, "weights": trained.scorer.weights}
+    facts = {name: getattr(trained, name) for name in _FIGURES}
+    place.files.write_json({"scorer": scorer, **facts}, _MADE)
+    for part in ("train", "held_out"):
+        place.files.remove("world", part)
+
+
+def make_exams(place: Place) -> None:
+    """Write a world's exam, scenes of colours and shapes that its pairs show together, and the second one.
+
+    The pictures and captions of the first are a test of retrieval, too.
+    """
+    unseen = hold_out(place.number)
+    write_exam(place.files.at(EXAM), place.sizes.scenes, place.seed + EXAM_SEED, ALL_PAIRS - unseen)
+    captions = {row["image"]: row["caption"] for row in place.files.read_json(EXAM, FILE)}
+    pairs = [{"image": image, "caption": caption} for image, caption in captions.items()]
+    place.files.write_json(pairs, EXAM, "captions.json")
+    if place.unseen_scenes:
+        seed = place.seed + _UNSEEN_SEED
+        write_exam(place.files.at(UNSEEN), place.unseen_scenes, seed, some_of=unseen)
+
+
+def write_negatives(place: Place, name: str, writing: WritingConfig) -> None:
+    """Write negatives of all pairs of a world into its folder ``name``; those that are there stay."""
+    rules = NegativesConfig(input=place.files.at(ALL), negatives=writing, cluster=place.cluster)
+    negatives(rules, place.files.at(name), say_nothing)
+
+
+def say_nothing(line: str) -> None:
+    """What a trial or a world runs is no run that anybody looks at."""

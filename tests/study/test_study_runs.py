@@ -12,10 +12,10 @@ from raycomp.data.folder import Folder
 from raycomp.study.cells import Cell, list_cells
 from raycomp.study.command import study
 from raycomp.study.config import StudyConfig
-from raycomp.study.train import run_cell
-from raycomp.study.world import Place
+from raycomp.study.trial import run_cell
+from raycomp.sweep.worlds import list_places
 
-CELLS = ("clip-cpi50", "clip-align50", "clip-align70_random50", "triplet_mc-full", "negclip-full-add")
+CELLS = ("clip-cpi50", "clip-align50", "clip-oracle50", "triplet_mc-full", "negclip-full-add")
 CONFIG = StudyConfig(
     worlds=1,
     seeds=2,
@@ -50,8 +50,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(Cut):
         study(CONFIG, str(folder), listen)
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
-    cell, place = Cell("clip", "align50", 1), Place(0, str(folder / "work/world-00"), CONFIG)
-    run_cell(cell, place, Folder(str(folder.parent / "alone")))
+    sizes = CONFIG.seed, CONFIG.sizes, CONFIG.cluster, CONFIG.unseen_scenes
+    (place,) = list_places(1, Folder(str(folder / "work")), *sizes)
+    run_cell(Cell("clip", "oracle50", 1), place, CONFIG, Folder(str(folder.parent / "alone")))
     times = {path: path.stat().st_mtime_ns for path in (folder / "cells").glob("*.json")}
     assert len(times) >= 2
     again: list[str] = []
@@ -66,6 +67,7 @@ def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
     assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_cells(CONFIG)}
     facts = read_facts(finished, "clip-cpi50-01")
     assert facts["pairs"] == sum(facts["faults"].values()) == 24
+    assert read_facts(finished, "clip-oracle50-01")["faults"] == {"none": 24}
     page = (finished / "report.html").read_text()
     for title in ("The contrasts named in advance", "What the arms train on", "unseen pairs", "undecided"):
         assert title in page
@@ -78,9 +80,9 @@ def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
 
 
 def test_a_cell_is_the_same_whatever_runs_beside_it(finished: Path) -> None:
-    one, other = (pq.read_table(f"{folder}/cells/clip-align50-01.parquet") for folder in list_both(finished))
+    one, other = (pq.read_table(f"{folder}/cells/clip-oracle50-01.parquet") for folder in list_both(finished))
     assert one.equals(other) and len(one) > 50
-    one, other = (read_facts(folder, "clip-align50-01") for folder in list_both(finished))
+    one, other = (read_facts(folder, "clip-oracle50-01") for folder in list_both(finished))
     assert {**one, "seconds": 0} == {**other, "seconds": 0}
 
 

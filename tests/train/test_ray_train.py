@@ -7,7 +7,7 @@ import pytest
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.train.command import train
-from raycomp.train.ray_work import Stopped, judge
+from raycomp.train.ray_work import Stopped, judge_failure
 from tests.train.little import as_datacomp, count_heads, read_losses, refuse
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -78,5 +78,5 @@ def _divide_later(clip, step: int) -> dict[str, float]:
     ],
 )
 def test_only_what_a_start_may_mend_is_started_again(error, why, ends):
-    found, final = judge(error)
+    found, final = judge_failure(error)
     assert found == why and (final is None if ends is None else type(final) is ends)

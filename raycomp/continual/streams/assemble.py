@@ -182,9 +182,9 @@ def draw_edits(found: FoundStream, samples: StreamSamples) -> list[Edited]:
     edited = []
     for row, one in enumerate(samples.good):
         rng = np.random.default_rng([_EDIT_SEED, row])
-        for lesson in draw_lessons(str(one.caption), 1, 0, rng)[0]:
+        for lesson in draw_lessons(str(one.caption), rng):
             names = phrases(take_apart(lesson.text).claim)
-            edited.append(Edited(row, lesson.text, names, " ".join(lesson.edits[0])))
+            edited.append(Edited(row, lesson.text, names, f"{lesson.operation} {lesson.kind}"))
     return edited
 
 

@@ -1,0 +1,163 @@
+"""One cell: pairs of a world chosen by the arm's rule, a tiny CLIP trained on them, and what it is asked."""
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raycomp.config import ModelConfig, exact_share, override_all
+from raycomp.core.outcomes import judge_choices
+from raycomp.core.selection import parse_uids, random_scores
+from raycomp.data.folder import Folder
+from raycomp.data.parquet import read_columns, write_table
+from raycomp.data.paths import KEPT_FILE, RUN
+from raycomp.data.runs import list_scores, read_finished
+from raycomp.evaluate.config import EvaluateConfig
+from raycomp.schema import CELL_SCHEMA
+from raycomp.study.cells import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE, RANDOM, Cell
+from raycomp.study.config import StudyConfig
+from raycomp.sweep.metric import world_evaluation
+from raycomp.sweep.site import SELECTED, TRAINED, run_commands
+from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, write_negatives
+from raycomp.train.config import TrainConfig
+from raycomp.train.little_world import FIT
+from raycomp.train.losses import find_loss
+from raycomp.train.negative_images import write_negative_images
+from raycomp.words import ACCURACY, AUGMENTED_ACCURACY, BRITTLENESS, RECALLS, TEST, UID
+from raycomp.worlds.faults import NO_FAULT
+
+KEEP = 0.5
+_SUBSET_SCHEMA = pa.schema([(UID, pa.string())])
+# The oracle draws from all pairs.
+RULES = {
+    FULL: "full",
+    ORACLE: "full",
+    CPI: "cpi",
+    ALIGN: "align_only",
+    DRAWN_IN_POOL: "align70_random50",
+    RANDOM: "random",
+}
+# Added to a cell's seed: worlds have theirs, and a scorer's weights and order shall be no cell's.
+_CELL_SEED = 6_000_000
+
+
+def make_negatives(cell: Cell, place: Place) -> None:
+    """Write the negatives that a cell takes, and the pictures of them, unless a cell before it did."""
+    loss, (name, images) = find_loss(METHODS[cell.method].loss), _name_negatives(cell)
+    done = f"{images if loss.negative_images else name}.json"
+    if not loss.negatives or place.files.exists(done):
+        return
+    write_negatives(place, name, cell.writing)
+    if loss.negative_images:
+        write_negative_images(place.files.at(name), place.files.at(images))
+    place.files.write_json({}, done)
+
+
+def _name_negatives(cell: Cell) -> tuple[str, str]:
+    """Return the names of the folders of its negatives and of pictures of them, in its world."""
+    what = f"{cell.operation or 'all'}-{cell.writing.calls}".lower()
+    return f"negatives-{what}", f"images-{what}"
+
+
+def run_cell(cell: Cell, place: Place, config: StudyConfig, out: Folder) -> None:
+    """Train a cell on one thread and ask it; write cells/NAME.parquet, and NAME.json last: then it is done.
+
+    The numbers depend on the cell, the world and the config's dials alone.
+    """
+    started = time.perf_counter()
+    # Draws weights, order, negatives and random arms: of one seed the same in all.
+    seed = _CELL_SEED + 1000 * config.seed + cell.seed
+    work, curated = Folder(place.files.at("cells", cell.name)), place.files.at(CURATED)
+    tables = [read_columns(uri, [UID, FAULT]) for uri in list_scores(read_finished(curated), curated)]
+    scores = pa.concat_tables(tables)
+    settings = {"select.rule": RULES[cell.arm], "seed": seed}
+    training = _describe_training(cell, place, config, seed)
+    if cell.arm == ORACLE:
+        training = replace(training, subset=work.at("oracle.parquet"))
+        write_table(draw_clean(scores, seed), work.at("oracle.parquet"), _SUBSET_SCHEMA)
+    metrics = run_commands(curated, settings, training, _describe_exams(place), work, is_local=True)
+    kept = training.subset or Folder(work.at(SELECTED)).at(KEPT_FILE)
+    trained = Folder(work.at(TRAINED)).read_json(RUN)
+    rows = [_read_rows(Folder(work.at(exam)), exam == EXAM) for exam in metrics]
+    write_table(pa.concat_tables(rows), out.at("cells", f"{cell.name}.parquet"), CELL_SCHEMA)
+    facts = {
+        "cell": vars(cell),
+        "world": place.number,
+        "scorer": place.describe_scorer(),
+        **count_faults(cell.arm, read_columns(kept, [UID])[UID], scores),
+        "losses": [trained["first_loss"], trained["last_loss"]],
+        **{way: metrics[EXAM][f"retrieval.{name}@1.{TEST}"].value for way, name in RECALLS.items()},
+        "seconds": time.perf_counter() - started,
+    }
+    out.write_json(facts, "cells", f"{cell.name}.json")
+    work.remove()
+
+
+def _describe_training(cell: Cell, place: Place, config: StudyConfig, seed: int) -> TrainConfig:
+    method, (negatives, images) = METHODS[cell.method], _name_negatives(cell)
+    loss = find_loss(method.loss)
+    fit = replace(
+        FIT,
+        loss=method.loss,
+        steps=config.steps,
+        batch_size=config.batch_size,
+        num_negatives=method.num_negatives,
+        crop=(1.0, 1.0),
+        seed=seed,
+    )
+    return TrainConfig(
+        negatives=place.files.at(negatives) if loss.negatives else None,
+        negative_images=place.files.at(images) if loss.negative_images else None,
+        model=ModelConfig(place.scorer.model, f"random:{seed}"),
+        train=fit,
+    )
+
+
+def _describe_exams(place: Place) -> dict[str, EvaluateConfig]:
+    """Return what a model is asked: the seen pairs, retrieval among these, too, and the unseen ones."""
+    seen, unseen = (world_evaluation(place.files.at(name)) for name in (EXAM, UNSEEN))
+    retrieval = {"benchmarks": (*seen.benchmarks, "retrieval"), "retrieval.input": place.files.at(EXAM)}
+    return {EXAM: override_all(seen, retrieval), UNSEEN: unseen}
+
+
+def draw_clean(scores: pa.Table, seed: int) -> pa.Table:
+    """Return the uids of the oracle: drawn from the pairs without a fault, half as many as all pairs.
+
+    ``scores``: uid, and fault, null or "none" for a pair without one.
+    """
+    clean = scores.filter(pc.equal(pc.fill_null(scores[FAULT], NO_FAULT), NO_FAULT))
+    order = np.argsort(-random_scores(parse_uids(clean[UID]), seed), kind="stable")
+    return clean.select([UID]).take(order[: exact_share(KEEP, len(scores))])
+
+
+def count_faults(arm: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[str, Any]:
+    """Return how many pairs an arm has, and how many of them have each fault, "none" among them.
+
+    Raises ValueError where an arm has fewer rows than it should: all but ``full`` have exactly half.
+    """
+    wanted = len(scores) if arm == FULL else exact_share(KEEP, len(scores))
+    if len(uids) != wanted:
+        raise ValueError(
+            f"{arm}: has {len(uids)} of the {wanted} pairs that it should; give a world more pairs"
+        )
+    own = pc.fill_null(scores.filter(pc.is_in(scores[UID], uids))[FAULT], NO_FAULT)
+    return {"pairs": wanted, "faults": dict(sorted(Counter(own.to_pylist()).items()))}
+
+
+def _read_rows(evaluated: Folder, is_seen: bool) -> pa.Table:
+    """Return a row of CELL_SCHEMA for each negative that an evaluation asked of."""
+    table = read_columns(evaluated.at("scores", "world.parquet"))
+    found = judge_choices(table["positive_scores"].to_pylist(), table["negative_scores"].to_pylist())
+    columns = {
+        "scene": table["id"].cast(pa.int32()),
+        "category": pc.binary_join_element_wise(table["op"], table["kind"], " "),
+        "seen": np.full(len(table), is_seen),
+        "right": found[ACCURACY].right_N > 0,
+        "augmented": found[AUGMENTED_ACCURACY].right_N > 0,
+        "brittle": found[BRITTLENESS].right_N > 0,
+    }
+    return pa.table(columns)
