@@ -22,7 +22,7 @@ from raycomp.study.cells import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE
 from raycomp.study.config import StudyConfig
 from raycomp.sweep.metric import world_evaluation
 from raycomp.sweep.site import SELECTED, TRAINED, run_commands
-from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, write_negatives
+from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, list_places, write_negatives
 from raycomp.train.config import WITH_NEGATIVE_IMAGES, WITH_NEGATIVES, TrainConfig
 from raycomp.train.little_world import FIT
 from raycomp.train.negative_images import write_negative_images
@@ -44,6 +44,11 @@ RULES = {
 _CELL_SEED = 6_000_000
 # A cell is trained and evaluated in the process that it is given, on one thread.
 ALONE = ClusterConfig(executor="local", num_cpus=1)
+
+
+def list_worlds(config: StudyConfig, work: Folder) -> list[Place]:
+    """Return the worlds of a study, each below ``work``."""
+    return list_places(config.worlds, work, config.seed, config.sizes, config.cluster, config.unseen_scenes)
 
 
 def make_negatives(cell: Cell, place: Place) -> None:
