@@ -16,8 +16,8 @@ from raycomp.study.compare import compare_planned
 from raycomp.study.config import StudyConfig
 from raycomp.study.results import read_results
 from raycomp.study.tables import list_plots, make_tables, say_verdicts, write_long
-from raycomp.study.trial import make_negatives, run_cell
-from raycomp.sweep.worlds import Place, fingerprint_worlds, list_places, make_worlds
+from raycomp.study.trial import list_worlds, make_negatives, run_cell
+from raycomp.sweep.worlds import Place, fingerprint_worlds, make_worlds
 from raycomp.words import OK
 
 _CELLS, _FIGURES, _TABLE = "cells", "figures", "table.csv"
@@ -42,8 +42,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
             config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
         ) as session:
             run.bind("cpu")
-            sizes = config.seed, config.sizes, config.cluster, config.unseen_scenes
-            places = list_places(config.worlds, run.work, *sizes)
+            places = list_worlds(config, run.work)
             left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
             jobs = [(cell, places[cell.seed % len(places)], config, run.folder) for cell in left]
             num_tasks = config.side_by_side or session.count_cores()

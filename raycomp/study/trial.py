@@ -22,7 +22,7 @@ from raycomp.study.cells import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE
 from raycomp.study.config import StudyConfig
 from raycomp.sweep.metric import world_evaluation
 from raycomp.sweep.site import SELECTED, TRAINED, run_commands
-from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, write_negatives
+from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, list_places, write_negatives
 from raycomp.train.config import TrainConfig
 from raycomp.train.little_world import FIT
 from raycomp.train.losses import find_loss
@@ -43,6 +43,11 @@ RULES = {
 }
 # Added to a cell's seed: worlds have theirs, and a scorer's weights and order shall be no cell's.
 _CELL_SEED = 6_000_000
+
+
+def list_worlds(config: StudyConfig, work: Folder) -> list[Place]:
+    """Return the worlds of a study, each below ``work``."""
+    return list_places(config.worlds, work, config.seed, config.sizes, config.cluster, config.unseen_scenes)
 
 
 def make_negatives(cell: Cell, place: Place) -> None:

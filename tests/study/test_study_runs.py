@@ -12,8 +12,7 @@ from raycomp.data.folder import Folder
 from raycomp.study.cells import Cell, list_cells
 from raycomp.study.command import study
 from raycomp.study.config import StudyConfig
-from raycomp.study.trial import run_cell
-from raycomp.sweep.worlds import list_places
+from raycomp.study.trial import list_worlds, run_cell
 
 CELLS = ("clip-cpi50", "clip-align50", "clip-oracle50", "triplet_mc-full", "negclip-full-add")
 CONFIG = StudyConfig(
@@ -50,8 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(Cut):
         study(CONFIG, str(folder), listen)
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
-    sizes = CONFIG.seed, CONFIG.sizes, CONFIG.cluster, CONFIG.unseen_scenes
-    (place,) = list_places(1, Folder(str(folder / "work")), *sizes)
+    (place,) = list_worlds(CONFIG, Folder(str(folder / "work")))
     run_cell(Cell("clip", "oracle50", 1), place, CONFIG, Folder(str(folder.parent / "alone")))
     times = {path: path.stat().st_mtime_ns for path in (folder / "cells").glob("*.json")}
     assert len(times) >= 2
