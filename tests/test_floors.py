@@ -162,7 +162,7 @@ def test_help_imports_nothing_heavy(command):
     ("modules", "heavy"),
     [
         (
-            "run.parts run.waves run.passes curate.choose curate.merge "
+            "run.parts run.waves run.passes curate.choose curate.score "
             "train.index train.ray_shelf evaluate.read curate.parse",
             {"torch", "open_clip"},
         ),

@@ -7,6 +7,7 @@ from raycomp.config.change import (
     as_setting,
     changed_dials,
     check_path,
+    describe_dials,
     exact_share,
     flatten,
     from_dict,
@@ -17,7 +18,6 @@ from raycomp.config.change import (
 )
 from raycomp.config.check import ClusterFailed, LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.commands import find_command, find_config, list_kinds
-from raycomp.config.describe import describe_dials
 from raycomp.config.dials import is_marked, list_dials
 from raycomp.config.jobs import load_job
 from raycomp.config.shared import (

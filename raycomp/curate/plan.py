@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp.config.check import Machine
 from raycomp.curate.config import CurateConfig
-from raycomp.curate.prices import Measured, price_machines
 from raycomp.curate.stages import align_stages, attribute_stages
 from raycomp.data.arrow import check_extra_columns
 from raycomp.data.embeddings import check_embeddings
@@ -31,6 +31,20 @@ _MOST_LOOKED_AT = 64
 _BYTES = {"float32": 4, "float16": 2}
 # A row of scores beside its embedding: caption, uid, phrases, compressed.
 _BYTES_BESIDE = 600
+
+
+_CPUS, _GPUS = "its CPUs", "its GPUs"
+
+
+class Measured(NamedTuple):
+    """Seconds for a million pairs."""
+
+    cpu_s: float
+    """Of one core: reading, and the stages on CPUs."""
+    scorer_s: float
+    """Of one GPU, or of ``scorer_cores`` cores: the stages of scorers."""
+    scorer_cores: int
+    """0 where scorers had a GPU."""
 
 
 class TimedRows(NamedTuple):
@@ -182,3 +196,27 @@ def _tell_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, st
     took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
     who = "1 worker" if workers == 1 else f"{workers} workers"
     return facts | {"time": f"about {took} on {who} like this one"}
+
+
+def price_machines(measured: Measured, machines: Sequence[Machine]) -> Table:
+    """Return hours and cost of a million pairs on one of each kind of machine, and what binds there.
+
+    Stages work side by side, so the slower of CPUs and GPUs is what a machine takes. GPUs, and cores, count
+    as equals of those that were measured; a machine whose scorers were not measured here is left open.
+    """
+    per_million = (Column("hours", "per million pairs", 2), Column("cost", "per million pairs", 2))
+    rows = [_price(measured, machine) for machine in machines]
+    return Table("", ("machine", *per_million, "bound by"), rows)
+
+
+def _price(measured: Measured, machine: Machine) -> tuple[str, float | None, float | None, str]:
+    on_gpus = measured.scorer_cores == 0
+    if on_gpus != (machine.gpus > 0):
+        return machine.name, None, None, f"not known: run plan {'without' if on_gpus else 'with'} a GPU"
+    cpu_s, gpu_s = measured.cpu_s / machine.cpus, 0.0
+    if on_gpus:
+        gpu_s = measured.scorer_s / machine.gpus
+    else:
+        cpu_s += measured.scorer_s * measured.scorer_cores / machine.cpus
+    hours = max(cpu_s, gpu_s) / 3600
+    return machine.name, hours, hours * machine.price_per_hour, _GPUS if gpu_s > cpu_s else _CPUS

@@ -9,31 +9,32 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raycomp.config import UserError
 from raycomp.curate.arm import Arm, find_pool_arm
 from raycomp.curate.choose import commit_once, cut_pool, load_pool
 from raycomp.curate.config import CurateConfig
 from raycomp.curate.dedupe import mark_duplicates
-from raycomp.curate.merge import merge_aligned, merge_scores
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
-from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, hash_images
+from raycomp.data.arrow import FAULTS, SHUFFLED_ALIGNMENT, add_columns, hash_images
 from raycomp.data.embeddings import check_stored
 from raycomp.data.folder import Folder
-from raycomp.data.parquet import read_columns
-from raycomp.data.paths import ShardPath
+from raycomp.data.parquet import read_columns, write_table
+from raycomp.data.paths import ShardPath, join_uri
 from raycomp.data.reader import read_shard
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
-from raycomp.run.parts import Part, Stats
+from raycomp.run.parts import Part, Stats, read_parts
 from raycomp.run.passes import Pass
 from raycomp.run.session import Session
 from raycomp.run.tasks import map_files, map_tasks
 from raycomp.run.waves import Phase
 from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
-from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, OK, UID, UID_CONFLICT
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, OK, POSITION, STATUS, UID, UID_CONFLICT
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
 # to keep a small run moving.
@@ -181,3 +182,29 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         steps.most,
     )
     return phase.run(scoring.ordinals, steps.run, dict(zip(scoring.ordinals, pool_sizes, strict=True)))
+
+
+def merge_aligned(ordinal: int, parts_uri: str, names: list[str], target_uri: str, schema: pa.Schema) -> int:
+    """Write the shard's rows after alignment, in the order of their positions; return their number."""
+    table = read_parts(parts_uri, names)
+    assert table is not None, "every shard has a part"
+    write_table(table, join_uri(target_uri, f"{ordinal:05d}.parquet"), schema)
+    return len(table)
+
+
+def merge_scores(
+    ordinal: int, parts_uri: str, names: list[str], aligned_uri: str, scores_uri: str, schema: pa.Schema
+) -> int:
+    """Join a shard's aligned rows with what attribution found for those in the pool; return their number."""
+    aligned = read_columns(join_uri(aligned_uri, f"{ordinal:05d}.parquet"))
+    found = read_parts(parts_uri, names)
+    if found is None:
+        found = ATTRIBUTED_SCHEMA.empty_table()
+    row_N = np.full(len(aligned), -1)
+    row_N[found[POSITION].to_numpy()] = np.arange(len(found))
+    added = found.take(pa.array(row_N, mask=row_N < 0))
+    columns = {name: added[name] for name in ATTRIBUTED_SCHEMA.names if name != POSITION}
+    columns[STATUS] = pc.coalesce(added[STATUS], aligned[STATUS])
+    target = join_uri(scores_uri, f"{ordinal:05d}.parquet")
+    write_table(add_columns(aligned, columns).select(schema.names), target, schema)
+    return len(aligned)

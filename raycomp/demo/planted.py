@@ -28,8 +28,7 @@ from raycomp.words import (
     UNSEEN,
 )
 from raycomp.worlds.budget import ALL_FAULTS, KeptShare, compare_kept, count_kept, group_faults, group_traits
-from raycomp.worlds.fault_table import fault_table
-from raycomp.worlds.faults import NO_FAULT
+from raycomp.worlds.faults import NO_FAULT, fault_table
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
 FAULT = "fault"

@@ -23,8 +23,8 @@ from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.controls import fingerprint_controls
 from raycomp.evaluate.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
 from raycomp.evaluate.exam import Exam, Pictures
+from raycomp.evaluate.images import check_images
 from raycomp.evaluate.leaks import find_leaks
-from raycomp.evaluate.lost import check_images
 from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.arrow import to_matrix
 from raycomp.data.folder import Folder
@@ -19,17 +20,22 @@ from raycomp.evaluate.read import (
     TEXT_EMBEDDING,
     Files,
     pictures_schema,
+    prepare_pixels,
     read_pictures,
     read_texts,
     texts_schema,
+    tokenize,
 )
-from raycomp.evaluate.stages import picture_stages, text_stages
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.parts import Part, Stats, merge_parts
 from raycomp.run.passes import Pass
 from raycomp.run.session import Session
+from raycomp.run.stage import CPUS, SCORERS, Stage
 from raycomp.run.waves import Phase
 from raycomp.words import IMAGE_EMBEDDING, OK, STATUS
+
+if TYPE_CHECKING:
+    from raycomp.evaluate.embed import EmbedPictures, EmbedTexts
 
 # Files, and texts, that are committed together.
 _FILES_PER_ITEM, _TEXTS_PER_ITEM = 512, 4096
@@ -148,3 +154,36 @@ def _uri(embedder: Embedder, name: str, ordinal: int) -> str:
 def describe_stats(**stats: Stats) -> dict[str, Any]:
     """Return the phases that had anything to do."""
     return {name: part for name, part in stats.items() if part.statuses.total()}
+
+
+def picture_stages(config: ModelConfig, spec: ScorerSpec, max_pixels: int) -> tuple[Stage, Stage]:
+    """Return what every picture goes through."""
+    decode = partial(prepare_pixels, spec=spec, max_pixels=max_pixels)
+    embed = partial(_load_picture_scorer, config, spec)
+    return (
+        Stage("decode", "makes pixels", CPUS, decode),
+        Stage("embed_pictures", "embeds pictures, on the scorers", SCORERS, embed),
+    )
+
+
+def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
+    """Return what every text goes through."""
+    return (
+        Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=config)),
+        Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(_load_text_scorer, config)),
+    )
+
+
+# Only a process that scores imports torch.
+def _load_picture_scorer(
+    config: ModelConfig, spec: ScorerSpec, num_threads: int | None = None
+) -> "EmbedPictures":
+    from raycomp.evaluate.embed import EmbedPictures
+
+    return EmbedPictures(config, spec, num_threads)
+
+
+def _load_text_scorer(config: ModelConfig, num_threads: int | None = None) -> "EmbedTexts":
+    from raycomp.evaluate.embed import EmbedTexts
+
+    return EmbedTexts(config, num_threads)

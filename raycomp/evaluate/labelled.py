@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from raycomp.core.ranks import rank_items
 from raycomp.data.image_folder import list_classes
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
 from raycomp.data.tar import IMAGE_EXTENSIONS
 from raycomp.evaluate.exam import Picture, Pictures, Statuses, key_pictures
 from raycomp.evaluate.samples import expand, read_samples
-from raycomp.words import NO_LABEL, OK
+from raycomp.schema import CLASSIFIED_SCHEMA
+from raycomp.words import IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN
 
 # Fields of a sample's json; the first that it has is its class.
 _FIELDS = ("cls", "label")
@@ -139,3 +142,44 @@ def _to_label(value: Any) -> str | None:
         return str(int(value)) if value.is_integer() else None
     text = str(value).strip()
     return (str(int(text)) if text.isdecimal() and len(text) < 10 else text) or None
+
+
+def classify_images(
+    benchmark: str,
+    examples: Examples,
+    label_G: np.ndarray,
+    feature_GD: np.ndarray,
+    weight_CD: np.ndarray,
+    names: Sequence[str],
+) -> pa.Table:
+    """Return a row for every example; those judged are ranked by ``feature_GD @ weight_CD.T``.
+
+    ``label_G`` are the places of their classes among ``names``.
+    """
+    classes_C = np.arange(len(names))
+    ranks = rank_items(feature_GD, weight_CD, label_G, classes_C)
+    predicted_G = np.where(ranks.rank_Q == 1, label_G, ranks.rival_Q)
+    columns = _describe(benchmark, TEST, examples, range(len(examples.ids)))
+    for g, i in enumerate(examples.good):
+        columns["label"][i], columns["predicted"][i] = names[label_G[g]], names[predicted_G[g]]
+        columns["rank"][i], columns["ties"][i] = int(ranks.rank_Q[g]), int(ranks.ties_Q[g])
+        columns["margin"][i], columns["num_classes"][i] = float(ranks.margin_Q[g]), len(names)
+    return pa.table(columns, CLASSIFIED_SCHEMA)
+
+
+def list_unread(benchmark: str, examples: Examples) -> pa.Table:
+    """Return rows of the split ``train`` that say what could not be learned from."""
+    bad = [i for i, status in enumerate(examples.statuses) if status != OK]
+    return pa.table(_describe(benchmark, TRAIN, examples, bad), CLASSIFIED_SCHEMA)
+
+
+def _describe(benchmark: str, split: str, examples: Examples, which: Sequence[int]) -> dict[str, Any]:
+    """Return the columns of some examples, those of their judgement null."""
+    ids = [examples.ids[i] for i in which]
+    return {name: [None] * len(which) for name in CLASSIFIED_SCHEMA.names} | {
+        "benchmark": [benchmark] * len(which),
+        "split": [split] * len(which),
+        "id": ids,
+        IMAGE: ids,
+        STATUS: [examples.statuses[i] for i in which],
+    }

@@ -14,10 +14,9 @@ from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import mean_directions
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath
-from raycomp.evaluate.classified import classify_images
 from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
 from raycomp.evaluate.exam_config import ZeroshotConfig
-from raycomp.evaluate.labelled import LabelledImages, open_labelled
+from raycomp.evaluate.labelled import LabelledImages, classify_images, open_labelled
 from raycomp.evaluate.samples import read_text
 
 NAME = "zeroshot"

@@ -10,7 +10,7 @@ from torch import Tensor
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import has_unit_length, pair_cosine
 from raycomp.data.arrow import COUNTERFACTUALS, TOKENS, add_columns, to_matrix
-from raycomp.negatives.candidates import ADD_SIMILARITY, ADDITIONS
+from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.run.scorer import load_clip
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import IMAGE_EMBEDDING, NEGATIVES

@@ -17,8 +17,7 @@ from raycomp.negatives.ask import (
 )
 from raycomp.negatives.config import LlmConfig
 from raycomp.negatives.vllm import lay_engines
-from raycomp.run.ray_receipts import read_receipts
-from raycomp.run.ray_source import ItemSource
+from raycomp.run.ray_passes import ItemSource, read_receipts
 from raycomp.run.session import Session
 
 _MAX_ERROR = 300

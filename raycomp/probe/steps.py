@@ -26,8 +26,7 @@ from raycomp.probe.calibration_table import tell_pas
 from raycomp.probe.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import measure_overlap
-from raycomp.probe.overlap_plot import draw_overlap
-from raycomp.probe.overlap_table import tell_overlap
+from raycomp.probe.overlap_table import draw_overlap, tell_overlap
 from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
 from raycomp.probe.probe import probe_composition
 from raycomp.probe.probe_table import tell_probe
@@ -86,8 +85,7 @@ def _open_theory(config: ProbeConfig) -> Probe:
 
 
 def _measure_theory(config: ProbeConfig) -> ProbeOutput:
-    from raycomp.probe.theory import run_theory
-    from raycomp.probe.theory_table import tell_theory
+    from raycomp.probe.theory import run_theory, tell_theory
 
     rows = run_theory(range(config.seeds))
     return ProbeOutput(rows, tell_theory(rows), len(rows), {OK: len(rows)})

@@ -12,9 +12,8 @@ from raycomp.run.growth import Growth
 from raycomp.run.passes import Pass
 from raycomp.run.ray_labels import leave_head_alone
 from raycomp.run.ray_metrics import RayMeter
-from raycomp.run.ray_passes import lay
+from raycomp.run.ray_passes import lay, read_receipts
 from raycomp.run.ray_private import count_pool
-from raycomp.run.ray_receipts import read_receipts
 
 # Functions whose tasks are kept.
 _TASKS = 8

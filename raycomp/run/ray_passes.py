@@ -6,6 +6,7 @@ there are fewer shards than workers.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -13,15 +14,19 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy, Dataset
+from ray.data import ActorPoolStrategy, Dataset, Datasource
+from ray.data.block import BlockMetadata
+from ray.data.datasource import ReadTask
+from ray.data.exceptions import ExecutionTimeoutError
+from ray.exceptions import ActorDiedError, UserCodeException
 
 from raycomp.config import ClusterFailed
+from raycomp.data.retries import Item, read_again
 from raycomp.models.faults import one_line
-from raycomp.run.parts import stage_part
+from raycomp.run.parts import Stalled, stage_part
 from raycomp.run.passes import CPUS_PER_READER, Pass, add_seconds, read_timed, run_timed
 from raycomp.run.ray_gpus import check_gpu
 from raycomp.run.ray_private import count_restarts
-from raycomp.run.ray_source import ItemSource
 from raycomp.run.stage import CPUS, DEVICE, Scorer, Stage
 
 # Of the 32 MiB that Ray Data cuts what is read into: small enough for every worker to have some of it, large
@@ -128,3 +133,57 @@ def _start_again(error: Exception) -> NoReturn:
         ) from error
     print(f"The GPU is lost to this process, which ends: {one_line(error)}", file=sys.stderr, flush=True)
     os._exit(1)
+
+
+class ItemSource(Datasource):
+    """Read every item by ``read(item)``, which yields the same tables each time it is called."""
+
+    def __init__(self, items: list[Item], read: Callable[[Item], Iterator[pa.Table]]):
+        super().__init__()
+        self._items = items
+        self._read = read
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Unknown before reading."""
+        return None
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: object = None
+    ) -> list[ReadTask]:
+        """Return one task per item, whatever parallelism Ray would like."""
+        read = self._read
+        unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
+        return [
+            ReadTask(partial(read_again, read, item), unknown, per_task_row_limit=per_task_row_limit)
+            for item in self._items
+        ]
+
+
+_STORAGE_FAILED = re.compile(
+    r"^(?:OSError|PermissionError|TimeoutError|Connection\w*Error): (.+)\n\n"
+    r"The above exception was the direct cause of the following exception:$",
+    re.MULTILINE,
+)
+_OWN_FAILED = re.compile(r"^raycomp\.config\.check\.(UserError|ClusterFailed): (.+)$", re.MULTILINE)
+_RAISED = {"UserError": ValueError, "ClusterFailed": ClusterFailed}
+
+
+def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
+    """Run a dataset, yield its receipts block by block.
+
+    Ray Data tells a stage's errors by their traceback alone. Raises OSError where a stage's storage failed,
+    ValueError where the user can mend what did, ClusterFailed where a GPU did, Stalled where nothing came for
+    too long.
+    """
+    try:
+        receipts: Any
+        for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield receipts.to_pylist()
+    except ExecutionTimeoutError as error:
+        raise Stalled("no block came") from error
+    except (UserCodeException, ActorDiedError) as error:  # the second, where a model is loaded
+        if said := _OWN_FAILED.search(str(error)):
+            raise _RAISED[said[1]](said[2]) from error
+        if said := _STORAGE_FAILED.search(str(error)):
+            raise OSError(said[1]) from error
+        raise

@@ -16,8 +16,8 @@ from ray.data import DataContext, ExecutionResources
 
 from raycomp.core.epochs import slice_of
 from raycomp.data.arrow import to_fixed_lists, to_matrix
+from raycomp.run.ray_passes import ItemSource
 from raycomp.run.ray_session import settle_data_context
-from raycomp.run.ray_source import ItemSource
 from raycomp.train.feed import make_batch
 from raycomp.train.training import Course
 

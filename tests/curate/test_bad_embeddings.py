@@ -32,8 +32,8 @@ from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.weights_check import WeightsCheck, refuse_bad
-from raycomp.negatives.candidates import ADD_SIMILARITY, ADDITIONS
 from raycomp.negatives.ranking import rank
+from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS
 from raycomp.schema import NEGATIVE_TYPE
 from raycomp.words import (
     ALIGNMENT,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from raycomp.data import fetch as module
-from raycomp.data.fetch import fetch
+from raycomp.data import model as module
 from raycomp.data.folder import Folder
+from raycomp.data.model import fetch
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from raycomp.data import stores
-from raycomp.data.fetch import fetch
 from raycomp.data.files import check_writable, create_file, new_file
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import check_output, expand_input
+from raycomp.data.model import fetch
 from raycomp.data.paths import resolve
 from raycomp.data.reader import read_shard
 from raycomp.data.stores import told_as_oserror

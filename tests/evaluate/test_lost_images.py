@@ -10,8 +10,8 @@ from raycomp.data.tar import write_tar
 from raycomp.evaluate.compare import compare_tables
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.exam_config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.evaluate.images import check_images
 from raycomp.evaluate.linear_probe import open_linear_probe
-from raycomp.evaluate.lost import check_images
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.evaluate.table import make_lines, tell_lines

@@ -14,11 +14,10 @@ from raycomp.data.arrow import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
-from raycomp.negatives.candidates import ADD_SIMILARITY, ADDITIONS
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.engines import find_prompts, propose_by_rules, write_by_replies, write_by_rules
 from raycomp.negatives.ranking import Rank, rank
-from raycomp.negatives.write import Caption, Reader, choose_negatives
+from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, Caption, Reader, choose_negatives
 from raycomp.words import (
     ADD,
     CAPTION,

@@ -16,8 +16,7 @@ from raycomp.probe.overlap import (
     measure_overlap,
     sum_rows,
 )
-from raycomp.probe.overlap_plot import WIDTH, draw_overlap
-from raycomp.probe.overlap_table import tell_overlap
+from raycomp.probe.overlap_table import WIDTH, draw_overlap, tell_overlap
 from raycomp.probe.steps import open_probe
 from raycomp.table import join_text
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE, SWAP

@@ -8,8 +8,7 @@ import torch
 
 from raycomp.core import scm
 from raycomp.probe import theory
-from raycomp.probe.theory import BLIND, BUILT, MEASURES, ORDERED, TRAINED
-from raycomp.probe.theory_table import tell_theory
+from raycomp.probe.theory import BLIND, BUILT, MEASURES, ORDERED, TRAINED, tell_theory
 from raycomp.table import join_text
 
 

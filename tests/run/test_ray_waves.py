@@ -21,7 +21,7 @@ from raycomp.run.local import Local
 from raycomp.run.parts import Part, Stalled, read_parts, stage_part
 from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_receipts import read_receipts
+from raycomp.run.ray_passes import read_receipts
 from raycomp.run.waves import Phase
 from raycomp.words import (
     IS_LAST,

@@ -14,8 +14,8 @@ from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.data.folder import Folder
 from raycomp.models.clip import Clip, describe_start, load_start
 from raycomp.models.describe import fingerprint_scorer
-from raycomp.train.finish import finish, interpolate
 from raycomp.train.publish import publish
+from raycomp.train.rank import finish, interpolate
 from tests.sealed import seal
 from tests.train.fitting import begin, draw_images, draw_texts, run, write_model
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from raycomp.worlds.fault_table import fault_table
+from raycomp.worlds.faults import fault_table
 
 NAN = float("nan")
 
