@@ -94,8 +94,7 @@ def _find_cluster(config: ClusterConfig) -> str | None:
         return f"cluster.address={config.address!r} names a cluster"
     if config.labels:
         return f"cluster.labels={','.join(config.labels)!r} asks for nodes of a cluster"
-    # In a process of a cluster the variable asks for nothing.
-    named = None if is_connected() else os.environ.get("RAY_ADDRESS")
+    named = os.environ.get("RAY_ADDRESS")
     return f"RAY_ADDRESS={named!r} names a cluster" if named else None
 
 
