@@ -8,7 +8,7 @@ OUT ?= out/demo
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
 
-# In two processes, in the order of the folders: the tests with Ray come early, all in one process, and take longest.
+# In two processes: one has all tests with Ray, which come first, for they take longest.
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder
 

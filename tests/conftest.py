@@ -39,6 +39,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByRoom(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the tests that need Ray first: one process has them all, and is the last to end."""
+    items.sort(key=lambda item: not _needs_ray(item.path))
+
+
 def _needs_ray(file: Path) -> bool:
     return _RAY_ROOM in file.parts or file.name.startswith("test_ray_")
 
@@ -48,6 +53,7 @@ def without_ray() -> Iterator[None]:
     """Run the block as a process without a cluster: its commands run on the local executor."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "is_connected", lambda: False)
+        patch.setattr(session, "MOST_ONE_BY_ONE", 1_000)
         patch.setattr(executor, "_used", [])
         yield
 
@@ -95,8 +101,10 @@ def ray_cluster(s3_store) -> Iterator[str]:
     from raycomp.run.session import connect
 
     # As many as a run with one scorer needs: each may become a process that loads torch.
-    with connect(ClusterConfig(executor="ray", num_cpus=5)):
-        yield ray.get_runtime_context().gcs_address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_metrics_report_interval_ms", "1000")  # not 10 s
+        with connect(ClusterConfig(executor="ray", num_cpus=5)):
+            yield ray.get_runtime_context().gcs_address
 
 
 @pytest.fixture

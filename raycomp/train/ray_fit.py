@@ -19,7 +19,7 @@ from raycomp.config import ClusterFailed
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.train.board import Board, News, say_start
-from raycomp.train.training import Training, work
+from raycomp.train.training import Training
 
 _POLL_S = 0.5
 _CHECK_S = 10.0
@@ -95,7 +95,7 @@ def _make_trainer(training: Training, ranks: TrainWorkers, room: str) -> TorchTr
         logging_config=v2.LoggingConfig(log_level="ERROR"),
     )
     return TorchTrainer(
-        work,
+        _work,
         train_loop_config={"training": training},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=v2.ScalingConfig(
@@ -126,3 +126,10 @@ def _follow(training: Training, thread: threading.Thread, check: Callable[[], No
             if is_over:
                 return news
             thread.join(_POLL_S)
+
+
+def _work(told: dict[str, Training]) -> None:
+    """Train as one rank of Ray Train's."""
+    from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
+
+    train_as_rank(told["training"])

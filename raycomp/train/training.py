@@ -64,10 +64,3 @@ class Training:
     """Torch threads of a rank on CPUs; none on GPUs."""
     evaluate: Evaluate | None
     board: Any = None
-
-
-def work(told: dict[str, Training]) -> None:
-    """Train as one rank of Ray Train's."""
-    from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
-
-    train_as_rank(told["training"])

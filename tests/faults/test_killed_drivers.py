@@ -110,19 +110,22 @@ def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
     tell("second start in the same folder", tell_progress(out), f"exit 2: {said.strip()}")
 
 
-def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(calm, out, joined):
-    """The killed driver had a cluster of its own, the others have one that lives on."""
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.chaos)])
+def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(calm, out, request, executor):
+    """On Ray the killed driver had a cluster of its own, the others have one that lives on."""
     config, expected = calm
+    local = "cluster.executor=local"
+    others = local if executor == "local" else request.getfixturevalue("joined")
     for number in ENDS:
-        end_after(calm, out, number, "the run begins", 0.0, joined)
-    with start(config, out.uri) as run:
+        end_after(calm, out, number, "the run begins", 0.0, others)
+    with start(config, out.uri, *([local] if executor == "local" else [])) as run:
         run.reach(lambda: MOMENTS["a first part is staged"](out))
-        refuse_second(calm, out, run, joined)
+        refuse_second(calm, out, run, others)
         reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
     assert reached, "it ended before its first wave"
     tell("driver killed", "a first wave is aligned", reached)
     plant_leftovers(out)
-    finish(config, out, expected, joined)
+    finish(config, out, expected, others)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
     assert raycomp.curate(config, out.uri)["status"] == "finished"
     check_promise(out, expected)

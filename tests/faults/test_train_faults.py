@@ -162,6 +162,7 @@ def kill_drivers(calm: Calm, out: Folder, joined: str, seed: int, count: int) ->
     tell(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
 
 
+@pytest.mark.chaos
 def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet, joined):
     random = seeded(0)
     first, second = random.randrange(EVERY + 1, 16), random.randrange(20, STEPS - 2)

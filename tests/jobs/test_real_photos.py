@@ -1,5 +1,6 @@
 """Real photos with their own captions through the whole of curate, every count of the report checked."""
 
+import html
 import io
 import json
 import re
@@ -39,7 +40,7 @@ def check_counts(out: Path, count: int) -> None:
     """Compare every count on the page with the files."""
     scores = pa.concat_tables(pq.read_table(path) for path in sorted((out / "scores").iterdir()))
     kept = pq.read_table(out / "subset/kept.parquet")
-    page = re.sub(r"<[^>]+>", " ", (out / "report.html").read_text())
+    page = html.unescape(re.sub(r"<[^>]+>", " ", (out / "report.html").read_text()))
     page = re.sub(r"\s+", " ", page.replace("\u2212", "-"))
     pool, half = count * 7 // 10, count // 2
     assert len(scores) == scores["alignment"].drop_null().length() == count
