@@ -21,6 +21,7 @@ from raycomp.curate.config import AttributeConfig, CurateConfig
 from raycomp.run import executor, session
 from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, write_world_shards
+from tests.faults.proxy import Proxy, run_proxy
 
 # A folder whose tests share a Ray cluster; so do all files that are named test_ray_*.py, wherever they lie.
 _RAY_ROOM = "faults"
@@ -165,3 +166,11 @@ def bucket(s3_store: fs.S3FileSystem, request: pytest.FixtureRequest) -> str:
     name = request.module.__name__.rpartition(".")[2].replace("_", "-")
     s3_store.create_dir(name)
     return f"s3://{name}"
+
+
+@pytest.fixture
+def proxy(s3_store, monkeypatch) -> Iterator[Proxy]:
+    """A proxy before the S3 server; the environment leads to it, the server's own endpoint stays open."""
+    with run_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        yield proxy

@@ -131,8 +131,17 @@ def test_the_local_executor_writes_the_same_bytes(command, inputs):
     assert inputs.run(command, f"{command}-one", ONE) == by_ray
 
 
-@pytest.mark.parametrize("command", ["curate", "negatives", "evaluate"])
-@pytest.mark.parametrize(("first", "then"), [(LOCAL, RAY), (RAY, LOCAL)], ids=["local-ray", "ray-local"])
+@pytest.mark.parametrize(
+    ("command", "first", "then"),
+    [
+        ("curate", LOCAL, RAY),
+        ("curate", RAY, LOCAL),
+        ("negatives", LOCAL, RAY),
+        pytest.param("negatives", RAY, LOCAL, marks=pytest.mark.slow),
+        ("evaluate", RAY, LOCAL),
+        pytest.param("evaluate", LOCAL, RAY, marks=pytest.mark.slow),
+    ],
+)
 def test_what_one_began_the_other_finishes(command, first, then, inputs, monkeypatch):
     """Cut off after the first wave, so that the other one has one to skip and others to do."""
     inputs.by_ray(command)

@@ -136,7 +136,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(config, evaluated, mon
     assert digest(Path(out)) == digest(evaluated[0])
 
 
-def test_s3_in_and_out_and_other_workers_blocks_and_waves_change_no_byte(config, evaluated, bucket, tmp_path):
+def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluated, bucket, tmp_path):
     names = Folder(config.world.annotations)
     for name in names.find_names():
         Folder(f"{bucket}/world").write_bytes(names.read_bytes(name), *name.split("/"))
@@ -145,7 +145,6 @@ def test_s3_in_and_out_and_other_workers_blocks_and_waves_change_no_byte(config,
         "model.weights": config.model.weights,
         "benchmarks": "world",
         "world.annotations": f"{bucket}/world",
-        "cluster.scorers": 2,
         "cluster.block_rows": 5,
         "waves.shards_per_wave": 1,
     }

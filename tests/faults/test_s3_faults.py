@@ -1,35 +1,22 @@
 """A curation on an S3 whose requests fail: the bytes of an undisturbed one, or one line and a restart."""
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pyarrow.fs import FileType
 
 from raycomp.cli import STORAGE_FAILED
 from raycomp.curate.config import CurateConfig
 from raycomp.data.folder import Folder
-from raycomp.data.paths import resolve
 from tests.faults.harness import digests, tell
-from tests.faults.proxy import FAULTS, Proxy, run_proxy
+from tests.faults.proxy import FAULTS, Proxy
 
 SECRET = "testing-secret"
 SEED = 3
 # A few in a hundred of each; a silence costs the client ten seconds, so these are fewer.
 MIXED = {"500": 0.02, "503": 0.02, "reset_get": 0.06, "reset_put": 0.04, "timeout": 0.005, "slow": 0.05}
 DOWN = {"503": 1.0}
-
-
-@pytest.fixture
-def proxy(s3_store, monkeypatch) -> Iterator[Proxy]:
-    """A proxy before the S3 server; the environment leads to it, the server's own endpoint stays open."""
-    with run_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        yield proxy
 
 
 @pytest.fixture(scope="module")
@@ -69,42 +56,6 @@ def tell_faults(proxy: Proxy, fault: str, happened: str) -> None:
     """Print the run's line of the table of faults."""
     found = ", ".join(f"{count} {name}" for name, count in sorted(proxy.faults().items()))
     tell(f"S3: {fault}", f"seed {SEED}, {len(proxy.seen)} requests: {found}", happened)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_is_mended_by_the_client(fault, proxy, bucket):
-    filesystem, path = resolve(f"{bucket}/small")
-    data = bytes(range(256)) * 40
-    # The client waits in vain once, then asks again.
-    share, count = (0.1, 4) if fault == "timeout" else (0.3, 20)
-    proxy.start({fault: share}, SEED)
-    for i in range(count):
-        with filesystem.open_output_stream(f"{path}/{i}") as stream:
-            stream.write(data)
-        with filesystem.open_input_file(f"{path}/{i}") as file:
-            assert file.read() == data
-    tell_faults(proxy, f"{fault}, a file at a time", "mended by the client")
-    assert proxy.faults()[fault] >= 1
-
-
-def test_retries_do_not_run_out(proxy, bucket):
-    filesystem, path = resolve(bucket)
-    proxy.start({"503": 0.3}, SEED)
-    with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda _: filesystem.get_file_info(path).type, range(400)))
-    assert set(found) == {FileType.Directory}
-    # The client's standard strategy fails for good after the hundredth.
-    assert proxy.faults()["503"] > 120
-
-
-@pytest.mark.chaos
-def test_a_whole_outage_is_an_error_of_the_storage(proxy, bucket):
-    filesystem, path = resolve(f"{bucket}/down")
-    proxy.start(DOWN)
-    with pytest.raises(OSError, match="AWS Error") as error:
-        filesystem.get_file_info(path)
-    assert SECRET not in str(error.value)
-    assert len(proxy.seen) > 1
 
 
 @pytest.mark.ray
