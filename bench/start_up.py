@@ -34,13 +34,14 @@ TINY = {
 # Finds modules and names in either layout of the package.
 _FIND = """
 import importlib
+from pathlib import Path
 def find(*places):
+    import raycomp
+    root = Path(raycomp.__path__[0])
     for place in places:
-        try:
+        file = root.joinpath(*place.split(".")[1:])
+        if file.with_suffix(".py").is_file() or file.is_dir():
             return importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("raycomp"):
-                raise
 def get(name):
     config = find("raycomp.config")
     return getattr(config, name, None) or getattr(find("raycomp.curate.config"), name)
