@@ -95,8 +95,8 @@ def _find_key(config: ClipConfig) -> str | None:
 
 def _has_known_model(name: str) -> bool:
     """Whether the fingerprint covers the model's config: a file's, a folder's, one that open_clip ships."""
-    if name.startswith("local-dir:"):
-        return True
+    if name.startswith("local-dir:"):  # of a folder without a model, which may be any, nothing is hashed
+        return Path(name.removeprefix("local-dir:"), HUB_CONFIG).is_file()
     config = read_config(name)
     towers = [config.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(config, dict) else []
     return len(towers) == 2 and all(isinstance(one, dict) and not _FOREIGN & {*one} for one in towers)
