@@ -15,7 +15,7 @@ from raycomp.core.epochs import slice_of
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.models.faults import say_bad
 from raycomp.train.config import FitConfig
-from raycomp.train.losses import find_loss
+from raycomp.train.losses import compute_loss, find_loss
 from raycomp.train.ranks import gather
 from raycomp.train.schedule import learning_rate_at, make_optimizer
 from raycomp.train.towers import OF_ROWS, Batch, Embedded, Made, Towers, embed_batch, join_parts
@@ -123,6 +123,8 @@ class Trainer:
         if num_bad and not self.step:
             raise UserError(say_bad(self.said_weights, num_bad, num, "rows of the first step"))
         rate = f"train.learning_rate={self.config.learning_rate}"
+        if not math.isfinite(loss) and not self.step:
+            raise UserError(f"loss={loss} at step 0: must be finite; is it {self.said_weights} or the loss?")
         if not math.isfinite(loss):
             raise UserError(f"loss={loss} at step {self.step}: must be finite; {rate} may be too high")
         if num_bad:
@@ -177,7 +179,7 @@ class Trainer:
             kind_NK=self._gather(batch.kind_RK),
             negative_image_ND=self._gather(made.get("negative_image")),
         )
-        return self.loss(embedded, self.config), embedded.count_bad()
+        return compute_loss(self.loss, embedded, self.config), embedded.count_bad()
 
     def _gather(self, rows: Any) -> Any:
         return None if rows is None else gather(rows, self.batch_size)

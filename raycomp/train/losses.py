@@ -5,12 +5,15 @@ The options are checked against what a loss needs, so this file loads torch only
 
 import hashlib
 import os
+import traceback
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raycomp.config import UserError
 from raycomp.config.check import check_choice
 from raycomp.config.jobs import in_one_line, run_file
+from raycomp.models.faults import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,6 +141,24 @@ def _load(path: str, own: str, mtime_ns: int) -> type[Loss]:
         found = getattr(run_file(path), own, None)
     if not (isinstance(found, type) and issubclass(found, Loss)):
         raise ValueError(f"{name}: must name a subclass of raycomp.train.losses.Loss in that file")
+    if found.__call__ is Loss.__call__:
+        raise ValueError(f"{name}: must define __call__(self, batch, config)")
+    return found
+
+
+def compute_loss(loss: Loss, batch: "Embedded", config: "FitConfig") -> "Tensor":
+    """Return the loss of a batch. Raises UserError, one line, for what is wrong in the user's own file."""
+    if config.loss in LOSSES:
+        return loss(batch, config)
+    try:
+        found = loss(batch, config)
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {one_line(error)} ({line.filename}, line {line.lineno})"
+        raise UserError(f"train.loss={config.loss}: {said}") from error
+    if getattr(found, "shape", None) != ():
+        kind = f"{type(found).__name__} of shape {[*found.shape]}" if hasattr(found, "shape") else repr(found)
+        raise UserError(f"train.loss={config.loss}: must return a tensor with one number, not {kind[:80]}")
     return found
 
 

@@ -24,6 +24,26 @@ class Hard(Warm):
     negatives = True
 
 
+class Late(Warm):
+    def __call__(self, batch, config):
+        return super().__call__(batch, config) + mistyped
+
+
+class Many(Warm):
+    def __call__(self, batch, config):
+        return batch.image_ND.sum(1)
+
+
+class Plain(Warm):
+    def __call__(self, batch, config):
+        return 1.5
+
+
+class Endless(Warm):
+    def __call__(self, batch, config):
+        return super().__call__(batch, config) / 0
+
+
 other = 3
 """
 
@@ -49,6 +69,7 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
     [
         ("none.py:Warm", "no such file; it must be a Python file, FILE.py:NAME"),
         ("own.py:Warmer", "must name a subclass of raycomp.train.losses.Loss in that file"),
+        ("own.py:Loss", "own.py:Loss: must define __call__(self, batch, config)"),
         ("own.py:other", "must name a subclass of raycomp.train.losses.Loss in that file"),
         ("own.py:Hard", "negatives=None: must be a folder that raycomp negatives wrote, which train.loss="),
         ("broken.py:Warm", "broken.py:Warm: ZeroDivisionError: division by zero"),
@@ -67,6 +88,22 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
     Path("broken.py").write_text("1 / 0")
     Path("ends.py").write_text("raise SystemExit(3)")
     refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, told)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("Late", "own.py:Late: NameError: name 'mistyped' is not defined ("),
+        ("Many", "must return a tensor with one number, not Tensor of shape [10]"),
+        ("Plain", "must return a tensor with one number, not 1.5"),
+        ("Endless", "loss=inf at step 0: must be finite; is it model.weights="),
+    ],
+)
+def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(
+    world, own, tmp_path, capsys, named, told
+):
+    dials = {"train.loss": f"{own}:{named}", "train.steps": 3}
+    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
 
 
 def test_a_changed_file_is_another_run(world, own, tmp_path, capsys, monkeypatch):

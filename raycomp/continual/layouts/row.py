@@ -70,7 +70,9 @@ def find_kind(question: str) -> str:
 
 def take_words(record: Any, name: str, where: str) -> tuple[str, ...]:
     """Return a field that is a list of words, which may be empty. Raises ValueError, beginning with where."""
-    value = record.get(name) if isinstance(record, dict) else None
+    if not isinstance(record, dict) or name not in record:
+        raise ValueError(f"{where}: has no field {name!r}")
+    value = record[name]
     if not isinstance(value, list) or not all(map(is_text, value)):
         raise ValueError(f"{where}: {name}={value!r:.80}: must be a list of words")
     return tuple(word.strip() for word in value)

@@ -18,6 +18,7 @@ from raycomp.evaluate.benchmarks import (
     world,
 )
 from raycomp.evaluate.benchmarks.choice import Choice, mark_defects
+from raycomp.evaluate.benchmarks.published import ALL
 from raycomp.words import CONCEPT_KINDS, MACRO, MICRO, OPERATIONS
 
 READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {
@@ -71,10 +72,8 @@ def _check_rows(choices: Iterable[Choice]) -> Iterator[Choice]:
         if (choice.split, choice.id) in seen:
             raise ValueError(f"{where}: an earlier row has this id")
         seen.add((choice.split, choice.id))
-        if choice.split in (MICRO, MACRO):
-            raise ValueError(
-                f"{where}: split={choice.split!r}: is what the mean of splits is called; rename it"
-            )
+        if choice.split in (MICRO, MACRO, ALL):
+            raise ValueError(f"{where}: split={choice.split!r}: is what all splits are called; rename it")
         for name, value, known in (("op", choice.op, OPERATIONS), ("kind", choice.kind, CONCEPT_KINDS)):
             if value not in ("", *known):
                 raise ValueError(f"{where}: {name}={value!r}: must be one of {', '.join(known)}, or empty")
