@@ -79,7 +79,7 @@ def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
         "import sys\n"
         "from raycomp.run import ray_session\n"
         "from raycomp.config import ClusterConfig\n"
-        "ray_session._JOIN_S = 4.0\n"
+        "ray_session._JOIN_S = 2.0\n"
         "try:\n"
         "    with ray_session.connect(ClusterConfig(address=sys.argv[1])):\n"
         "        pass\n"
@@ -93,9 +93,9 @@ def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
         address = f"127.0.0.1:{server.getsockname()[1]}"
         command = [sys.executable, "-c", code, address]
         # One try of Ray's client itself, which a signal does not break off.
-        env = {**os.environ, "RAY_py_gcs_connect_timeout_s": "6"}
+        env = {**os.environ, "RAY_py_gcs_connect_timeout_s": "3"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-    assert f"cluster.address='{address}': no Ray cluster answered there within 4 s" in done.stdout, done
+    assert f"cluster.address='{address}': no Ray cluster answered there within 2 s" in done.stdout, done
 
 
 def test_a_wait_ends_with_what_was_waited_for():

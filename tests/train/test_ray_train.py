@@ -21,9 +21,10 @@ def test_negatives_are_the_same_for_any_number_of_workers(world, curated, negati
     dials = {"input": str(curated[1]), "negatives": negatives, "train.loss": "negclip"}
     dials |= {"train.num_negatives": 2, "subset": str(tmp_path / "some.npy")}
     said: list[str] = []
+    places = {"1": {"cluster.executor": "local"}, "2": {"train.workers": 2}}
     runs = [
-        train(world.config(**dials, **{"train.workers": workers}), str(tmp_path / str(workers)), said.append)
-        for workers in (1, 2)
+        train(world.config(**dials, **where), str(tmp_path / name), said.append)
+        for name, where in places.items()
     ]
     np.testing.assert_allclose(*(read_losses(tmp_path / name) for name in "12"), rtol=0, atol=1e-5)
     for run in runs:
