@@ -8,9 +8,9 @@ OUT ?= out/demo
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
 
-# In two processes: one has all tests with Ray, which come first, for they take longest.
+# In three processes: one has all tests with Ray, which come first, for they take longest.
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder
 
 test-all: .venv/dev
 	$(BIN)/python -m pytest -q -m "not gpu and not chaos"
