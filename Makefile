@@ -8,7 +8,7 @@ OUT ?= out/demo
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
 
-# In three processes: one has all tests with Ray, which come first, for they take longest.
+# In three processes: two begin with the tests that need Ray, for these take longest.
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder
 

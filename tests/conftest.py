@@ -23,30 +23,36 @@ from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
 
-# A folder whose tests share a Ray cluster; so do all files that are named test_ray_*.py, wherever they lie.
+# The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
 _RAY_ROOM = "faults"
+# Tests with Ray in two groups that take about as long, each with a cluster of its own: these folders, and the rest.
+_FIRST_GROUP = {"run", "negatives"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let processes share tests by file, and take those that need Ray together: one cluster serves them."""
+    """Let processes share tests by file, and take those that need Ray in two groups: a cluster serves each."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "ray" if _needs_ray(Path(file)) else file
+            file = Path(nodeid.partition("::")[0])
+            return f"ray {_ray_group(file)}" if _needs_ray(file) else str(file)
 
     return ByRoom(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take the tests that need Ray first: one process has them all, and is the last to end."""
-    items.sort(key=lambda item: not _needs_ray(item.path))
+    """Take the tests that need Ray first, group by group: those who run them are the last to end."""
+    items.sort(key=lambda item: _ray_group(item.path) if _needs_ray(item.path) else 2)
 
 
 def _needs_ray(file: Path) -> bool:
-    return _RAY_ROOM in file.parts or file.name.startswith("test_ray_")
+    return file.parent.name == _RAY_ROOM or file.name.startswith("test_ray_")
+
+
+def _ray_group(file: Path) -> int:
+    return 0 if file.parent.name in _FIRST_GROUP else 1
 
 
 @contextmanager
