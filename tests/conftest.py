@@ -25,13 +25,13 @@ from tests.faults.proxy import Proxy, run_proxy
 
 # The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
 _RAY_ROOM = "faults"
-# Tests with Ray in two groups that take about as long, each with a cluster of its own: these folders, and the rest.
+# Tests with Ray are two groups that take about as long, each with a cluster of its own: these, and the rest.
 _FIRST_GROUP = {"run", "negatives"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let processes share tests by file, and take those that need Ray in two groups: a cluster serves each."""
+    """Let processes share tests by file, and those that need Ray in two groups, with a cluster for each."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByRoom(LoadScopeScheduling):

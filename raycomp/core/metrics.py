@@ -14,23 +14,6 @@ from raycomp.core.selection import hash_uids
 
 Z_95 = 1.959964
 """Two-sided 95 % of the standard normal."""
-# By degrees of freedom from 1, as tables print it.
-_STUDENT_95 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-)
 
 
 def _check_finite(name: str, value_N: np.ndarray) -> np.ndarray:
@@ -164,12 +147,12 @@ def correlation_interval(r: float, num_rows: int, ranks: bool = False) -> tuple[
 
 
 def student_95(freedom: int) -> float:
-    """Return Student's t for a two-sided 95 % interval; above 14 degrees of freedom a little too much."""
+    """Return Student's t for a two-sided 95 % interval."""
     if freedom < 1:
         raise ValueError(f"freedom={freedom}: must be at least 1")
-    if freedom <= len(_STUDENT_95):
-        return _STUDENT_95[freedom - 1]
-    return Z_95 + (_STUDENT_95[-1] - Z_95) * len(_STUDENT_95) / freedom
+    from scipy.special import stdtrit  # takes its time to import
+
+    return float(stdtrit(freedom, 0.975))
 
 
 def share_interval(part: int, whole: int) -> tuple[float, float]:

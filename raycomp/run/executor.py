@@ -85,9 +85,6 @@ class Executor(Protocol):
     def get(self, handle: Any) -> Any:
         """Return what the function returned; raise what it raised."""
 
-    def settle(self, handles: Sequence[Any]) -> None:
-        """Return once none of these runs any more."""
-
     def stop(self, handles: Sequence[Any]) -> None:
         """End these, however long they would still run; return once none runs any more."""
 

@@ -117,9 +117,6 @@ class Local:
             raise handle.error
         return handle.result
 
-    def settle(self, handles: Sequence[Later]) -> None:
-        """Return: what was not asked for never runs."""
-
     def stop(self, handles: Sequence[Later]) -> None:
         """Return: what was not asked for never runs."""
 

@@ -49,17 +49,13 @@ class OnRay:
         """Return what a task returned."""
         return ray.get(handle)
 
-    def settle(self, handles: Sequence[Any]) -> None:
-        """Wait for tasks, whatever comes of them."""
-        if handles:
-            ray.wait(list(handles), num_returns=len(handles), timeout=_SETTLE_S)
-
     def stop(self, handles: Sequence[Any]) -> None:
         """End the processes of tasks."""
         with suppress(RayError, ConnectionError):  # a cluster that is down runs none
             for handle in handles:
                 ray.cancel(handle, force=True)
-            self.settle(handles)
+            if handles:
+                ray.wait(list(handles), num_returns=len(handles), timeout=_SETTLE_S)
 
     def put(self, value: Any) -> Any:
         """Return a reference to the value in the object store."""

@@ -32,7 +32,7 @@ def map_tasks(
     """Yield ``function(item, *args)`` of every item, run as Ray tasks, in the order of the items.
 
     A bounded number of results waits, so the driver's memory does not grow with the number of items. Where
-    a task raises UserError, so does this, once no task runs any more.
+    this ends early, so do the tasks that run: nothing is written after the run has ended.
     """
     with Progress(label, len(items), unit="file") as progress:
         for result in _run(function, items, args):
@@ -82,18 +82,19 @@ def _run(function: Callable[..., Result], items: Sequence[Item], args: Sequence[
     shared = [executor.put(arg) for arg in args]
     waiting: deque[Any] = deque()
     most, left = 0, iter(items)
-    for done in range(len(items)):
-        if done % _LEAST_WAITING == 0:
-            most = max(_LEAST_WAITING, _WAITING_PER_CPU * _count_cpus())
-        while len(waiting) < min(most, len(items) - done):
-            waiting.append(executor.submit(task, next(left), *shared))
-        try:
+    try:
+        for done in range(len(items)):
+            if done % _LEAST_WAITING == 0:
+                most = max(_LEAST_WAITING, _WAITING_PER_CPU * _count_cpus())
+            while len(waiting) < min(most, len(items) - done):
+                waiting.append(executor.submit(task, next(left), *shared))
             result, written = executor.get(waiting.popleft())
-        except UserError as error:
-            executor.settle(list(waiting))
-            raise getattr(error, "cause", error) from error
-        note_written(written)
-        yield result
+            note_written(written)
+            yield result
+    except UserError as error:
+        raise getattr(error, "cause", error) from error
+    finally:
+        executor.stop(list(waiting))
 
 
 def _watched(function: Callable[..., Result]) -> Callable[..., tuple[Result, list[Written]]]:

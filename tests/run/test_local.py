@@ -318,7 +318,7 @@ def test_a_task_runs_once_and_only_when_it_is_asked_for():
     for _ in range(2):
         with pytest.raises(KeyError):
             executor.get(tasks[3])
-    executor.settle(tasks)
+    executor.stop(tasks)
     assert ran == [0, 1, 2, 3], "the last was never asked for"
     assert executor.wait(tasks, 5, 0) == tasks and ran == [0, 1, 2, 3, 4]
 

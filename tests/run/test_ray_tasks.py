@@ -1,5 +1,6 @@
 """Tasks over files: results in order, whole numbers added up, rounded ones never; none outlives its run."""
 
+from functools import partial
 from time import monotonic, sleep
 
 import numpy as np
@@ -52,22 +53,29 @@ def test_results_come_in_the_order_of_the_items(ray_cluster, monkeypatch, least)
     assert list(map_files(add, [], 5)) == list(map_tasks(add, [], 5)) == []
 
 
-def write_slowly(job: int, out: Folder) -> tuple[int, dict[str, str]]:
+def write_slowly(job: int, out: Folder, error: type[Exception]) -> tuple[int, dict[str, str]]:
     """Change is found by the first task, while the second writes."""
     if job == 0:
-        raise UserError("input: changed")
-    sleep(1)
-    out.write_bytes(b"", "shards", str(job))
-    out.write_bytes(b"", "ended")
+        while not out.exists("begun"):
+            sleep(0.1)
+        raise error("input: changed")
+    out.write_bytes(b"", "begun")
+    out.write_bytes(b"", "shards", f"{job}-a")
+    sleep(2)
+    out.write_bytes(b"", "shards", f"{job}-b")
     return 1, {}
 
 
 @pytest.mark.ray
-def test_shards_are_removed_when_no_task_writes_them_any_more(tmp_path, ray_cluster):
+@pytest.mark.parametrize("error", [UserError, KeyError])
+def test_no_task_writes_shards_once_a_run_has_ended(tmp_path, ray_cluster, error):
     out = Folder(str(tmp_path))
-    with pytest.raises(ValueError, match=r"^input: changed$"):
-        write_folder(write_slowly, [0, 1], [], 2, out)
-    assert out.list_names() == ["ended"]
+    with pytest.raises((UserError, KeyError), match=r"input: changed"):
+        write_folder(partial(write_slowly, error=error), [0, 1], [], 2, out)
+    left = out.list_names()
+    assert ("shards" in left) == (error is KeyError), "the next start removes them"
+    sleep(2.5)
+    assert out.list_names() == left and not out.exists("shards", "1-b")
 
 
 def write_soon_or_late(job: int, out: Folder) -> None:
