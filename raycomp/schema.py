@@ -8,6 +8,7 @@ from raycomp.words import (
     ALIGNMENT,
     CAPTION,
     CAPTIONS,
+    CONTENT_WORDS,
     IMAGE,
     IMAGE_EMBEDDING,
     IMAGE_SHA256,
@@ -98,25 +99,24 @@ def aligned_schema(
     )
 
 
-# What attribution adds to a row of the pool.
-ATTRIBUTED_SCHEMA = pa.schema(
-    [
-        (POSITION, pa.int32()),
-        (STATUS, pa.string()),
-        (MEAN_PAS, pa.float32()),
-        (PHRASES, pa.list_(PHRASE_TYPE)),
-    ]
-)
+def attributed_schema(with_content: bool = False) -> pa.Schema:
+    """Return what attribution adds to a row of the pool: phrases, and adjectives, verbs and relation words.
+
+    The latter, as ``content_words``, only where they are measured.
+    """
+    content = [(CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if with_content else []
+    scores = [(MEAN_PAS, pa.float32()), (PHRASES, pa.list_(PHRASE_TYPE))]
+    return pa.schema([(POSITION, pa.int32()), (STATUS, pa.string()), *scores, *content])
 
 
-def scores_schema(aligned: pa.Schema) -> pa.Schema:
+def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
     """Return the schema of a ``scores/`` file: the aligned columns, mean PAS and phrases after alignment.
 
     ``phrases`` and ``mean_pas`` are null on rows that were not attributed. ``mean_pas`` is over the phrases
     of class HEAD, null where none of them has a valid nonce.
     """
     at = aligned.get_field_index(ALIGNMENT) + 1
-    added = [ATTRIBUTED_SCHEMA.field(MEAN_PAS), ATTRIBUTED_SCHEMA.field(PHRASES)]
+    added = [one for one in attributed_schema(with_content) if one.name not in (POSITION, STATUS)]
     return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
 
 

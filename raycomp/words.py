@@ -106,6 +106,12 @@ KINDS = (OBJECT, RELATION, PREDICATE)
 # Classes of their targets: nouns, and of these the ones that no picture can show ("day", "view").
 HEAD = "head"
 UNSEEN = "unseen"
+# Which targets count for a sample's PAS. The last is a class, too, of adjectives, verbs and relation words,
+# which have a column of their own.
+TARGETS = SHOWABLE, NOUNS, CONTENT = "showable", "nouns", "content"
+CONTENT_WORDS = "content_words"
+# What is aggregated of each target: its drop, or the drop for as far as its nonces moved the text.
+UNITS = PER_TARGET, PER_DISPLACEMENT = "drop", "per_displacement"
 
 # Operators on captions (token-aware causal lens on CLIP, Algorithm 1), and the third kind that they act on.
 SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"

@@ -11,6 +11,9 @@ import numpy as np
 
 from raycomp.words import AGGREGATES
 
+# Cosines in float32 are off by some 1e-7.
+_LEAST_DISPLACEMENT = 1e-6
+
 
 def pair_drop(alignment: np.ndarray, counterfactual_alignment: np.ndarray) -> np.ndarray:
     """Return the phrase attribution score s(I, T) - s(I, T~), Eq. 3, float32, elementwise, in [-2, 2].
@@ -18,6 +21,18 @@ def pair_drop(alignment: np.ndarray, counterfactual_alignment: np.ndarray) -> np
     Shapes broadcast. Positive: the scorer misses the replaced word.
     """
     return np.subtract(alignment, counterfactual_alignment, dtype=np.float32)
+
+
+def drop_per_displacement(drop_P: np.ndarray, displacement_P: np.ndarray) -> np.ndarray:
+    """Return drops per distance that the nonces moved the text, float32 (P,).
+
+    With one nonce (s(I, T) - s(I, T~)) / |t - t~|, the cosine of the image and what the word changed in the
+    text, in [-1, 1]; |t - t~|^2 is 2 (1 - cos(t, t~)), twice the displacement. With several, of their means.
+    NaN where there is no drop, or nothing was moved by more than rounding.
+    """
+    moved_P = displacement_P > _LEAST_DISPLACEMENT
+    distance_P = np.sqrt(2.0 * np.where(moved_P, displacement_P, 1.0))
+    return np.where(moved_P, drop_P / distance_P, np.nan).astype(np.float32)
 
 
 def aggregate_drops(drop_P: np.ndarray, offset_E: np.ndarray, how: str) -> np.ndarray:

@@ -24,11 +24,13 @@ from raycomp.schema import PHRASE_TYPE
 from raycomp.words import (
     ALIGNMENT,
     BAD_EMBEDDING,
+    CONTENT,
+    CONTENT_WORDS,
+    HEAD,
     IMAGE_EMBEDDING,
     MEAN_PAS,
     PHRASES,
     STATUS,
-    UNSEEN,
 )
 
 
@@ -72,7 +74,8 @@ def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
         for phrase in phrases:
             made = phrase["nonces"]
             phrase["nonces"] = [nonce for nonce in made if next(is_good)]
-            reasons += [BAD_EMBEDDING] * (bool(made) and not phrase["nonces"])
+            lost = bool(made) and not phrase["nonces"] and phrase["target_class"] != CONTENT
+            reasons += [BAD_EMBEDDING] * lost
     columns = {
         STATUS: pa.array(map(find_status, rows), pa.string()),
         PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
@@ -82,10 +85,10 @@ def _drop_nonces(table: pa.Table, is_good_T: list[bool]) -> pa.Table:
 
 
 def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray) -> dict[str, pa.Array]:
-    """Return the phrases with drops and displacements written in, and mean PAS (Eq. 5, mu).
+    """Return the phrases with drops and displacements written in, those of class CONTENT apart, and mean PAS.
 
-    The mean is over the phrases whose target a picture can show, whatever ``attribute.unseen`` says, which
-    acts at selection.
+    The mean (Eq. 5, mu) is over the phrases whose target a picture can show, whatever ``attribute.targets``
+    says, which acts at selection.
     """
     flat = dict(zip(PHRASE_TYPE.names, phrases.flatten().flatten(), strict=True))
     offset_T = _offsets(flat["nonces"])
@@ -96,12 +99,20 @@ def _fill(phrases: pa.ListArray, drop_T: np.ndarray, displacement_T: np.ndarray)
     flat["displacement"] = pa.array(displacement_P, mask=np.isnan(displacement_P))
     filled = pa.StructArray.from_arrays(list(flat.values()), fields=list(PHRASE_TYPE))
     offset_P = _offsets(phrases)
-    unseen_P = pc.equal(flat["target_class"], UNSEEN).to_numpy(zero_copy_only=False)
-    mean_N = aggregate_drops(np.where(unseen_P, np.float32(np.nan), drop_P), offset_P, "mean")
+    shown_P = pc.equal(flat["target_class"], HEAD).to_numpy(zero_copy_only=False)
+    mean_N = aggregate_drops(np.where(shown_P, drop_P, np.float32(np.nan)), offset_P, "mean")
+    content_P = pc.equal(flat["target_class"], CONTENT).to_numpy(zero_copy_only=False)
     return {
-        PHRASES: pa.ListArray.from_arrays(pa.array(offset_P), filled),
+        PHRASES: _keep(filled, offset_P, ~content_P),
+        CONTENT_WORDS: _keep(filled, offset_P, content_P),
         MEAN_PAS: pa.array(mean_N, mask=np.isnan(mean_N)),
     }
+
+
+def _keep(filled: pa.StructArray, offset_E: np.ndarray, keep_P: np.ndarray) -> pa.ListArray:
+    """Return the lists that the offsets mark, with some of their phrases alone."""
+    before_P = np.concatenate([[0], np.cumsum(keep_P)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(before_P[offset_E]), filled.filter(pa.array(keep_P)))
 
 
 def _offsets(lists: pa.ListArray) -> np.ndarray:

@@ -6,10 +6,10 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from raycomp.config import exact_share, from_dict
+from raycomp.config import exact_share
 from raycomp.curate.arm import choose_config, find_arm, find_pool_arm
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, read_config
 from raycomp.curate.materialize import materialize
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
@@ -140,7 +140,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
             say=say,
             num_bytes=lambda: count_bytes(shards) if config.materialize else 0,
         ):
-            _check_pool(scores, config, from_dict(CurateConfig(), curated["config"]))
+            _check_pool(scores, config, read_config(curated["config"]))
             known = [name for name in ("scorer_check", "coverage") if name in curated]
             sections: dict[str, Any] = {name: curated[name] for name in known}
             sections["scores"] = origin.at("scores")

@@ -1,12 +1,15 @@
 """The dials of a curation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.dials import FREE, INPUT, SELECT
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import DRAW, Rule, find_rule, name_draw, read_draw
-from raycomp.words import AGGREGATES
+from raycomp.words import AGGREGATES, NOUNS, PER_TARGET, SHOWABLE, TARGETS, UNITS
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,24 @@ class AttributeConfig:
     """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
     aggregate: str = field(default="mean", metadata=SELECT)
     """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
+    unit: str = field(default=PER_TARGET, metadata=SELECT)
+    """What is aggregated: each target's drop (Eq. 3), or the drop per_displacement, for as far as its nonces
+    moved the text: the cosine of the image and what the word changed."""
+    targets: str = field(default=SHOWABLE, metadata=SELECT)
+    """Which words count: nouns, one target in each phrase (the paper); of these the showable, without those
+    that no picture can show ("background", "day", "view"); content, nouns and adjectives, verbs and relation
+    words as well. Nouns are measured in any case, so ``select`` may go to them and back; the others only
+    where content is asked for. The column mean_pas is of the showable ones."""
     nonces: int = 2
-    """Counterfactuals per phrase, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
-    unseen: bool = field(default=False, metadata=SELECT)
-    """Whether phrases count whose target no picture can show ("background", "day", "view"). They have drops
-    either way, so ``select`` may change it; the column mean_pas is always without them."""
+    """Counterfactuals per target, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
 
     def __post_init__(self) -> None:
         check_share("attribute.keep", self.keep)
         if self.pool is not None:
             check_share("attribute.pool", self.pool)
         check_choice("attribute.aggregate", self.aggregate, AGGREGATES)
+        check_choice("attribute.unit", self.unit, UNITS)
+        check_choice("attribute.targets", self.targets, TARGETS)
         check(1 <= self.nonces <= 16, "attribute.nonces", self.nonces, "between 1 and 16")
 
 
@@ -164,3 +174,14 @@ class CurateConfig:
         if self.attribute.pool is not None:
             return self.attribute.pool
         return self.align.keep if find_rule(self.select.rule).attribute_by else 0.0
+
+
+def read_config(values: Mapping[str, Any]) -> CurateConfig:
+    """Return the config that a curation's run.json holds, of any version.
+
+    Until 0.3 ``attribute.unseen`` said whether ``targets`` were all nouns or the showable ones.
+    """
+    attribute = dict(values.get("attribute", {}))
+    if "unseen" in attribute:
+        attribute["targets"] = NOUNS if attribute.pop("unseen") else SHOWABLE
+    return from_dict(CurateConfig(), {**values, "attribute": attribute})

@@ -4,12 +4,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.config import from_dict
 from raycomp.core.selection import Threshold
 from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, read_config
 from raycomp.curate.measures import corpus_columns
-from raycomp.curate.rules import DRAW, find_rule, name_ranking
+from raycomp.curate.rules import DRAW, find_rule
 from raycomp.curate.select import Gates, judge_table
 from raycomp.data.parquet import find_rows, read_columns, read_schema
 from raycomp.data.runs import list_scores
@@ -18,6 +17,7 @@ from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
     CAPTION,
+    CONTENT_WORDS,
     DROPPED_UNSCORED,
     IMAGE_EMBEDDING,
     KEPT,
@@ -30,6 +30,8 @@ from raycomp.words import (
     UNSEEN,
 )
 
+_NESTED = (IMAGE_EMBEDDING, PHRASES, CONTENT_WORDS)
+
 
 def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     """Return every score, gate, value and threshold of one sample of the run in ``source``, if it is there.
@@ -37,7 +39,7 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     A bad row or a duplicate may have the uid of one that was scored: that one is told whole, where the others
     stand in a line.
     """
-    config, gates = from_dict(CurateConfig(), run["config"]), Gates.from_dict(run["gates"])
+    config, gates = read_config(run["config"]), Gates.from_dict(run["gates"])
     found = [(uri, row) for uri in list_scores(run, source) for row in find_rows(uri, UID, uid)]
     if not found:
         return None
@@ -62,10 +64,11 @@ def _tell_other(table: pa.Table) -> str:
 
 def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     """Return the lines that explain a table of one row."""
-    row = table.drop_columns([IMAGE_EMBEDDING, PHRASES]).to_pylist()[0]
+    row = table.select([name for name in table.column_names if name not in _NESTED]).to_pylist()[0]
     lines = [tell_facts(row)]
-    for phrase in table[PHRASES].to_pylist()[0] or []:
-        lines += _tell_phrase(row[CAPTION], phrase)
+    for column in (PHRASES, CONTENT_WORDS):
+        for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
+            lines += _tell_phrase(row[CAPTION], phrase)
     arm = find_arm(config)
     reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
     lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
@@ -97,7 +100,7 @@ def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: 
     lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
     lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_tell_threshold(gates.align)}")
     if gates.attribute is not None:
-        ranking = name_ranking(name, config.attribute.aggregate, config.attribute.unseen)
+        ranking = find_arm(config).ranking
         lines.append(f"gate 2: {ranking} {_number(score)} against {_tell_threshold(gates.attribute)}")
     return lines
 

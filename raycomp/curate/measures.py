@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
-from raycomp.core.attribution import aggregate_drops
+from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
 from raycomp.curate.arm import Arm
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
@@ -15,8 +15,12 @@ from raycomp.data.parquet import count_caption_words
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
     MEAN_PAS,
+    PER_TARGET,
     PHRASES,
+    SHOWABLE,
     STATUS,
     UID,
     UNSEEN,
@@ -31,7 +35,7 @@ class Corpus:
     uid_M2: np.ndarray
     measures: dict[str, np.ndarray]
     """What a rule can rank by, float32 [M], as far as the table has columns for it; NaN where there is none.
-    PAS is there always, num_phrases counts the phrases that count for it, displacement is their mean."""
+    PAS is there always, num_phrases counts the targets that count for it, displacement is their mean."""
 
 
 def corpus_columns(arm: Arm, with_attribute: bool) -> list[str]:
@@ -40,9 +44,10 @@ def corpus_columns(arm: Arm, with_attribute: bool) -> list[str]:
     if not (with_attribute and rule.attribute_by):
         return columns
     if PHRASES not in rule.columns:
-        is_stored = arm.aggregate == "mean" and not arm.unseen
+        is_stored = (arm.aggregate, arm.unit, arm.targets) == ("mean", PER_TARGET, SHOWABLE)
         columns.append(MEAN_PAS if is_stored else PHRASES)
-    return [*columns, *rule.columns]
+    columns += rule.columns
+    return [*columns, *([CONTENT_WORDS] if arm.targets == CONTENT and PHRASES in columns else [])]
 
 
 def check_scores(table: pa.Table, said: str) -> None:
@@ -51,9 +56,9 @@ def check_scores(table: pa.Table, said: str) -> None:
     A row without a score has null.
     """
     columns = {name: table[name] for name in (ALIGNMENT, MEAN_PAS) if name in table.column_names}
-    if PHRASES in table.column_names:
-        flat = table[PHRASES].combine_chunks().flatten()
-        columns |= {f"{PHRASES}.{name}": pc.struct_field(flat, name) for name in ("drop", "displacement")}
+    for nested in {PHRASES, CONTENT_WORDS} & {*table.column_names}:
+        flat = table[nested].combine_chunks().flatten()
+        columns |= {f"{nested}.{name}": pc.struct_field(flat, name) for name in ("drop", "displacement")}
     for name, column in columns.items():
         if not pc.all(pc.is_finite(column), min_count=0).as_py():
             raise UserError(f"{said}: {name} must be finite numbers, holds NaN or infinity; curate again")
@@ -65,7 +70,7 @@ def read_corpus(table: pa.Table, arm: Arm) -> Corpus:
     taken = table.take(pa.array(row_M))
     measures = {ALIGNMENT: taken[ALIGNMENT].to_numpy(), PAS: np.full(len(row_M), np.nan, np.float32)}
     if PHRASES in table.column_names:
-        measures |= _measure_phrases(taken[PHRASES].combine_chunks(), arm)
+        measures |= _measure_phrases(taken, arm)
     elif MEAN_PAS in table.column_names:
         measures[PAS] = taken[MEAN_PAS].to_numpy().astype(np.float32)
     if CAPTION in table.column_names:
@@ -73,28 +78,31 @@ def read_corpus(table: pa.Table, arm: Arm) -> Corpus:
     return Corpus(row_M, parse_uids(taken[UID]), measures)
 
 
-def _measure_phrases(phrases: pa.ListArray, arm: Arm) -> dict[str, np.ndarray]:
-    """Return what the phrases of each row say, of those with a drop."""
-    sizes = pc.fill_null(pc.list_value_length(phrases), 0).to_numpy()
-    offset_E = np.concatenate([[0], np.cumsum(sizes)])
-    drop_P, displacement_P = _read_phrases(phrases, arm.unseen)
-    row_P = np.repeat(np.arange(len(sizes)), sizes)[~np.isnan(drop_P)]
+def _measure_phrases(taken: pa.Table, arm: Arm) -> dict[str, np.ndarray]:
+    """Return what the targets of each row say, of those that count and have a drop."""
+    columns = [PHRASES, CONTENT_WORDS] if arm.targets == CONTENT else [PHRASES]
+    parts = [_read_targets(taken[name].combine_chunks(), arm) for name in columns]
+    row_P, drop_P, displacement_P = (np.concatenate(values) for values in zip(*parts, strict=True))
+    order_P = np.argsort(row_P, kind="stable")
+    count_N = np.bincount(row_P, minlength=len(taken))
+    offset_E = np.concatenate([[0], np.cumsum(count_N)])
+    drop_P, displacement_P = drop_P[order_P], displacement_P[order_P]
+    value_P = drop_P if arm.unit == PER_TARGET else drop_per_displacement(drop_P, displacement_P)
     return {
-        PAS: aggregate_drops(drop_P, offset_E, arm.aggregate),
-        NUM_PHRASES: np.bincount(row_P, minlength=len(sizes)).astype(np.float32),
+        PAS: aggregate_drops(value_P, offset_E, arm.aggregate),
+        NUM_PHRASES: count_N.astype(np.float32),
         DISPLACEMENT: aggregate_drops(displacement_P, offset_E, "mean"),
     }
 
 
-def _read_phrases(phrases: pa.ListArray, unseen: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return drop and displacement of every phrase, float32; NaN in both where the phrase does not count.
-
-    None counts without a drop, and one whose target no picture can show only with ``unseen``.
-    """
-    flat = phrases.flatten()
+def _read_targets(lists: pa.ListArray, arm: Arm) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row, drop and displacement of every target that counts and has a drop."""
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten()
     columns = (pc.struct_field(flat, name) for name in ("drop", "displacement"))
     drop_P, displacement_P = (c.to_numpy(zero_copy_only=False).astype(np.float32) for c in columns)
-    is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), UNSEEN), False)
-    out_P = np.isnan(drop_P) | (is_unseen.to_numpy(zero_copy_only=False) & (not unseen))
-    nan = np.float32(np.nan)
-    return np.where(out_P, nan, drop_P), np.where(out_P, nan, displacement_P)
+    counts_P = ~np.isnan(drop_P)
+    if arm.targets == SHOWABLE:
+        is_unseen = pc.fill_null(pc.equal(pc.struct_field(flat, "target_class"), UNSEEN), False)
+        counts_P &= ~is_unseen.to_numpy(zero_copy_only=False)
+    return np.repeat(np.arange(len(sizes)), sizes)[counts_P], drop_P[counts_P], displacement_P[counts_P]

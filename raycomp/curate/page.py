@@ -8,6 +8,8 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import Histogram
+from raycomp.curate.arm import find_arm
+from raycomp.curate.config import read_config
 from raycomp.curate.correlations import (
     BOTH_SIDES,
     PAPER,
@@ -18,7 +20,7 @@ from raycomp.curate.correlations import (
     warn_of_displacement,
 )
 from raycomp.curate.funnel import FunnelRow, check_funnel, reason_words
-from raycomp.curate.rules import find_rule, name_ranking
+from raycomp.curate.rules import find_rule
 from raycomp.curate.samples import Sample, find_leanings
 from raycomp.curate.summary import (
     DROP,
@@ -177,9 +179,7 @@ def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str
 
 def name_score(config: Mapping[str, Any]) -> str:
     """Return what the final gate compared, as a reader says it."""
-    attribute = config.get("attribute", {})
-    rule, how = config.get("select", {}).get("rule", "cpi"), attribute.get("aggregate", "mean")
-    return name_ranking(rule, how, bool(attribute.get("unseen")))
+    return find_arm(read_config(config)).ranking
 
 
 def shade_scale(summary: Summary) -> float:

@@ -20,11 +20,23 @@ from raycomp.data.arrow import (
     readable,
     to_fixed_lists,
 )
+from raycomp.language.phrases import Phrase
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_parser
 from raycomp.models.tokens import load_tokens
 from raycomp.schema import PHRASE_TYPE
-from raycomp.words import CAPTION, NO_PHRASE, NO_SEEN_PHRASE, NO_VALID_NONCE, OK, PHRASES, STATUS, UID, UNSEEN
+from raycomp.words import (
+    CAPTION,
+    CONTENT,
+    NO_PHRASE,
+    NO_SEEN_PHRASE,
+    NO_VALID_NONCE,
+    OK,
+    PHRASES,
+    STATUS,
+    UID,
+    UNSEEN,
+)
 
 
 @lru_cache(maxsize=1)
@@ -44,17 +56,23 @@ def parse(
     """Add phrases with their nonces, and the tokens of caption and counterfactuals.
 
     The counterfactual tokens of a row stand phrase by phrase, nonce by nonce. A phrase without a valid nonce
-    stays, with none; why is in ``faults``.
+    stays, with none; why is in ``faults``. With ``attribute.targets=content`` adjectives, verbs and relation
+    words follow the phrases of their row, of class CONTENT; ``attribute`` parts them.
     """
     find, maker, tokenize = _tools(parser, nonce, scorer)
     captions = table[CAPTION].to_pylist()
     keys = table[UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
     rows, texts, faults = [], [], []
-    for caption, key, phrases in zip(captions, keys, find.parse(captions), strict=True):
-        spans = [(phrase.target_start, phrase.target_end) for phrase in phrases]
-        made = maker.make(caption[:MAX_CHARACTERS], spans, attribute.nonces, key)
+    parsed = find.parse_content(captions, attribute.targets == CONTENT)
+    for caption, key, (phrases, content) in zip(captions, keys, parsed, strict=True):
+        made = [
+            nonces
+            for some in (phrases, content)
+            for nonces in maker.make(caption[:MAX_CHARACTERS], _targets(some), attribute.nonces, key)
+        ]
+        faults.append([nonce for nonce in made[: len(phrases)] if isinstance(nonce, str)])
         nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
-        faults.append([nonce for nonce in made if isinstance(nonce, str)])
+        phrases += content
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
         edits = [
             (phrase, drawn) for phrase, several in zip(phrases, nonces, strict=True) for drawn in several
@@ -72,6 +90,10 @@ def parse(
     return add_columns(table, columns)
 
 
+def _targets(phrases: list[Phrase]) -> list[tuple[int, int]]:
+    return [(phrase.target_start, phrase.target_end) for phrase in phrases]
+
+
 def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
     words = {
         "text": caption[phrase.start : phrase.end],
@@ -85,7 +107,8 @@ def _replace(caption: str, phrase: Any, nonce: str) -> str:
 
 
 def find_status(phrases: list[dict[str, Any]]) -> str:
-    """Return ok, or why a caption with these phrases has no mean PAS."""
+    """Return ok, or why a caption with these phrases has no mean PAS; those of class CONTENT are none."""
+    phrases = [phrase for phrase in phrases if phrase["target_class"] != CONTENT]
     if not phrases:
         return NO_PHRASE
     classes = {phrase["target_class"] for phrase in phrases if phrase["nonces"]}

@@ -117,8 +117,9 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
 
 def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
     """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
-    table = read_columns(uri, _COLUMNS)
-    reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
+    wanted = corpus_columns(arm, with_attribute=True)
+    table = read_columns(uri, list(dict.fromkeys([*_COLUMNS, *wanted])))
+    reason_N, score_N = judge_table(table.select(wanted), arm, gates)
     return summarise(table, reason_N, score_N, ~arm.seed)
 
 

@@ -71,20 +71,3 @@ def name_draw(align_keep: float, attribute_keep: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{(100 * Decimal(str(share))).normalize():f}"
-
-
-def name_ranking(name: str, aggregate: str, unseen: bool = False) -> str:
-    """Return what a rule's last gate ranks by, as a reader says it."""
-    rule = find_rule(name)
-    pas = {"fraction_supported": "supported share"}.get(aggregate, f"{aggregate} PAS")
-    pas += " with unseen targets" if unseen else ""
-    words = {
-        PAS: pas,
-        MINUS_PAS: f"minus {pas}",
-        NUM_WORDS: "words of the caption",
-        NUM_PHRASES: "phrases with a drop",
-        DISPLACEMENT: "mean displacement",
-        RESIDUAL: f"residual of {pas}",
-    }
-    what = rule.attribute_by or rule.align_by
-    return words.get(what, what)

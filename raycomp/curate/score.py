@@ -33,8 +33,19 @@ from raycomp.run.passes import Pass
 from raycomp.run.session import Session
 from raycomp.run.tasks import map_files, map_tasks
 from raycomp.run.waves import Phase
-from raycomp.schema import ATTRIBUTED_SCHEMA, aligned_schema, scores_schema
-from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, OK, POSITION, STATUS, UID, UID_CONFLICT
+from raycomp.schema import aligned_schema, attributed_schema, scores_schema
+from raycomp.words import (
+    ALIGNMENT,
+    CAPTION,
+    CONTENT,
+    CONTENT_WORDS,
+    IMAGE_SHA256,
+    OK,
+    POSITION,
+    STATUS,
+    UID,
+    UID_CONFLICT,
+)
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, few enough
 # to keep a small run moving.
@@ -73,6 +84,16 @@ class Scoring:
         """Columns of a shard's rows after alignment."""
         scorer = self.config.scorer
         return aligned_schema(self.spec.embedding_dim, scorer.embedding_dtype, self.config.extra_columns)
+
+    @property
+    def with_content(self) -> bool:
+        """Whether adjectives, verbs and relation words are measured."""
+        return self.config.attribute.targets == CONTENT
+
+    @property
+    def scores_schema(self) -> pa.Schema:
+        """Columns of a shard's final scores."""
+        return scores_schema(self.aligned_schema, self.with_content)
 
     def aligned_uri(self, ordinal: int) -> str:
         """Where a shard's rows lie after alignment."""
@@ -167,7 +188,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         items={ordinal: (ordinal, scoring.aligned_uri(ordinal)) for ordinal in scoring.ordinals},
         read=partial(load_pool, arm=scoring.pool, gates=pool, block_rows=session.block_rows),
         stages=attribute_stages(config),
-        part=Part(ATTRIBUTED_SCHEMA, counted=(FAULTS,)),
+        part=Part(attributed_schema(scoring.with_content), counted=(FAULTS,)),
         rows=session.block_rows,
         scorer_rows=session.rows_per_call(_CAPTIONS_PER_CALL),
     )
@@ -176,7 +197,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         scoring.work,
         config.waves.shards_per_wave,
         merge_scores,
-        (scoring.work.at("aligned"), scoring.out.at("scores"), scores_schema(scoring.aligned_schema)),
+        (scoring.work.at("aligned"), scoring.out.at("scores"), scoring.scores_schema),
         steps.crew,
         scoring.check_lease,
         steps.most,
@@ -198,12 +219,13 @@ def merge_scores(
     """Join a shard's aligned rows with what attribution found for those in the pool; return their number."""
     aligned = read_columns(join_uri(aligned_uri, f"{ordinal:05d}.parquet"))
     found = read_parts(parts_uri, names)
+    attributed = attributed_schema(CONTENT_WORDS in schema.names)
     if found is None:
-        found = ATTRIBUTED_SCHEMA.empty_table()
+        found = attributed.empty_table()
     row_N = np.full(len(aligned), -1)
     row_N[found[POSITION].to_numpy()] = np.arange(len(found))
     added = found.take(pa.array(row_N, mask=row_N < 0))
-    columns = {name: added[name] for name in ATTRIBUTED_SCHEMA.names if name != POSITION}
+    columns = {name: added[name] for name in attributed.names if name != POSITION}
     columns[STATUS] = pc.coalesce(added[STATUS], aligned[STATUS])
     target = join_uri(scores_uri, f"{ordinal:05d}.parquet")
     write_table(add_columns(aligned, columns).select(schema.names), target, schema)

@@ -22,7 +22,7 @@ _TRAVELLING = (TOKENS, COUNTERFACTUALS, FAULTS, OTHERS, SHUFFLED_ALIGNMENT)
 
 def check_extra_columns(names: tuple[str, ...]) -> None:
     """Raise ValueError where an extra column has the name of one that a row has anyway."""
-    columns = scores_schema(aligned_schema(1, "float32", ())).names
+    columns = scores_schema(aligned_schema(1, "float32", ()), with_content=True).names
     taken = dict.fromkeys([*columns, *SAMPLE_SCHEMA.names, PIXELS, SCORE, *_TRAVELLING])
     for name in names:
         if name in taken or name.startswith(SECONDS) or names.count(name) > 1:

@@ -185,10 +185,11 @@ def find_curation(run: dict[str, Any], source: str) -> dict[str, Any]:
 def check_classed(run: dict[str, Any], source: str) -> None:
     """Raise ValueError where the curation behind the run in ``source`` knows no unseen targets.
 
-    In its scores every target counts as one that a picture can show, whatever ``attribute.unseen`` says.
+    In its scores every target counts as one that a picture can show, whatever ``attribute.targets`` says.
     """
     curated = find_curation(run, source)
-    if "lexicon" not in curated["fingerprint"] or "unseen" not in curated["config"].get("attribute", {}):
+    attribute = curated["config"].get("attribute", {})
+    if "lexicon" not in curated["fingerprint"] or not {"unseen", "targets"} & {*attribute}:
         raise ValueError(
             f"{source}: scored before targets were classed by what a picture can show; curate again"
         )

@@ -21,19 +21,23 @@ The class of a target is UNSEEN where the lexicon files its noun under those tha
 head decides: of "a parking [area]" only the target gives way to a nonce, and "parking" stays. All others are
 HEAD, those too that the lexicon does not know.
 
+``find_content`` adds what the paper leaves out: adjectives and what else stands before a noun, verbs, and the
+relation words of the lexicon ("on", "to the left of"), each its own span and target, of class CONTENT. Not
+among them: determiners, auxiliaries and "be", and relation words that show nothing ("because of").
+
 Trees come in two label schemes, Universal Dependencies and ClearNLP (spaCy's English pipelines), told apart
 by their labels. Tags are the Penn Treebank's in both.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from raycomp.language.lexicon import ABSTRACT, Lexicon
-from raycomp.language.spelled import find_long_prepositions, find_longest
-from raycomp.language.tokens import NOUN_TAGS, Token, find_children
-from raycomp.words import HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
+from raycomp.language.spelled import find_long_prepositions, find_longest, join_words
+from raycomp.language.tokens import ADJECTIVE_TAGS, NOUN_TAGS, Token, find_children
+from raycomp.words import ATTRIBUTE, CONTENT, HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
 PRONOUNS = {
     *(quantity + kind for quantity in ("some", "any", "every", "no") for kind in ("one", "body", "thing")),
@@ -42,6 +46,8 @@ PRONOUNS = {
 WORD = re.compile(r"\w+(?:['\u2019&/-]\w+)*\.?|(?:\w\.)+\w?")
 MARKS = {":", ";", ".", "?", "!"}
 LATIN = re.compile(r"[A-Za-z]")
+BE = frozenset("be am is are was were been being 's 're".split())
+AUXILIARIES = frozenset(["aux", "aux:pass", "auxpass", "cop"])
 
 
 class Phrase(NamedTuple):
@@ -123,6 +129,14 @@ def find_phrases(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | Non
     return _Tree(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).phrases()
 
 
+def find_content(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
+    """Return the adjectives, verbs and relation words of one caption, sorted; none is a target of a phrase.
+
+    Their kinds are attribute, predicate and relation; a preposition of several words is one target.
+    """
+    return _Tree(tokens, lexicon, labels or find_labels([token.dep for token in tokens])).content()
+
+
 class _Tree:
     """A parsed caption with what several rules ask for."""
 
@@ -149,6 +163,42 @@ class _Tree:
             found.append(Phrase(first.start, last.end, kind, place.start, place.end, self._class_of(target)))
             first_free = end + 1
         return found
+
+    def content(self) -> list[Phrase]:
+        """Return what describes and relates the targets of phrases."""
+        found, targets = [], self._group_heads()
+        for first, last in self._list_words():
+            kind = None if last in targets else self._tell_content(first, last)
+            if kind:
+                start, end = self.tokens[first].start, self.tokens[last].end
+                found.append(Phrase(start, end, kind, start, end, CONTENT))
+        return found
+
+    def _list_words(self) -> Iterator[tuple[int, int]]:
+        """Yield the first and last position of every word, a preposition of several words being one."""
+        ends = {first: last for last, first in self.long_prepositions.items()}
+        place = 0
+        while place < len(self.tokens):
+            last = ends.get(place, place)
+            yield place, last
+            place = last + 1
+
+    def _tell_content(self, first: int, last: int) -> str | None:
+        """Return the kind of a word that is no target; None where it says nothing of a picture."""
+        token, word = self.tokens[last], self.words[last]
+        entry = self.lexicon.find(join_words(self.tokens, first, last), RELATION)
+        if first < last or (entry and not token.tag.startswith(("VB", *NOUN_TAGS))):
+            return RELATION if entry and entry.category != ABSTRACT else None
+        if not WORD.fullmatch(token.text) or not LATIN.search(token.text) or word in PRONOUNS:
+            return None
+        if token.tag.startswith("VB"):
+            is_filler = word in BE or token.dep in AUXILIARIES
+            return None if is_filler else ATTRIBUTE if self._is_inside(last) else PREDICATE
+        if token.tag in (*ADJECTIVE_TAGS, "CD"):
+            return ATTRIBUTE
+        if token.tag in NOUN_TAGS:
+            return PREDICATE if self._is_verb(last) else ATTRIBUTE if self._is_inside(last) else None
+        return None
 
     def _class_of(self, target: int) -> str:
         """Return HEAD, or UNSEEN where no picture can show the longest noun of the lexicon that ends here."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raycomp.language.phrases import Phrase, find_labels, find_phrases
+from raycomp.language.phrases import Phrase, find_content, find_labels, find_phrases
 from raycomp.language.tokens import Token
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.lexicon import load_lexicon
@@ -82,8 +82,17 @@ class Parser:
 
         Any text will do. Only the first ``MAX_CHARACTERS`` characters are read.
         """
-        lexicon = load_lexicon()
-        return [find_phrases(tokens, lexicon, self.labels) for tokens in self.tokens(captions)]
+        return [phrases for phrases, _ in self.parse_content(captions, with_content=False)]
+
+    def parse_content(
+        self, captions: Sequence[str], with_content: bool = True
+    ) -> list[tuple[list[Phrase], list[Phrase]]]:
+        """Return the phrases of every caption, and its adjectives, verbs and relation words if asked for."""
+        lexicon, found = load_lexicon(), []
+        for tokens in self.tokens(captions):
+            content = find_content(tokens, lexicon, self.labels) if with_content else []
+            found.append((find_phrases(tokens, lexicon, self.labels), content))
+        return found
 
     def tokens(self, captions: Sequence[str]) -> list[list[Token]]:
         """Return the parsed tokens of every caption, without HTML, addresses and white space."""

@@ -8,8 +8,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import changed_dials, from_dict, override
-from raycomp.curate.config import CurateConfig
+from raycomp.config import changed_dials, override
+from raycomp.curate.config import read_config
 from raycomp.data.arrow import FAULTS
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
@@ -147,7 +147,7 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
         return replace(config, scorer=config.ranker), list_parquet(config.input)
     check_writable(out)  # before a model is looked for
     if config.scorer is None:
-        config = replace(config, scorer=from_dict(CurateConfig(), run["config"]).scorer)
+        config = replace(config, scorer=read_config(run["config"]).scorer)
         if config.negatives.rank and not is_scored_by(config.ranker, run, folder.uri):
             raise ValueError(
                 f"scorer.weights={config.ranker.weights!r}: is no longer what scored {folder.uri}; "

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import ScorerConfig, from_dict
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import read_config
 from raycomp.data.arrow import OTHERS, to_matrix
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
@@ -141,7 +141,7 @@ def _choose_scorer(config: ProbeConfig, written: NegativesConfig, images: _Curat
     """Return the scorer that was asked for, else the one behind ``images``, else the one that ranked."""
     if config.scorer is not None:
         return config.scorer
-    return from_dict(CurateConfig(), images.run["config"]).scorer if images else written.ranker
+    return read_config(images.run["config"]).scorer if images else written.ranker
 
 
 def _check_images(

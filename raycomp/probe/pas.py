@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import ScorerConfig, from_dict
+from raycomp.config import ScorerConfig
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
-from raycomp.curate.config import CurateConfig, NonceConfig
+from raycomp.curate.config import CurateConfig, NonceConfig, read_config
 from raycomp.curate.rules import find_rule
 from raycomp.data.arrow import readable, to_matrix
 from raycomp.data.runs import check_classed, identify, list_scores, read_finished
@@ -59,7 +59,7 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
     if run["kind"] not in ("curate", "select"):
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold a curation or selection")
     check_classed(run, config.input)
-    written = from_dict(CurateConfig(), run["config"])
+    written = read_config(run["config"])
     scorer = config.scorer or written.scorer
     name = f"{scorer.model} {scorer.weights}"
 
@@ -110,7 +110,7 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
 
 def _passes_align(table: pa.Table, run: dict[str, Any]) -> np.ndarray:
     """Return which rows passed the gate by alignment, bool (N,); all of them where no other stands behind."""
-    written = from_dict(CurateConfig(), run["config"])
+    written = read_config(run["config"])
     if find_rule(written.select.rule).attribute_by is None:
         return np.ones(len(table), bool)
     gate = Threshold.from_dict(run["gates"]["align"])

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config import UserError, from_dict
+from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.core.uids import count_keys, to_keys
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import read_config
 from raycomp.data.arrow import hash_images
 from raycomp.data.datacomp import SAMPLES_PER_SHARD
 from raycomp.data.folder import Folder
@@ -147,7 +147,7 @@ def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
 
 def _find_curated(source: str, folder: Folder, run: dict[str, Any]) -> Pairs:
     """Return the pairs that a curation or selection kept."""
-    config = from_dict(CurateConfig(), run["config"])
+    config = read_config(run["config"])
     if config.prepare.stored_embeddings is not None:
         raise ValueError(f"input={source!r}: was curated from stored embeddings, there are no images")
     if not run["funnel"]["kept"]:

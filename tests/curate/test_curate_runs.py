@@ -198,9 +198,28 @@ def test_what_cannot_be_chosen_again_is_refused(curated, tmp_path):
         raycomp.select(str(out), {"scorer.model": "ViT-B-32"}, str(tmp_path / "no"))
 
 
+def test_content_words_are_chosen_by_without_a_model_where_they_were_measured(curated, tmp_path):
+    config, out, _ = curated
+    with pytest.raises(ValueError, match=r"^attribute.targets='content': the scores have no adjectives"):
+        raycomp.select(str(out), {"attribute.targets": "content"}, str(tmp_path / "no"))
+    wide = raycomp.override(config, "attribute.targets", "content")
+    raycomp.curate(wide, str(tmp_path / "wide"))
+    rows = read_scores(tmp_path / "wide")
+    assert rows.drop_columns(["content_words"]).equals(read_scores(out))
+    subsets = set()
+    for targets in ("content", "nouns", "showable"):
+        for unit in ("drop", "per_displacement"):
+            settings = {"attribute.targets": targets, "attribute.unit": unit, "attribute.aggregate": "min"}
+            to = tmp_path / f"{targets}-{unit}"
+            raycomp.select(str(tmp_path / "wide"), settings, str(to))
+            subsets.add(tuple(digests(to, "subset").values()))
+    assert len(subsets) == 6, "every reading chooses in its own way"
+    assert "of all content words" in (tmp_path / "content-drop" / "report.html").read_text()
+
+
 def test_unseen_targets_choose_another_subset(curated, tmp_path):
     _, out, _ = curated
-    raycomp.select(str(out), {"attribute.unseen": "true"}, str(tmp_path / "again"))
+    raycomp.select(str(out), {"attribute.targets": "nouns"}, str(tmp_path / "again"))
     assert digests(tmp_path / "again", "subset") != digests(out, "subset")
     rows = [row for row in read_scores(out).to_pylist() if row["phrases"]]
     assert any(phrase["target_class"] == "unseen" for row in rows for phrase in row["phrases"])

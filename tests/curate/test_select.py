@@ -139,9 +139,9 @@ def slow_mean(phrases: list[dict]) -> float | None:
 
 
 @pytest.mark.parametrize("how", AGGREGATES)
-@pytest.mark.parametrize("unseen", [False, True])
-def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
-    config = CurateConfig(attribute=AttributeConfig(aggregate=how, unseen=unseen))
+@pytest.mark.parametrize("targets", ["showable", "nouns"])
+def test_unseen_targets_count_where_all_nouns_do(how, targets):
+    config = CurateConfig(attribute=AttributeConfig(aggregate=how, targets=targets))
     table = draw_classes(300, 4)
     arm = find_arm(config)
     corpus = read_corpus(table.select(corpus_columns(arm, with_attribute=True)), arm)
@@ -152,7 +152,7 @@ def test_unseen_targets_count_where_the_dial_says_so(how, unseen):
         "fraction_supported": lambda drops: sum(drop > 0 for drop in drops) / len(drops),
     }[how]
     rows = [row for row in table.to_pylist() if row[ALIGNMENT] is not None]
-    taken = [[p for p in row[PHRASES] if unseen or p["target_class"] == HEAD] for row in rows]
+    taken = [[p for p in row[PHRASES] if targets == "nouns" or p["target_class"] == HEAD] for row in rows]
     drops = [[p["drop"] for p in phrases if p["drop"] is not None] for phrases in taken]
     want = [np.float32(loop(row)) if row else np.float32(np.nan) for row in drops]
     assert np.array_equal(corpus.measures[PAS], np.array(want, np.float32), equal_nan=True)

@@ -23,7 +23,7 @@ def test_s3_in_and_out_and_other_workers_blocks_batches_and_waves_change_no_byte
     on_disk, on_s3 = Folder(str(out)), Folder(f"{bucket}/curated")
     for path in Path(config.input).glob("*.tar"):
         Folder(f"{bucket}/world").write_bytes(path.read_bytes(), path.name)
-    gates = {"align.keep": "0.6", "attribute.keep": "0.4", "attribute.unseen": "true"}
+    gates = {"align.keep": "0.6", "attribute.keep": "0.4", "attribute.targets": "nouns"}
     dials = {
         "input": f"{bucket}/world",
         "scorer.model": config.scorer.model,

@@ -88,7 +88,11 @@ def trial_of(dials, development, report=(), begun="2026-01-01"):
             {"search": "random"},
             "must be choice(...), for train.loss is not a number",
         ),
-        ("attribute.unseen=uniform(0,1)", {"search": "random"}, "for attribute.unseen is not a number"),
+        (
+            "select.datacomp_compat=uniform(0,1)",
+            {"search": "random"},
+            "for select.datacomp_compat is not a number",
+        ),
         ("train.learning_rate=uniform(1e-4,1)", {}, "must be grid(...), or set search=random"),
         ("train.loss=grid(clip,negclip)", {"search": "optuna"}, "must be choice(...) with search=optuna"),
         ("train.loss=clip", {"search": "optuna"}, "must have a choice or a range"),
