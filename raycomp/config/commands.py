@@ -19,6 +19,7 @@ FOLDERS = {
     "explain": "inspect",
     "probe": "probe",
     "study": "study",
+    "screen": "screen",
     "sweep": "sweep",
     "demo": "demo",
 }

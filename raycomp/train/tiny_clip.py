@@ -5,7 +5,7 @@ S pairs, H x W x C pixels, N tokens of context, D embedding dims.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,15 @@ def train_scorer(
     seed: int,
     config: FitConfig = FIT,
     on_step: Callable[[int, float], None] | None = None,
+    architecture: Mapping[str, Any] = TINY_CLIP,
 ) -> TrainedScorer:
-    """Train TINY_CLIP from scratch on the world's clean part, ``config.steps`` steps; write it to ``folder``.
+    """Train a tiny CLIP from scratch on ``world.train``, ``config.steps`` steps; write it to ``folder``.
 
     Images pass through the very preparation that scoring uses. The seed draws the weights and the order.
     ``on_step`` hears each step and its loss. Raises ValueError where a pair is not ok, there are fewer than a
     batch has, or a loss is not finite.
     """
-    start = _write_architecture(folder, seed)
+    start = _write_architecture(folder, seed, architecture)
     spec = describe_scorer(start)
     model = Clip(start, device="cpu").model
     train, held_out = (load_pairs(part, start, spec) for part in (world.train, world.held_out))
@@ -92,10 +93,10 @@ def draw_batches(num_rows: int, batch_size: int, generator: torch.Generator) -> 
         yield from order[: num_rows - num_rows % batch_size].split(batch_size)
 
 
-def _write_architecture(folder: str | Path, seed: int) -> ScorerConfig:
+def _write_architecture(folder: str | Path, seed: int, architecture: Mapping[str, Any]) -> ScorerConfig:
     path = Path(folder) / "model.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(TINY_CLIP, indent=2) + "\n")
+    path.write_text(json.dumps(architecture, indent=2) + "\n")
     return ScorerConfig(model=str(path), weights=f"random:{seed}")
 
 

@@ -37,9 +37,9 @@ def render(scene: Scene, side: int = 64) -> np.ndarray:
     """Return the picture, uint8 of shape (side, side, 3); ``side`` is 16 to 1024."""
     if not 16 <= side <= 1024:
         raise ValueError(f"side={side}: must be between 16 and 1024")
-    picture = _background(scene.background, side).copy()
+    picture = draw_background(scene.background, side).copy()
     for thing, (x, y), radius in zip(scene.things, *place(scene), strict=True):
-        icon, shadow, reach = _icon(thing.shape, thing.colour, max(2, round(radius * side)))
+        icon, shadow, reach = draw_icon(thing.shape, thing.colour, max(2, round(radius * side)))
         corner = round(x * side) - reach, round(y * side) - reach
         drop = max(1, round(side / 48))
         picture.paste(SHADOW, (corner[0] + drop // 2, corner[1] + drop), shadow)
@@ -55,7 +55,7 @@ def encode_jpeg(pixels: np.ndarray, quality: int = 92) -> bytes:
 
 
 @functools.lru_cache(maxsize=64)
-def _background(index: int, side: int) -> Image.Image:
+def draw_background(index: int, side: int) -> Image.Image:
     top, bottom = (np.array(colour, dtype=np.float64) for colour in BACKGROUNDS[index])
     share = np.linspace(0, 1, side)[:, None, None]
     pixels = np.broadcast_to(top * (1 - share) + bottom * share, (side, side, 3))
@@ -63,7 +63,7 @@ def _background(index: int, side: int) -> Image.Image:
 
 
 @functools.lru_cache(maxsize=4096)
-def _icon(shape: str, colour: str, radius: int) -> tuple[Image.Image, Image.Image, int]:
+def draw_icon(shape: str, colour: str, radius: int) -> tuple[Image.Image, Image.Image, int]:
     """Return the icon (RGBA), its shadow (L) and the distance from their middle to their edges."""
     reach = radius + max(2, radius // 3)
     size = 2 * reach * SUPERSAMPLE

@@ -1,0 +1,80 @@
+"""``raycomp screen``: draw the worlds, score them, say which faults each rule finds."""
+
+from typing import Any
+
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.paths import absolute_uri
+from raycomp.data.runs import digest
+from raycomp.report.charts import cut_out, intervals
+from raycomp.report.page import render_page
+from raycomp.run.run import Run, Say, begin
+from raycomp.run.session import connect, say_many
+from raycomp.run.tasks import map_some
+from raycomp.screen.cell import ARCHITECTURE, ScreenCell, run_cell
+from raycomp.screen.config import CUES, ScreenConfig
+from raycomp.screen.tables import list_plots, make_tables, write_faults, write_text, write_traits
+from raycomp.words import OK
+
+_CELLS, _FIGURES, _FAULTS, _TRAITS, _TEXT = "cells", "figures", "faults.csv", "traits.csv", "text.csv"
+
+
+def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Run the screen into the local folder ``out``; return what run.json holds.
+
+    A finished screen of the same config is left as it is; an unfinished one goes on after its last finished
+    cell. Raises ValueError for what the user can mend.
+    """
+    out = absolute_uri(str(out))
+    if "://" in out:
+        raise ValueError(f"out={out!r}: the screen needs a local folder")
+    cells = list_cells(config)
+    check_writable(out)
+    rooms = (_CELLS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
+    fingerprint = {"architecture": digest(ARCHITECTURE)}
+    with begin("screen", config, lambda: fingerprint, out, say, rooms=rooms) as run:
+        if run.is_finished:
+            return run.record
+        many = say_many(len(cells))
+        with connect(
+            config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
+        ) as session:
+            run.bind("cpu")
+            left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
+            jobs = [(cell, config, run.work, run.folder) for cell in left]
+            num_tasks = config.side_by_side or session.count_cores()
+            for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "screen", "cell"):
+                _say_cell(run.folder, cell, say)
+        _close(run, cells)
+    return run.record
+
+
+def list_cells(config: ScreenConfig) -> list[ScreenCell]:
+    """Return the cells world by world: a screen that is cut off has all cues of as many worlds."""
+    worlds = range(config.first_world, config.first_world + config.worlds)
+    return [ScreenCell(world, CUES[name]) for world in worlds for name in config.cues or CUES]
+
+
+def _say_cell(folder: Folder, cell: ScreenCell, say: Say) -> None:
+    facts = folder.read_json(_CELLS, f"{cell.name}.json")
+    recalls = " and ".join(f"{recall:.3f}" for recall in facts["recall"])
+    say(f"world {cell.world}, {cell.cue.name}: scorer's recall@1 {recalls}, {facts['seconds']:.0f} s")
+
+
+def _close(run: Run, cells: list[ScreenCell]) -> None:
+    """Write down and say what came of the cells."""
+    found = [run.folder.read_json(_CELLS, f"{cell.name}.json") for cell in cells]
+    for name, text in (
+        (_FAULTS, write_faults(found)),
+        (_TRAITS, write_traits(found)),
+        (_TEXT, write_text(found)),
+    ):
+        run.folder.write_bytes(text.encode(), name)
+    charts = {name: intervals(plot) for name, plot in list_plots(found).items()}
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
+    run.close({OK: len(cells)}, {OK: len(cells)}, OK)
+    page = render_page(
+        "screen/page.html.jinja", run=run.record, tables=make_tables(found), charts=list(charts.values())
+    )
+    run.tell(f"screened {len(cells):,} cells", page)

@@ -1,0 +1,82 @@
+"""The options of the screen."""
+
+from dataclasses import dataclass, field
+
+from raycomp.config.check import check, check_choice, check_count
+from raycomp.config.dials import FREE
+from raycomp.config.shared import ClusterConfig
+from raycomp.worlds.crowds import NOUN, PARTICIPLE
+
+TEXT_VISIBLE = "text-visible"
+
+
+@dataclass(frozen=True)
+class Cue:
+    """Which captions and pictures have a logo."""
+
+    share: float
+    """Of sound and faulty pairs alike, and of those that the scorer is trained on."""
+    named: str = NOUN
+    """NOUN or PARTICIPLE: whether PAS can replace its name."""
+    with_faults: bool = False
+    """Faulty pairs have it and sound ones have not, so that the caption shows the fault; ``share`` is of what
+    the scorer is trained on."""
+
+    @property
+    def name(self) -> str:
+        if not self.share:
+            return "no-logo"
+        return TEXT_VISIBLE if self.with_faults else f"{self.named}-{100 * self.share:.0f}"
+
+
+CUES = {
+    cue.name: cue
+    for cue in (
+        Cue(0.0),
+        *(Cue(share, named) for named in (NOUN, PARTICIPLE) for share in (0.25, 0.5, 1.0)),
+        Cue(0.5, with_faults=True),
+    )
+}
+
+
+@dataclass(frozen=True)
+class ScreenConfig:
+    """How many worlds, and how large they are."""
+
+    worlds: int = 4
+    """Worlds, each with a scorer and pairs of its own for every cue: the unit of all intervals."""
+    first_world: int = 0
+    """The number of the first; what was explored on some is confirmed on others."""
+    cues: tuple[str, ...] = ()
+    """Names of cues; none = all."""
+    sound: int = 1200
+    """Sound pairs of a world; as many more have a stamp."""
+    faulty: int = 600
+    """Faulty pairs of each kind: a third of a corpus of sound pairs and those of one kind."""
+    scorer_pairs: int = 6000
+    """Pairs that a scorer is trained on, a third of them faulty, half of the captions with junk words."""
+    scorer_steps: int = 400
+    """Steps of that training."""
+    batch_size: int = 64
+    captions: int = 20_000
+    """Captions that a text-only classifier is fitted to, and as many others that it is judged on."""
+    side_by_side: int | None = field(default=None, metadata=FREE)
+    """Cells at a time, each on one CPU; none = as many as there are cores. No result depends on it."""
+    seed: int = 0
+    """Draws the worlds."""
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
+
+    def __post_init__(self) -> None:
+        check_count("worlds", self.worlds, 1, 100)
+        check_count("first_world", self.first_world, 0, 10_000)
+        for name in ("sound", "faulty", "scorer_steps"):
+            check_count(name, getattr(self, name), 1)
+        check_count("batch_size", self.batch_size, 2)
+        least = self.batch_size
+        check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
+        check_count("captions", self.captions, 100)
+        for name in self.cues:
+            check_choice("cues", name, tuple(CUES))
+        if self.side_by_side is not None:
+            check_count("side_by_side", self.side_by_side, 1)
+        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
