@@ -113,6 +113,9 @@ CONTENT_WORDS = "content_words"
 # What is aggregated of each target: its drop, or the drop for as far as its nonces moved the text.
 UNITS = PER_TARGET, PER_DISPLACEMENT = "drop", "per_displacement"
 
+# How the caption of a drawn scene names a logo: a noun, which PAS replaces, or a word that is not a noun.
+NOUN, PARTICIPLE = "noun", "participle"
+
 # Operators on captions (token-aware causal lens on CLIP, Algorithm 1), and the third kind that they act on.
 SWAP, REPLACE, ADD = "SWAP", "REPLACE", "ADD"
 OPERATIONS = (SWAP, REPLACE, ADD)

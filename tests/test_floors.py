@@ -43,6 +43,7 @@ EXCEPTIONS = {
     "inspect": {"curate", "negatives", "probe"},
     "negatives": {"curate"},
     "probe": {"curate", "evaluate", "negatives"},
+    "screen": {"curate", "train"},
     "study": {"sweep", "train"},
     "sweep": {"continual", "curate", "evaluate", "negatives", "train"},
     "train": {"curate"},

@@ -112,6 +112,11 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
             ["theory", "--set", "seeds=0", "--out", "out"],
         ],
         "study": [["--set", "seeds=0", "--out", "out"], ["--out", "stray"]],
+        "screen": [
+            ["--set", "worlds=0", "--out", "out"],
+            ["--out", "s3://bucket/screen"],
+            ["--out", "stray"],
+        ],
         "sweep": [
             ["--space", "train.learning_rate=chioce(1,2)", "--out", "out"],
             ["--set", "curated=nowhere", "--space", "align.keep=grid(0.3,0.5)", "--out", "out"],

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from raycomp.config.check import check, check_choice, check_count
 from raycomp.config.dials import FREE
 from raycomp.config.shared import ClusterConfig
-from raycomp.worlds.crowds import NOUN, PARTICIPLE
+from raycomp.words import NOUN, PARTICIPLE
 
 TEXT_VISIBLE = "text-visible"
 

@@ -93,7 +93,9 @@ def draw_batches(num_rows: int, batch_size: int, generator: torch.Generator) -> 
         yield from order[: num_rows - num_rows % batch_size].split(batch_size)
 
 
-def _write_architecture(folder: str | Path, seed: int, architecture: Mapping[str, Any]) -> ScorerConfig:
+def _write_architecture(
+    folder: str | Path, seed: int, architecture: Mapping[str, Any] = TINY_CLIP
+) -> ScorerConfig:
     path = Path(folder) / "model.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(architecture, indent=2) + "\n")

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
+from raycomp.words import NOUN, PARTICIPLE
 from raycomp.worlds.captions import say_thing
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.render import draw_background, draw_icon
@@ -23,8 +24,6 @@ GRID = 3
 """Cells on a side of the picture; things, logo and stamp have one each."""
 SIDE = 96
 STAMPS = ("crown", "key", "bell", "leaf")
-NOUN, PARTICIPLE = "noun", "participle"
-"""How a caption names the logo: as a noun, which PAS replaces, or in a word that is no noun."""
 _LOGOS = {NOUN: ", with a logo", PARTICIPLE: ", branded"}
 CURATED_TEMPLATES = ("{}", "a picture of {}", "there is {}")
 """Of the pairs that are chosen from."""
