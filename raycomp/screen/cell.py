@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,21 +115,19 @@ def _train_scorer(cell: ScreenCell, config: ScreenConfig, folder: Folder) -> Tra
 
     torch.set_num_threads(1)
     world = World(*(folder.at(part) for part in ("train", "curate", "held_out")))
-    logo = {"logo": cell.cue.share, "name_logo": cell.cue.named, "stamp": _STAMP}
+    draw = partial(draw_pair, logo=cell.cue.share, name_logo=cell.cue.named)
     seed = [config.seed, cell.world]
 
     def draw_training() -> Iterator[Pair]:
         for i in range(config.scorer_pairs):
             rng = np.random.default_rng([*seed, _TRAIN, i])
             kind = KINDS[rng.integers(len(KINDS))] if rng.random() < 1 / 3 else NO_FAULT
-            more = {"stamp": 1.0} if kind == MISSING_STAMP else {}
-            yield draw_pair(
-                rng, kind, SCORER_TEMPLATES, least=least_things(kind), junk=_JUNK, **{**logo, **more}
-            )
+            stamp = 1.0 if kind == MISSING_STAMP else _STAMP
+            yield draw(rng, kind, SCORER_TEMPLATES, least=least_things(kind), stamp=stamp, junk=_JUNK)
 
     def draw_held_out() -> Iterator[Pair]:
         for i in range(_NUM_HELD_OUT):
-            yield draw_pair(np.random.default_rng([*seed, _HELD_OUT, i]), NO_FAULT, least=2, **logo)
+            yield draw(np.random.default_rng([*seed, _HELD_OUT, i]), NO_FAULT, least=2, stamp=_STAMP)
 
     _write_shards(world.train, draw_training(), [*seed, _TRAIN])
     _write_shards(world.held_out, draw_held_out(), [*seed, _HELD_OUT])
