@@ -1,9 +1,8 @@
 """One cell: a world with a cue, its scorer, its pairs scored once, what rules make of each kind of fault."""
 
-import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import ClusterConfig, override_all
-from raycomp.core.metrics import auc, auc_interval
 from raycomp.core.selection import parse_uids
-from raycomp.core.text_classifier import fit_text_classifier
 from raycomp.curate.arm import find_arm
 from raycomp.curate.command import curate
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
@@ -23,10 +20,20 @@ from raycomp.curate.rules import NUM_PHRASES, PAS
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import list_scores, read_finished
-from raycomp.data.tar import write_tar
 from raycomp.run.executor import use
 from raycomp.run.local import Local
-from raycomp.screen.config import Cue, ScreenConfig
+from raycomp.screen.config import ScreenConfig
+from raycomp.screen.draws import (
+    FACTS,
+    HELD_OUT,
+    TRAIN,
+    WEIGHTS,
+    ScreenCell,
+    draw_samples,
+    fit_captions,
+    write_pairs,
+    write_samples,
+)
 from raycomp.screen.judge import AGGREGATES, PAPER, Corpus, count_traits, judge
 from raycomp.train.little_world import FIT, TrainedScorer, World
 from raycomp.words import (
@@ -41,55 +48,29 @@ from raycomp.words import (
     UID,
     UNITS,
 )
-from raycomp.worlds.crowds import (
-    KINDS,
-    MISSING_STAMP,
-    SCORER_TEMPLATES,
-    Pair,
-    draw_pair,
-    least_things,
-    show_crowd,
-)
+from raycomp.worlds.crowds import KINDS, MISSING_STAMP, SCORER_TEMPLATES, Pair, draw_pair, least_things
 from raycomp.worlds.faults import NO_FAULT
-from raycomp.worlds.render import encode_jpeg
 
 ARCHITECTURE = {
-    "embed_dim": 128,
-    "vision_cfg": {"image_size": 48, "layers": 3, "width": 128, "head_width": 64, "patch_size": 8},
-    "text_cfg": {"context_length": 64, "vocab_size": 49408, "width": 128, "heads": 2, "layers": 3},
+    "embed_dim": 96,
+    "vision_cfg": {"image_size": 48, "layers": 2, "width": 96, "head_width": 48, "patch_size": 8},
+    "text_cfg": {"context_length": 64, "vocab_size": 49408, "width": 96, "heads": 2, "layers": 2},
 }
-_TRAIN, _HELD_OUT, _SOUND, _STAMPED, _FAULTY, _CAPTIONS, _WEIGHTS = range(7)
 _NUM_HELD_OUT = 500
-_PER_SHARD = 500
 _JUNK, _STAMP = 0.5, 0.25
-_FACTS = ("fault", "stamped", "things", "template")
 _ONE = ClusterConfig(executor="local", num_cpus=1)
 
 
-@dataclass(frozen=True)
-class ScreenCell:
-    """A world and a cue."""
-
-    world: int
-    cue: Cue
-
-    @property
-    def name(self) -> str:
-        return f"{self.world:03d}-{self.cue.name}"
-
-
 def run_cell(cell: ScreenCell, config: ScreenConfig, work: Folder, out: Folder) -> None:
-    """Write cells/NAME.json: the scorer, a row of every rule, share and kind, traits and text-only AUCs."""
+    """Write cells/NAME.json: the scorer, a row of every rule, share and kind, traits of what is kept."""
     started, folder = time.perf_counter(), Folder(work.at(cell.name))
     folder.remove()
     trained = _train_scorer(cell, config, folder)
     trained_s = time.perf_counter() - started
     table = _score(cell, config, folder, trained)
-    found: dict[str, list[Any]] = {"rows": [], "traits": [], "text": []}
-    for number, kind in enumerate(KINDS):
-        score_text, told = _fit_text(cell, config, kind, number)
-        corpus = _read_kind(table, kind, score_text)
-        found["text"].append({"kind": kind, **told})
+    found: dict[str, list[Any]] = {"rows": [], "traits": []}
+    for kind in KINDS:
+        corpus = _read_kind(table, kind, fit_captions(cell, config, kind).score)
         found["rows"] += [{"kind": kind, **asdict(row)} for row in judge(corpus)]
         found["traits"] += [
             {"kind": kind, "rule": rule, "trait": trait, "sound": sound, "kept": kept}
@@ -120,81 +101,40 @@ def _train_scorer(cell: ScreenCell, config: ScreenConfig, folder: Folder) -> Tra
 
     def draw_training() -> Iterator[Pair]:
         for i in range(config.scorer_pairs):
-            rng = np.random.default_rng([*seed, _TRAIN, i])
+            rng = np.random.default_rng([*seed, TRAIN, i])
             kind = KINDS[rng.integers(len(KINDS))] if rng.random() < 1 / 3 else NO_FAULT
             stamp = 1.0 if kind == MISSING_STAMP else _STAMP
             yield draw(rng, kind, SCORER_TEMPLATES, least=least_things(kind), stamp=stamp, junk=_JUNK)
 
     def draw_held_out() -> Iterator[Pair]:
         for i in range(_NUM_HELD_OUT):
-            yield draw(np.random.default_rng([*seed, _HELD_OUT, i]), NO_FAULT, least=2, stamp=_STAMP)
+            yield draw(np.random.default_rng([*seed, HELD_OUT, i]), NO_FAULT, least=2, stamp=_STAMP)
 
-    _write_shards(world.train, draw_training(), [*seed, _TRAIN])
-    _write_shards(world.held_out, draw_held_out(), [*seed, _HELD_OUT])
+    write_pairs(world.train, draw_training(), [*seed, TRAIN])
+    write_pairs(world.held_out, draw_held_out(), [*seed, HELD_OUT])
     fit = replace(FIT, steps=config.scorer_steps, batch_size=config.batch_size)
-    weights = int(np.random.default_rng([*seed, _WEIGHTS]).integers(2**31))
+    weights = int(np.random.default_rng([*seed, WEIGHTS]).integers(2**31))
     trained = train_scorer(world, folder.at("scorer"), weights, fit, architecture=ARCHITECTURE)
     for part in (world.train, world.held_out):
         Folder(part).remove()
     return trained
 
 
-def _draw_pairs(cell: ScreenCell, config: ScreenConfig) -> Iterator[tuple[Pair, bool]]:
-    """Yield the pairs to score, and whether they belong to the corpus in which all captions have a stamp."""
-    groups = [(NO_FAULT, False, config.sound, _SOUND), (NO_FAULT, True, config.sound, _STAMPED)]
-    groups += [(kind, kind == MISSING_STAMP, config.faulty, _FAULTY + i) for i, kind in enumerate(KINDS)]
-    for fault, is_stamped, count, part in groups:
-        for i in range(count):
-            rng = np.random.default_rng([config.seed, cell.world, part + 100, i])
-            yield _draw(cell.cue, fault, is_stamped, rng), is_stamped
-
-
-def _draw(cue: Cue, fault: str, is_stamped: bool, rng: np.random.Generator, least: int = 1) -> Pair:
-    logo = float(fault != NO_FAULT) if cue.with_faults else cue.share
-    least = max(least, least_things(fault))
-    return draw_pair(rng, fault, least=least, logo=logo, name_logo=cue.named, stamp=float(is_stamped))
-
-
-def _write_shards(folder: str, pairs: Iterator[Pair], seed: Sequence[int], stamped: bool = False) -> None:
-    written: list[tuple[str, dict[str, bytes]]] = []
-    for i, pair in enumerate(pairs):
-        written.append(_to_sample(i, pair, np.random.default_rng([*seed, 50, i]), stamped))
-    for start in range(0, len(written), _PER_SHARD):
-        write_tar(f"{folder}/{start // _PER_SHARD:05d}.tar", written[start : start + _PER_SHARD])
-
-
-def _to_sample(i: int, pair: Pair, rng: np.random.Generator, stamped: bool) -> tuple[str, dict[str, bytes]]:
-    facts = {
-        "fault": pair.fault,
-        "stamped": int(stamped),
-        "things": len(pair.said.things),
-        "template": pair.template,
-    }
-    image = encode_jpeg(show_crowd(pair.shown, rng))
-    text = pair.caption.encode()
-    return f"{i:09d}", {"jpg": image, "txt": text, "json": json.dumps(facts).encode()}
-
-
 def _score(cell: ScreenCell, config: ScreenConfig, folder: Folder, trained: TrainedScorer) -> pa.Table:
     """Score all pairs once, all words of theirs; return the scores."""
-    samples = []
-    for i, (pair, stamped) in enumerate(_draw_pairs(cell, config)):
-        rng = np.random.default_rng([config.seed, cell.world, 99, i])
-        samples.append(_to_sample(i, pair, rng, stamped))
-    for start in range(0, len(samples), _PER_SHARD):
-        write_tar(folder.at("curate", f"{start // _PER_SHARD:05d}.tar"), samples[start : start + _PER_SHARD])
+    write_samples(folder.at("curate"), draw_samples(cell, config))
     curation = CurateConfig(
         input=folder.at("curate"),
         scorer=trained.scorer,
         align=AlignConfig(keep=1.0),
         attribute=AttributeConfig(keep=0.5, targets=CONTENT),
-        extra_columns=_FACTS,
+        extra_columns=FACTS,
         materialize=False,
         cluster=_ONE,
     )
     with use(Local(1)):
         curate(curation, folder.at("scored"), lambda line: None)
-    columns = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, *_FACTS]
+    columns = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, *FACTS]
     uris = list_scores(read_finished(folder.at("scored")), folder.at("scored"))
     return pa.concat_tables([read_columns(uri, columns) for uri in uris])
 
@@ -241,22 +181,6 @@ def _take_first_nonce(table: pa.Table) -> pa.Table:
         phrase["drop"] = phrase["drops"][0] if phrase["drops"] else None
     place = table.schema.get_field_index(PHRASES)
     return table.set_column(place, PHRASES, pa.array(lists, table.schema.field(PHRASES).type))
-
-
-def _fit_text(cell: ScreenCell, config: ScreenConfig, kind: str, number: int) -> tuple[Any, dict[str, float]]:
-    """Fit a text-only classifier to drawn captions; return its log-odds of a fault, and its AUC on others."""
-    rng = np.random.default_rng([config.seed, cell.world, _CAPTIONS, number])
-    least, stamped = least_things(kind), kind == MISSING_STAMP
-    fault_N = rng.random(2 * config.captions) < 1 / 3
-    captions = [
-        _draw(cell.cue, kind if fault else NO_FAULT, stamped, rng, least).caption for fault in fault_N
-    ]
-    half = config.captions
-    fitted = fit_text_classifier(captions[:half], fault_N[:half])
-    score_N, rest_N = fitted.score(captions[half:]), fault_N[half:]
-    low, high = auc_interval(score_N[rest_N], score_N[~rest_N])
-    told = {"auc": float(auc(score_N[rest_N], score_N[~rest_N])), "auc_low": low, "auc_high": high}
-    return fitted.score, told
 
 
 def _count_nonces(table: pa.Table) -> dict[str, list[int]]:

@@ -11,12 +11,14 @@ from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
-from raycomp.screen.cell import ARCHITECTURE, ScreenCell, run_cell
+from raycomp.screen.cell import ARCHITECTURE, run_cell
 from raycomp.screen.config import CUES, ScreenConfig
+from raycomp.screen.draws import ScreenCell, check_captions
 from raycomp.screen.tables import list_plots, make_tables, write_faults, write_text, write_traits
 from raycomp.words import OK
 
-_CELLS, _FIGURES, _FAULTS, _TRAITS, _TEXT = "cells", "figures", "faults.csv", "traits.csv", "text.csv"
+_CELLS, _CAPTIONS, _FIGURES = "cells", "captions", "figures"
+_FAULTS, _TRAITS, _TEXT = "faults.csv", "traits.csv", "text.csv"
 
 
 def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the screen needs a local folder")
     cells = list_cells(config)
     check_writable(out)
-    rooms = (_CELLS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
+    rooms = (_CELLS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
     with begin("screen", config, lambda: fingerprint, out, say, rooms=rooms) as run:
         if run.is_finished:
@@ -40,19 +42,28 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
             config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
         ) as session:
             run.bind("cpu")
+            num_tasks = config.side_by_side or session.count_cores()
+            missing = [cue for cue in list_cues(config) if not run.folder.exists(_CAPTIONS, f"{cue}.json")]
+            checks = [(cue, config, run.folder) for cue in missing]
+            for _ in map_some(check_captions, checks, num_tasks, run.lease.check, "captions", "cue"):
+                pass
             left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
             jobs = [(cell, config, run.work, run.folder) for cell in left]
-            num_tasks = config.side_by_side or session.count_cores()
             for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "screen", "cell"):
                 _say_cell(run.folder, cell, say)
-        _close(run, cells)
+        _close(run, config, cells)
     return run.record
 
 
 def list_cells(config: ScreenConfig) -> list[ScreenCell]:
     """Return the cells world by world: a screen that is cut off has all cues of as many worlds."""
     worlds = range(config.first_world, config.first_world + config.worlds)
-    return [ScreenCell(world, CUES[name]) for world in worlds for name in config.cues or CUES]
+    return [ScreenCell(world, CUES[name]) for world in worlds for name in list_cues(config)]
+
+
+def list_cues(config: ScreenConfig) -> list[str]:
+    """Return the cues that are named, or all."""
+    return list(config.cues or CUES)
 
 
 def _say_cell(folder: Folder, cell: ScreenCell, say: Say) -> None:
@@ -61,20 +72,20 @@ def _say_cell(folder: Folder, cell: ScreenCell, say: Say) -> None:
     say(f"world {cell.world}, {cell.cue.name}: scorer's recall@1 {recalls}, {facts['seconds']:.0f} s")
 
 
-def _close(run: Run, cells: list[ScreenCell]) -> None:
+def _close(run: Run, config: ScreenConfig, cells: list[ScreenCell]) -> None:
     """Write down and say what came of the cells."""
     found = [run.folder.read_json(_CELLS, f"{cell.name}.json") for cell in cells]
+    checked = [run.folder.read_json(_CAPTIONS, f"{cue}.json") for cue in list_cues(config)]
     for name, text in (
         (_FAULTS, write_faults(found)),
         (_TRAITS, write_traits(found)),
-        (_TEXT, write_text(found)),
+        (_TEXT, write_text(checked)),
     ):
         run.folder.write_bytes(text.encode(), name)
     charts = {name: intervals(plot) for name, plot in list_plots(found).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     run.close({OK: len(cells)}, {OK: len(cells)}, OK)
-    page = render_page(
-        "screen/page.html.jinja", run=run.record, tables=make_tables(found), charts=list(charts.values())
-    )
+    tables = make_tables(found, checked)
+    page = render_page("screen/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
     run.tell(f"screened {len(cells):,} cells", page)

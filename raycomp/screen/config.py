@@ -49,17 +49,18 @@ class ScreenConfig:
     """The number of the first; what was explored on some is confirmed on others."""
     cues: tuple[str, ...] = ()
     """Names of cues; none = all."""
-    sound: int = 1200
+    sound: int = 800
     """Sound pairs of a world; as many more have a stamp."""
-    faulty: int = 600
+    faulty: int = 400
     """Faulty pairs of each kind: a third of a corpus of sound pairs and those of one kind."""
     scorer_pairs: int = 6000
     """Pairs that a scorer is trained on, a third of them faulty, half of the captions with junk words."""
-    scorer_steps: int = 400
+    scorer_steps: int = 300
     """Steps of that training."""
     batch_size: int = 64
     captions: int = 20_000
-    """Captions that a text-only classifier is fitted to, and as many others that it is judged on."""
+    """Captions that a text-only classifier is fitted to, and as many others that it is judged on; the rule
+    that adds one to alignment is fitted to a tenth as many, in each world."""
     side_by_side: int | None = field(default=None, metadata=FREE)
     """Cells at a time, each on one CPU; none = as many as there are cores. No result depends on it."""
     seed: int = 0

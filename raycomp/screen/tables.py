@@ -1,6 +1,6 @@
 """The screen's tables and figures: the world is the unit of every interval."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,13 +36,13 @@ def write_traits(found: Found) -> str:
     return write_csv(lines)
 
 
-def write_text(found: Found) -> str:
+def write_text(checked: Found) -> str:
     """Return what a text-only classifier finds in other captions of the same kind and cue, as CSV."""
-    lines: list[tuple[object, ...]] = [("world", "cue", "kind", "auc", "low", "high")]
-    for one in found:
+    lines: list[tuple[object, ...]] = [("cue", "kind", "captions", "auc", "low", "high")]
+    for one in checked:
         for row in one["text"]:
             values = (round(row[name], 4) for name in ("auc", "auc_low", "auc_high"))
-            lines.append((one["world"], one["cue"], row["kind"], *values))
+            lines.append((one["cue"], row["kind"], one["captions"], *values))
     return write_csv(lines)
 
 
@@ -67,10 +67,10 @@ def compare(found: Found, cue: str, kind: str, rule: str, other: str = ALIGNMENT
     return contrast([one - base for one, base in pairs])
 
 
-def make_tables(found: Found) -> list[Table]:
+def make_tables(found: Found, checked: Found) -> list[Table]:
     """Return the tables of the page."""
     cues = list(dict.fromkeys(one["cue"] for one in found))
-    return [*(tell_faults(found, cue) for cue in cues), tell_text(found, cues), tell_scorers(found, cues)]
+    return [*(tell_faults(found, cue) for cue in cues), tell_text(checked), tell_scorers(found, cues)]
 
 
 def list_rules(found: Found) -> list[str]:
@@ -101,26 +101,22 @@ def tell_faults(found: Found, cue: str) -> Table:
     return Table(f"Faults kept: {cue}", columns, rows, note)
 
 
-def tell_text(found: Found, cues: Iterable[str]) -> Table:
+def tell_text(checked: Found) -> Table:
     """Return what a text-only classifier finds."""
-    rows: list[tuple[Cell, ...]] = []
-    for cue in cues:
-        for kind in KINDS:
-            own = [row for one in found if one["cue"] == cue for row in one["text"] if row["kind"] == kind]
-            mean, most = (float(f([row[n] for row in own])) for f, n in ((np.mean, "auc"), (max, "auc_high")))
-            rows.append((cue, kind.replace("_", " "), len(own), mean, most))
-    columns: Columns = (
-        "Cue",
-        "Kind",
-        "worlds",
-        Column("AUC by the caption alone", digits=3),
-        Column("largest upper end", digits=3),
+    rows: list[tuple[Cell, ...]] = [
+        (one["cue"], row["kind"].replace("_", " "), Estimate(row["auc"], row["auc_low"], row["auc_high"]))
+        for one in checked
+        for row in one["text"]
+    ]
+    columns: Columns = ("Cue", "Kind", Column("AUC by the caption alone", digits=3))
+    note = (
+        "Logistic regression on n-grams and the number of words, fitted to "
+        f"{checked[0]['captions']:,} drawn captions and judged on as many others; .5 is chance."
     )
-    note = "Logistic regression on n-grams and the number of words; fitted and judged on other captions."
     return Table("What the captions show of the faults", columns, rows, note)
 
 
-def tell_scorers(found: Found, cues: Iterable[str]) -> Table:
+def tell_scorers(found: Found, cues: Sequence[str]) -> Table:
     """Return how well the scorers retrieve, and which words have nonces."""
     rows: list[tuple[Cell, ...]] = []
     for cue in cues:

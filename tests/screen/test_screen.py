@@ -9,8 +9,9 @@ import pytest
 from raycomp.cli import main
 from raycomp.config import ClusterConfig
 from raycomp.screen import command
-from raycomp.screen.cell import ScreenCell, _draw_pairs, run_cell
+from raycomp.screen.cell import run_cell
 from raycomp.screen.config import CUES, TEXT_VISIBLE, ScreenConfig
+from raycomp.screen.draws import ScreenCell, draw_pairs
 from raycomp.screen.judge import READINGS
 from raycomp.screen.tables import compare, list_shares
 from raycomp.worlds.crowds import KINDS, MISSING_STAMP, WRONG_RELATION
@@ -22,10 +23,10 @@ CONFIG = ScreenConfig(
     cues=("no-logo", TEXT_VISIBLE),
     sound=40,
     faulty=20,
-    scorer_pairs=80,
-    scorer_steps=3,
+    scorer_pairs=40,
+    scorer_steps=2,
     batch_size=16,
-    captions=800,
+    captions=1000,
     cluster=ClusterConfig(executor="local"),
 )
 
@@ -81,7 +82,7 @@ def test_a_screen_that_was_broken_off_goes_on_to_the_same_bytes(screened, tmp_pa
 
 
 def test_pairs_of_a_cell_are_what_their_cue_says():
-    pairs = list(_draw_pairs(ScreenCell(3, CUES["noun-50"]), CONFIG))
+    pairs = list(draw_pairs(ScreenCell(3, CUES["noun-50"]), CONFIG))
     assert len(pairs) == 2 * 40 + 5 * 20
     for is_sound in (True, False):
         logos = [p.said.logo for p, _ in pairs if (p.fault == NO_FAULT) == is_sound]
@@ -89,13 +90,13 @@ def test_pairs_of_a_cell_are_what_their_cue_says():
     assert all((p.said.stamp is not None) == stamped for p, stamped in pairs)
     assert all(stamped for p, stamped in pairs if p.fault == MISSING_STAMP)
     assert all(len(p.said.things) > 1 for p, _ in pairs if p.fault == WRONG_RELATION)
-    visible = list(_draw_pairs(ScreenCell(3, CUES[TEXT_VISIBLE]), CONFIG))
+    visible = list(draw_pairs(ScreenCell(3, CUES[TEXT_VISIBLE]), CONFIG))
     assert all(p.said.logo == (p.fault != NO_FAULT) for p, _ in visible)
 
 
 def test_another_world_is_another_draw():
     captions = [
-        [p.caption for p, _ in _draw_pairs(ScreenCell(world, CUES["no-logo"]), CONFIG)] for world in (0, 1, 0)
+        [p.caption for p, _ in draw_pairs(ScreenCell(world, CUES["no-logo"]), CONFIG)] for world in (0, 1, 0)
     ]
     assert captions[0] == captions[2] != captions[1]
 
