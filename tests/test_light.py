@@ -117,6 +117,7 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
             ["--out", "s3://bucket/screen"],
             ["--out", "stray"],
         ],
+        "slope": [["--set", "pairs=10", "--out", "out"], ["--out", "stray"]],
         "sweep": [
             ["--space", "train.learning_rate=chioce(1,2)", "--out", "out"],
             ["--set", "curated=nowhere", "--space", "align.keep=grid(0.3,0.5)", "--out", "out"],

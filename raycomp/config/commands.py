@@ -20,6 +20,7 @@ FOLDERS = {
     "probe": "probe",
     "study": "study",
     "screen": "screen",
+    "slope": "screen",
     "sweep": "sweep",
     "demo": "demo",
 }

@@ -9,4 +9,10 @@ COMMANDS = {
         "job --set --out",
         "screen.config:ScreenConfig",
     ),
+    "slope": Command(
+        "measure what a growing share of faulty pairs costs a CLIP that is trained on them",
+        "screen.slope_command:slope",
+        "job --set --out",
+        "screen.config:SlopeConfig",
+    ),
 }

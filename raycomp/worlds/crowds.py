@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from raycomp.words import NOUN, PARTICIPLE
+from raycomp.words import FAULT_KINDS, NOUN, PARTICIPLE
 from raycomp.worlds.captions import say_thing
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.render import draw_background, draw_icon
@@ -32,13 +32,7 @@ SCORER_TEMPLATES = ("{} on plain paper", "the drawing shows {}", "a scene with {
 JUNK = ("photo", "hd", "new", "sale", "best", "free", "4k", "wallpaper", "stock", "cheap", "2024", "download")
 """Words that a scorer meets in captions and in no picture."""
 
-WRONG_OBJECT, PHANTOM_OBJECT, WRONG_ATTRIBUTE, WRONG_RELATION, MISSING_STAMP = KINDS = (
-    "wrong_object",
-    "phantom_object",
-    "wrong_attribute",
-    "wrong_relation",
-    "missing_stamp",
-)
+WRONG_OBJECT, PHANTOM_OBJECT, WRONG_ATTRIBUTE, WRONG_RELATION, MISSING_STAMP = KINDS = FAULT_KINDS
 Cell = tuple[int, int]
 
 
@@ -115,6 +109,21 @@ def spoil(crowd: Crowd, kind: str, rng: np.random.Generator) -> Crowd:
     if kind == MISSING_STAMP:
         return dataclasses.replace(crowd, stamp=None)
     raise ValueError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+
+
+def swap_colours(crowd: Crowd) -> Crowd:
+    """Return the crowd with the colours of its first two things exchanged.
+
+    The same crowd where they share colour or shape, or where a thing would be there twice.
+    """
+    first, second, *rest = crowd.things
+    swapped = (
+        dataclasses.replace(first, colour=second.colour),
+        dataclasses.replace(second, colour=first.colour),
+    )
+    if first.colour == second.colour or first.shape == second.shape or {*swapped} & {*rest}:
+        return crowd
+    return dataclasses.replace(crowd, things=(*swapped, *rest))
 
 
 def show_crowd(crowd: Crowd, rng: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,183 @@
+"""``raycomp slope``: train on more and more faulty pairs of each kind, report what a point of them costs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from raycomp.core.contrasts import Contrast, contrast
+from raycomp.data.files import check_writable
+from raycomp.data.folder import Folder
+from raycomp.data.paths import absolute_uri
+from raycomp.data.runs import digest
+from raycomp.report.charts import cut_out, intervals
+from raycomp.report.page import render_page
+from raycomp.run.run import Run, Say, begin
+from raycomp.run.session import connect, say_many
+from raycomp.run.tasks import map_some
+from raycomp.screen.cell import ARCHITECTURE
+from raycomp.screen.config import SlopeConfig
+from raycomp.screen.slope import CATEGORIES, SlopeCell, fit_slope, run_slope
+from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_csv
+from raycomp.words import FAULT_KINDS, OK
+
+Found = Sequence[Mapping[str, Any]]
+LOCAL = 0.2
+"""The largest share of a local slope: a gate leaves no more faulty pairs than that."""
+_MEASURES = ("composition", *CATEGORIES, "recall")
+_CELLS, _FIGURES, _TABLE = "cells", "figures", "slopes.csv"
+
+
+def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
+    """Train and test all cells into the local folder ``out``; return what run.json holds.
+
+    A finished run of the same config is left as it is; an unfinished one resumes after its last finished
+    cell. Raises ValueError for the user's mistakes.
+    """
+    out = absolute_uri(str(out))
+    if "://" in out:
+        raise ValueError(f"out={out!r}: must be a local folder")
+    check_writable(out)
+    cells = list_cells(config)
+    fingerprint = {"architecture": digest(ARCHITECTURE)}
+    with begin("slope", config, lambda: fingerprint, out, say, rooms=(_CELLS, _FIGURES, _TABLE)) as run:
+        if run.is_finished:
+            return run.record
+        many = say_many(len(cells))
+        with connect(
+            config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
+        ) as session:
+            run.bind("cpu")
+            left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
+            jobs = [(cell, config, run.work, run.folder) for cell in left]
+            num_tasks = config.side_by_side or session.count_cores()
+            for cell, *_ in map_some(run_slope, jobs, num_tasks, run.lease.check, "slope", "cell"):
+                _say_cell(run.folder, cell, say)
+        _close(run, cells)
+    return run.record
+
+
+def list_cells(config: SlopeConfig) -> list[SlopeCell]:
+    """Return the cells world by world."""
+    worlds = range(config.first_world, config.first_world + config.worlds)
+    return [SlopeCell(world, kind) for world in worlds for kind in config.kinds or FAULT_KINDS]
+
+
+def list_slopes(found: Found, kind: str, measure: str = "composition", most: float = 1.0) -> list[float]:
+    """Return the slope of each world, in points per percentage point, over shares of at most ``most``."""
+    slopes = []
+    for one in found:
+        rows = [row for row in one["rows"] if row["share"] <= most]
+        if one["kind"] == kind and len(rows) > 1:
+            values = ([row[name] for row in rows] for name in ("share", measure))
+            slopes.append(fit_slope(*(np.array(value) for value in values)))
+    return slopes
+
+
+def list_gains(found: Found, kind: str, share: float, measure: str = "composition") -> list[float]:
+    """Return what each world's training at this share has more than at its least, in points."""
+    gains = []
+    for one in found:
+        if one["kind"] == kind:
+            by_share = {row["share"]: row[measure] for row in one["rows"]}
+            gains.append(by_share[share] - by_share[min(by_share)])
+    return gains
+
+
+def write_rows(found: Found) -> str:
+    """Return a row for every world, kind and share as CSV."""
+    lines: list[tuple[object, ...]] = [("world", "kind", "share", *_MEASURES)]
+    for one in found:
+        for row in one["rows"]:
+            values = (round(row[name], 3) for name in _MEASURES)
+            lines.append((one["world"], one["kind"], row["share"], *values))
+    return write_csv(lines)
+
+
+def make_tables(found: Found) -> list[Table]:
+    """Return the tables of the page."""
+    return [_table_slopes(found), *(_table_shares(found, kind) for kind in list_kinds(found))]
+
+
+def list_kinds(found: Found) -> list[str]:
+    """Return the kinds of fault in their order."""
+    return list(dict.fromkeys(one["kind"] for one in found))
+
+
+def _table_slopes(found: Found) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for kind in list_kinds(found):
+        cells: list[Cell] = []
+        for measure in ("composition", "recall"):
+            for most in (LOCAL, 1.0):
+                cells.append(_estimate(contrast(list_slopes(found, kind, measure, most))))
+        rows.append((_readable(kind), *cells))
+    upto = f"to {100 * LOCAL:.0f} %"
+    columns: Columns = (
+        "Kind of fault",
+        Column(f"composition, {upto}", digits=3),
+        Column("composition, all shares", digits=3),
+        Column(f"recall@1, {upto}", digits=3),
+        Column("recall@1, all shares", digits=3),
+    )
+    note = (
+        "Points per percentage point of faulty pairs: least-squares slopes of each world, 95 % intervals by "
+        "Student's t over worlds. Composition is the mean accuracy over negatives that replace an object, an "
+        "attribute or a relation, or swap two attributes; chance is 50. The number of pairs, their captions, "
+        "initial weights and batches are the same at every share."
+    )
+    return Table("What a percentage point of faulty pairs costs", columns, rows, note)
+
+
+def _table_shares(found: Found, kind: str) -> Table:
+    own = [one for one in found if one["kind"] == kind]
+    first, *rest = [row["share"] for row in own[0]["rows"]]
+    rows: list[tuple[Cell, ...]] = []
+    for measure in _MEASURES:
+        base = contrast([one["rows"][0][measure] for one in own])
+        gains = [_estimate(contrast(list_gains(own, kind, share, measure))) for share in rest]
+        rows.append((_readable(measure), _estimate(base), *gains))
+    columns: Columns = (
+        "Measure",
+        Column(f"at {100 * first:.0f} % faulty", "%", 1),
+        *(Column(f"{100 * share:.0f} % minus that", "points", 2) for share in rest),
+    )
+    return Table(f"By share of faulty pairs: {_readable(kind)}", columns, rows)
+
+
+def list_plots(found: Found) -> dict[str, Plot]:
+    """Return what is drawn, by the name of its file."""
+    rows = [
+        (_readable(kind), _estimate(contrast(list_slopes(found, kind, most=LOCAL))))
+        for kind in list_kinds(found)
+    ]
+    title = f"Points of composition per percentage point of faulty pairs, up to {100 * LOCAL:.0f} %"
+    return {"slopes": Plot(title, "points", rows, 0.0)}
+
+
+def _readable(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _estimate(found: Contrast) -> Estimate:
+    return Estimate(found.value, found.low, found.high)
+
+
+def _say_cell(folder: Folder, cell: SlopeCell, say: Say) -> None:
+    facts = folder.read_json(_CELLS, f"{cell.name}.json")
+    points = ", ".join(f"{100 * row['share']:.0f} %: {row['composition']:.1f}" for row in facts["rows"])
+    say(f"world {cell.world}, {_readable(cell.kind)}: composition {points}; {facts['seconds']:.0f} s")
+
+
+def _close(run: Run, cells: Sequence[SlopeCell]) -> None:
+    """Write the tables and the page."""
+    found = [run.folder.read_json(_CELLS, f"{cell.name}.json") for cell in cells]
+    run.folder.write_bytes(write_rows(found).encode(), _TABLE)
+    charts = {name: intervals(plot) for name, plot in list_plots(found).items()}
+    for name, chart in charts.items():
+        run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
+    run.close({OK: len(cells)}, {OK: len(cells)}, OK)
+    page = render_page(
+        "screen/slope.html.jinja", run=run.record, tables=make_tables(found), charts=list(charts.values())
+    )
+    run.tell(f"trained and tested {len(cells):,} cells", page)
