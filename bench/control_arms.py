@@ -34,8 +34,7 @@ from raycomp.words import (
     PHRASES,
     UNSEEN,
 )
-from raycomp.worlds.budget import group_traits
-from raycomp.worlds.faults import NO_FAULT
+from raycomp.worlds.faults import NO_FAULT, group_traits
 
 
 def name_arms(config: CurateConfig) -> list[str]:

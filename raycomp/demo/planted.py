@@ -27,8 +27,16 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
-from raycomp.worlds.budget import ALL_FAULTS, KeptShare, compare_kept, count_kept, group_faults, group_traits
-from raycomp.worlds.faults import NO_FAULT, fault_table
+from raycomp.worlds.faults import (
+    ALL_FAULTS,
+    NO_FAULT,
+    KeptShare,
+    compare_kept,
+    count_kept,
+    fault_table,
+    group_faults,
+    group_traits,
+)
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
 FAULT = "fault"

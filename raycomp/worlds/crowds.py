@@ -153,7 +153,7 @@ def _middle(cell: Cell) -> tuple[int, int]:
 
 
 def _pick(rng: np.random.Generator, words: Sequence[str]) -> str:
-    return words[rng.integers(len(words))]
+    return words[int(rng.integers(len(words)))]
 
 
 # In a square of half side 1, y down; all in dark grey, which no thing has.
