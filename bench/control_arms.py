@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, find_arm
 from raycomp.curate.rules import RULES, name_draw
 from raycomp.curate.select import choose_tables
 from raycomp.words import (

@@ -5,8 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.selection import Threshold
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig, read_config
+from raycomp.curate.config import CurateConfig, find_arm, read_config
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.rules import DRAW, find_rule
 from raycomp.curate.select import Gates, judge_table

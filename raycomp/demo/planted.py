@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, find_arm
 from raycomp.curate.measures import corpus_columns, read_corpus
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES
 from raycomp.curate.select import choose_tables

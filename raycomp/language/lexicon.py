@@ -80,9 +80,10 @@ class Lexicon:
         self._groups = lru_cache(1 << 16)(self._find_groups)
         self.stem = lru_cache(1 << 16)(self._find_stem)
         """A word without what agreement does to it: number, third person, a or an; tenses stay."""
-        self._marked = {
+        self.marked = {
             mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
         }
+        """The words that bear each mark, each the first of its set."""
 
     def _add(self, row: SynonymSet) -> None:
         key = row.kind, row.words[0]
@@ -239,10 +240,6 @@ class Lexicon:
         """Return the words of a category that may be brought in."""
         rows = self._by_category.get((kind, category), [])
         return tuple(row.words[0] for row in rows if RARE not in row.marks)
-
-    def marked(self, mark: str) -> tuple[str, ...]:
-        """Return the words that bear a mark, each the first of its set."""
-        return self._marked[mark]
 
     def plural(self, word: str) -> str:
         """Return the plural of a noun in its base form; of several words that of the last."""
