@@ -35,12 +35,10 @@ class LinearProbe:
 
     @property
     def pictures(self) -> list[Picture]:
-        """Return the image files of both."""
         return self.train.pictures + self.test.pictures
 
     @property
     def shards(self) -> list[ShardPath]:
-        """Return the shards of both."""
         return [*self.train.shards, *self.test.shards]
 
     def list_texts(self, pictures: Pictures) -> list[str]:

@@ -38,12 +38,10 @@ class Zeroshot:
 
     @property
     def pictures(self) -> Sequence[Picture]:
-        """Return the image files."""
         return self.images.pictures
 
     @property
     def shards(self) -> Sequence[ShardPath]:
-        """Return the shards."""
         return self.images.shards
 
     def list_texts(self, pictures: Pictures) -> list[str]:
@@ -51,7 +49,6 @@ class Zeroshot:
         return [fill(template, name) for name in self.classes for template in self.templates]
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
-        """Return the status of every image."""
         return {NAME: self.images.find_statuses(pictures)}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:

@@ -76,7 +76,8 @@ class Lexicon:
         for row in rows:
             self._add(row)
         self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
-        self._siblings: dict[Entry, tuple[str, ...]] = {}
+        self.siblings = lru_cache(1 << 16)(self._find_siblings)
+        """What may stand in an entry's place: plausible, and never the same, a wider or a narrower thing."""
         self._groups = lru_cache(1 << 16)(self._find_groups)
         self.stem = lru_cache(1 << 16)(self._find_stem)
         """A word without what agreement does to it: number, third person, a or an; tenses stay."""
@@ -158,7 +159,6 @@ class Lexicon:
         return None
 
     def row(self, entry: Entry) -> SynonymSet:
-        """Return the row of an entry."""
         return self.rows[entry.kind, entry.group]
 
     def _has(self, word: str, mark: str) -> bool:
@@ -169,19 +169,16 @@ class Lexicon:
         """Tell whether a noun takes neither "a" nor a plural: "snow"."""
         return self._has(word.lower(), MASS)
 
-    def siblings(self, entry: Entry) -> tuple[str, ...]:
-        """Return what may stand in its place: plausible, and never the same, a wider or a narrower thing."""
-        if entry not in self._siblings:
-            row = self.row(entry)
-            if row.instead:
-                found = row.instead
-            elif entry.kind == RELATION or entry.category in (ABSTRACT, FIXED):
-                found = ()
-            else:
-                others = self._by_category[entry.kind, entry.category]
-                found = tuple(other.words[0] for other in others if RARE not in other.marks)
-            self._siblings[entry] = tuple(word for word in found if not self._overlap(entry, word))
-        return self._siblings[entry]
+    def _find_siblings(self, entry: Entry) -> tuple[str, ...]:
+        row = self.row(entry)
+        if row.instead:
+            found = row.instead
+        elif entry.kind == RELATION or entry.category in (ABSTRACT, FIXED):
+            found = ()
+        else:
+            others = self._by_category[entry.kind, entry.category]
+            found = tuple(other.words[0] for other in others if RARE not in other.marks)
+        return tuple(word for word in found if not self._overlap(entry, word))
 
     def _overlap(self, entry: Entry, word: str) -> bool:
         other = self._entries[entry.kind].get(word)
