@@ -28,8 +28,7 @@ from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_pars
 from raycomp.probe.calibration_table import tell_pas
 from raycomp.probe.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.overlap import measure_overlap
-from raycomp.probe.overlap_table import draw_overlap, tell_overlap
+from raycomp.probe.overlap import draw_overlap, measure_overlap, tell_overlap
 from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
 from raycomp.probe.probe import probe_composition
 from raycomp.probe.probe_table import tell_probe

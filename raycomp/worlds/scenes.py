@@ -182,12 +182,6 @@ def scene_to_dict(scene: Scene) -> dict[str, Any]:
     return dataclasses.asdict(scene)
 
 
-def scene_from_dict(values: dict[str, Any]) -> Scene:
-    """Return the scene that ``scene_to_dict`` wrote, after a trip through json too."""
-    things = tuple(Thing(**thing) for thing in values["things"])
-    return Scene(**{**values, "things": things, "relations": tuple(values["relations"])})
-
-
 def diagonal(step: int) -> frozenset[tuple[str, str]]:
     """Return 8 of the 64 pairs, one of every colour and one of every shape; 8 steps in turn give all 64."""
     num = len(SHAPES)

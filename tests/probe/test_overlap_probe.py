@@ -13,11 +13,13 @@ from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import (
     NONE,
     TWO_CALLS,
+    WIDTH,
     count_calls,
+    draw_overlap,
     measure_overlap,
     sum_rows,
+    tell_overlap,
 )
-from raycomp.probe.overlap_table import WIDTH, draw_overlap, tell_overlap
 from raycomp.table import join_text
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE, SWAP
 
