@@ -5,7 +5,7 @@ Positions are fractions of the picture's side, x to the right and y down.
 
 import dataclasses
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,19 +108,19 @@ def draw_scene(rng: np.random.Generator, pairs: Pairs | None = None) -> Scene:
     """
     kinds: list[tuple[str, str]] = []
     for _ in range(rng.integers(2, 4)):
-        kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+        kind = pick(rng, COLOURS), pick(rng, SHAPES)
         while kind in kinds or not (pairs is None or kind in pairs):
-            kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+            kind = pick(rng, COLOURS), pick(rng, SHAPES)
         kinds.append(kind)
-    relations: tuple[str, ...] = (_pick(rng, RELATIONS),)
+    relations: tuple[str, ...] = (pick(rng, RELATIONS),)
     if len(kinds) == 3:
-        relations += (_pick(rng, perpendicular(relations[0])),)
+        relations += (pick(rng, perpendicular(relations[0])),)
     return show(Claim(tuple(Thing(None, *kind) for kind in kinds), relations), rng)
 
 
 def show(claim: Claim, rng: np.random.Generator) -> Scene:
     """Draw a scene that holds what ``claim`` says and no more; sizes that it does not name are drawn, too."""
-    sized = (dataclasses.replace(thing, size=thing.size or _pick(rng, SIZES)) for thing in claim.things)
+    sized = (dataclasses.replace(thing, size=thing.size or pick(rng, SIZES)) for thing in claim.things)
     return Scene(
         things=tuple(sized),
         relations=claim.relations,
@@ -129,8 +129,9 @@ def show(claim: Claim, rng: np.random.Generator) -> Scene:
     )
 
 
-def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
-    return words[rng.integers(len(words))]
+def pick(rng: np.random.Generator, words: Sequence[str]) -> str:
+    """Draw one of the words."""
+    return words[int(rng.integers(len(words)))]
 
 
 def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
