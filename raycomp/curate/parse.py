@@ -75,11 +75,8 @@ def parse(
         nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
         phrases += content
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
-        edits = [
-            (phrase.target_start, phrase.target_end, drawn)
-            for phrase, several in zip(phrases, nonces, strict=True)
-            for drawn in several
-        ]
+        spans = _targets(phrases)
+        edits = [(*span, drawn) for span, several in zip(spans, nonces, strict=True) for drawn in several]
         texts.append([readable(make_counterfactual(caption, *edit)) for edit in edits])
     tokens_TL = tokenize([text for group in texts for text in group] or [""])
     counts = [len(group) for group in texts]
