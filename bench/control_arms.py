@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, find_arm
 from raycomp.curate.rules import RULES, name_draw
 from raycomp.curate.select import choose_tables
 from raycomp.words import (
@@ -34,8 +33,7 @@ from raycomp.words import (
     PHRASES,
     UNSEEN,
 )
-from raycomp.worlds.budget import group_traits
-from raycomp.worlds.faults import NO_FAULT
+from raycomp.worlds.faults import NO_FAULT, group_traits
 
 
 def name_arms(config: CurateConfig) -> list[str]:

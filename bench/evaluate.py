@@ -27,7 +27,7 @@ from raycomp.config import ModelConfig
 from raycomp.data.arrow import to_matrix
 from raycomp.evaluate.benchmarks.choice import Choice
 from raycomp.evaluate.choices import ChoiceExam
-from raycomp.evaluate.embed import EmbedPictures, EmbedTexts
+from raycomp.evaluate.embed_all import EmbedPictures, EmbedTexts
 from raycomp.evaluate.exam import Pictures, Texts
 from raycomp.evaluate.read import (
     TEXT_EMBEDDING,

@@ -26,9 +26,8 @@ import pyarrow as pa
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
-from raycomp.curate.arm import find_arm, find_pool_arm
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, find_arm, find_pool_arm
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table

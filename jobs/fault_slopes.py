@@ -3,15 +3,15 @@
     raycomp slope jobs/fault_slopes.py:quick --out out/slopes-quick
     raycomp slope jobs/fault_slopes.py --out out/slopes
 
-Six worlds, five kinds of fault, a tiny CLIP trained from random weights on 2,000 pairs of which 0, 10, 20, 33
-or 50 % are faulty, tested on 4,000 scenes. Captions, initial weights and batches of a world are the same at
-every share. The figure that is named beforehand is the slope of composition (mean accuracy over negatives that
-replace an object, an attribute or a relation, or swap two attributes) up to 20 % of faulty pairs, the share
-that a gate leaves.
+Six worlds, five kinds of fault, a tiny CLIP trained from random weights on 2,000 pairs of which 0, 10, 20,
+33 or 50 % are faulty, tested on 4,000 scenes. Captions, initial weights and batches of a world are the same
+at every share. The figure that is named beforehand is the slope of composition (mean accuracy over negatives
+that replace an object, an attribute or a relation, or swap two attributes) up to 20 % of faulty pairs, the
+share that a gate leaves.
 
-Expected before any training: .2 points per percentage point, a random half against a half without faults of an
-earlier study (7 points for 33 %), of which a single kind has a part. Detectable, if composition of a training
-varies by 1.5 points between worlds: .15 points per percentage point up to 20 %, .06 over all shares.
+Expected before any training: .2 points per percentage point, as a random half against a half without faults
+of an earlier study (7 points for 33 %), of which a single kind has a part. Detectable, if composition of a
+training varies by 1.5 points between worlds: .15 points per percentage point up to 20 %, .06 over all shares.
 
 What follows from it: a training that compares two selection rules is worth its time only where one keeps
 fewer faulty pairs by a number of percentage points (lower end of its interval) that, times the slope (lower

@@ -2,9 +2,9 @@
 
     raycomp curate jobs/paper_curation.py --set input='/data/cc3m/*.tar' --out out/paper
 
-Everything else in raycomp is ours: two nonces a target, targets that a picture can show, PAS per displacement,
-other words as targets, sums of alignment and PAS. The paper names no rules for its phrases; ours are in
-raycomp/language/phrases.py.
+Everything else in raycomp is ours: two nonces a target, targets that a picture can show, PAS per
+displacement, other words as targets, sums of alignment and PAS. The paper names no rules for its phrases;
+ours are in raycomp/language/phrases.py.
 
 Cost: alignment of every pair and one counterfactual caption a noun; docs/scale.md has the figures.
 Expected: 50 % of the pairs with an alignment are kept, all of them among the 70 % best aligned.

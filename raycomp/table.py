@@ -181,7 +181,6 @@ def _unguard(text: str) -> str:
 
 
 def as_columns(columns: Iterable[str | Column]) -> list[Column]:
-    """Return every column as a ``Column``."""
     return [column if isinstance(column, Column) else Column(column) for column in columns]
 
 

@@ -6,9 +6,11 @@ import struct
 import tarfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
+from raycomp.worlds.scenes import Scene, Thing
 
 # Of the world that many tests share.
 NUM, PER_SHARD = 90, 30
@@ -112,3 +114,9 @@ def _cut_inside(path: Path, whole: bytes, num_samples: int) -> bytes:
             if len(keys) > num_samples:
                 return whole[: member.offset_data + member.size // 2]
     raise AssertionError("the tar has too few samples")
+
+
+def scene_from_dict(values: dict[str, Any]) -> Scene:
+    """Return the scene that ``scene_to_dict`` wrote, after a trip through json too."""
+    things = tuple(Thing(**thing) for thing in values["things"])
+    return Scene(**{**values, "things": things, "relations": tuple(values["relations"])})

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
-from raycomp.curate.arm import Arm
+from raycomp.curate.config import Arm
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS
 from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table

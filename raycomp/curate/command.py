@@ -7,9 +7,8 @@ from itertools import chain
 from typing import Any
 
 from raycomp.config import exact_share
-from raycomp.curate.arm import choose_config, find_arm, find_pool_arm
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig, read_config
+from raycomp.curate.config import CurateConfig, choose_config, find_arm, find_pool_arm, read_config
 from raycomp.curate.materialize import materialize
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw

@@ -5,13 +5,13 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.selection import Threshold
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig, read_config
+from raycomp.curate.config import CurateConfig, find_arm, read_config
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.rules import DRAW, find_rule
 from raycomp.curate.select import Gates, judge_table
 from raycomp.data.parquet import find_rows, read_columns, read_schema
 from raycomp.data.runs import list_scores
+from raycomp.language.nonce import make_counterfactual
 from raycomp.table import tell_facts
 from raycomp.words import (
     ALIGNED_STATUSES,
@@ -87,7 +87,7 @@ def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     if not phrase["nonces"]:
         return [lines[0] + ", no valid nonce"]
     for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
-        text = caption[: phrase["target_start"]] + nonce + caption[phrase["target_end"] :]
+        text = make_counterfactual(caption, phrase["target_start"], phrase["target_end"], nonce)
         lines.append(f"    drop {drop:+.6f}  {text!r}")
     return lines
 

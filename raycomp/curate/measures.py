@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from raycomp.config import UserError
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
-from raycomp.curate.arm import Arm
+from raycomp.curate.config import Arm
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, NUM_WORDS, PAS
 from raycomp.data.parquet import count_caption_words
 from raycomp.words import (

@@ -8,8 +8,7 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import Histogram
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import read_config
+from raycomp.curate.config import find_arm, read_config
 from raycomp.curate.correlations import (
     BOTH_SIDES,
     PAPER,

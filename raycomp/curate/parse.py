@@ -20,6 +20,7 @@ from raycomp.data.arrow import (
     readable,
     to_fixed_lists,
 )
+from raycomp.language.nonce import make_counterfactual
 from raycomp.language.phrases import Phrase
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_parser
@@ -74,10 +75,9 @@ def parse(
         nonces = [[] if isinstance(nonce, str) else nonce for nonce in made]
         phrases += content
         rows.append([_phrase_row(caption, p, n) for p, n in zip(phrases, nonces, strict=True)])
-        edits = [
-            (phrase, drawn) for phrase, several in zip(phrases, nonces, strict=True) for drawn in several
-        ]
-        texts.append([readable(_replace(caption, phrase, drawn)) for phrase, drawn in edits])
+        spans = _targets(phrases)
+        edits = [(*span, drawn) for span, several in zip(spans, nonces, strict=True) for drawn in several]
+        texts.append([readable(make_counterfactual(caption, *edit)) for edit in edits])
     tokens_TL = tokenize([text for group in texts for text in group] or [""])
     counts = [len(group) for group in texts]
     columns = {
@@ -100,10 +100,6 @@ def _phrase_row(caption: str, phrase: Any, nonces: list[str]) -> dict[str, Any]:
         "target": caption[phrase.target_start : phrase.target_end],
     }
     return {**phrase._asdict(), **words, "nonces": nonces, "drops": [], "drop": None, "displacement": None}
-
-
-def _replace(caption: str, phrase: Any, nonce: str) -> str:
-    return caption[: phrase.target_start] + nonce + caption[phrase.target_end :]
 
 
 def find_status(phrases: list[dict[str, Any]]) -> str:

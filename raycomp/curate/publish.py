@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from raycomp.core.metrics import auc
-from raycomp.curate.arm import Arm
 from raycomp.curate.choose import Chosen
+from raycomp.curate.config import Arm
 from raycomp.curate.funnel import close_funnel
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.page import render_curate

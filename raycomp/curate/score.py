@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import UserError
-from raycomp.curate.arm import Arm, find_pool_arm
 from raycomp.curate.choose import commit_once, cut_pool, load_pool
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import Arm, CurateConfig, find_pool_arm
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages

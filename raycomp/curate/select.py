@@ -32,7 +32,7 @@ from raycomp.core.selection import (
     kth_datacomp,
     random_scores,
 )
-from raycomp.curate.arm import Arm
+from raycomp.curate.config import Arm
 from raycomp.curate.measures import Corpus, read_corpus
 from raycomp.curate.rules import DISPLACEMENT, DRAW, MINUS_PAS, NUM_PHRASES, NUM_WORDS, PAS, RESIDUAL
 from raycomp.words import (

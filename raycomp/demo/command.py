@@ -21,8 +21,7 @@ from raycomp.evaluate import retrieval
 from raycomp.evaluate.benchmarks import world as own_exam
 from raycomp.evaluate.command import evaluate
 from raycomp.evaluate.compare_command import compare
-from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
 from raycomp.evaluate.world import write_exam
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig

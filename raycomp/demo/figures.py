@@ -11,7 +11,7 @@ from raycomp.evaluate import retrieval
 from raycomp.evaluate.benchmarks import world
 from raycomp.evaluate.compare import compare_tables
 from raycomp.evaluate.outcomes import find_outcomes
-from raycomp.evaluate.table import Line, make_lines
+from raycomp.evaluate.table import make_lines
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (
     ACCURACY,
@@ -98,8 +98,8 @@ def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[t
         for one in (before, after)
     ]
     for line in compare_tables(benchmark, before, after):
-        first, second = (_read(own[line.split, line.metric, ""]) for own in known)
         at = (line.split, line.metric)
+        first, second = (own[*at, ""] for own in known)
         shorter = known[0].get((*at, SHORTER_CAPTION))
         shuffled = (own.get((*at, SHUFFLED_IMAGE)) for own in known)
         yield (
@@ -107,17 +107,13 @@ def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[t
             BeforeAfter(
                 "mean of these" if line.split == MACRO else line.split.replace("_", " "),
                 line.n,
-                first,
-                second,
+                Estimate.of(first, first.chance),
+                Estimate.of(second, second.chance),
                 Estimate(line.difference, line.low, line.high),
                 shorter and shorter.value,
                 tuple(one.value for one in shuffled if one),
             ),
         )
-
-
-def _read(line: Line) -> Estimate:
-    return Estimate(line.value, line.low, line.high, line.chance)
 
 
 def tell_accuracies(figures: Figures) -> Table:

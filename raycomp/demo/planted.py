@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import CurateConfig, find_arm
 from raycomp.curate.measures import corpus_columns, read_corpus
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES
 from raycomp.curate.select import choose_tables
@@ -27,8 +26,16 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
-from raycomp.worlds.budget import ALL_FAULTS, KeptShare, compare_kept, count_kept, group_faults, group_traits
-from raycomp.worlds.faults import NO_FAULT, fault_table
+from raycomp.worlds.faults import (
+    ALL_FAULTS,
+    NO_FAULT,
+    KeptShare,
+    compare_kept,
+    count_kept,
+    fault_table,
+    group_faults,
+    group_traits,
+)
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
 FAULT = "fault"

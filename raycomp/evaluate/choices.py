@@ -37,7 +37,6 @@ class ChoiceExam:
 
     @property
     def pictures(self) -> list[Picture]:
-        """Return the pictures there are."""
         return [picture for picture in map(self._find_picture, self.choices) if picture]
 
     def _find_picture(self, choice: Choice) -> Picture | None:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import changed_dials
+from raycomp.core.leaks import Known, count_shared, key_texts, merge_keys
+from raycomp.core.uids import KEY
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
@@ -22,9 +24,10 @@ from raycomp.evaluate.benchmarks.defects import tell_defects
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.controls import fingerprint_controls
 from raycomp.evaluate.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
-from raycomp.evaluate.exam import Exam, Pictures
+from raycomp.evaluate.exam import Exam, Pictures, key_pictures
 from raycomp.evaluate.images import check_images
-from raycomp.evaluate.leaks import find_leaks
+from raycomp.evaluate.labelled import LabelledImages
+from raycomp.evaluate.linear_probe import LinearProbe
 from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
 from raycomp.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines
@@ -43,6 +46,8 @@ from raycomp.train.trained import identify_trained, read_trained
 from raycomp.words import DROP, OK, STATUS
 
 TABLE = "table.csv"
+# Which images of an evaluation were learned from.
+OF_PROBE, OF_MODEL = "the training images", "the images that the model was trained on"
 
 
 def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -191,3 +196,36 @@ def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
         read.update(table[STATUS].to_pylist())
         came.update(tell_parts(table))
     return read, came
+
+
+def find_leaks(exams: Iterable[Exam], pictures: Pictures, trained: Known | None) -> list[Leak]:
+    """Return of every exam what it shares with ``trained``, where that is known, and of the probe its own.
+
+    Each example of an exam counts with its image. Training images of the probe are no test: the model may
+    have seen them.
+    """
+    leaks = []
+    for exam in exams:
+        if isinstance(exam, LinearProbe):
+            image_N, no_texts = _list_labelled(exam.test, pictures), np.zeros(0, KEY)
+            learned = Known(merge_keys([_list_labelled(exam.train, pictures)]), no_texts)
+            leaks.append(Leak(exam.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
+        else:
+            image_N = list_keys(exam, pictures)
+        if trained is not None:
+            text_T = key_texts(exam.list_texts(pictures))
+            leaks.append(Leak(exam.name, OF_MODEL, count_shared(trained, image_N, text_T)))
+    return leaks
+
+
+def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
+    """Return the keys of images that can be learned from, or judged."""
+    examples = images.find_examples(pictures)
+    return examples.key_N[examples.good]
+
+
+def list_keys(exam: Exam, pictures: Pictures) -> np.ndarray:
+    """Return the keys of the images of an exam, each as often as an example has it."""
+    place_N = np.array([pictures.place[picture] for picture in exam.pictures], np.int64)
+    of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in exam.shards]
+    return np.concatenate([pictures.key_M[place_N], *of_shards])

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raycomp.config import from_dict
 from raycomp.data.files import check_writable
@@ -15,7 +16,6 @@ from raycomp.data.parquet import read_columns
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import identify, read_finished
 from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluate.check import check_table
 from raycomp.evaluate.command import TABLE, read_losses
 from raycomp.evaluate.compare import (
     Line,
@@ -28,15 +28,19 @@ from raycomp.evaluate.compare import (
 )
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.outcomes import tell_parts
+from raycomp.evaluate.outcomes import list_controls, tell_parts
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin, command_line
-from raycomp.table import write_csv
+from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
+from raycomp.table import group_by, write_csv
 from raycomp.train.page import LOSS, draw_metric
-from raycomp.words import OK
+from raycomp.words import OK, STATUS
 
 _NAMES = ("first", "second")
+# Columns of a table of scores that no row with status ok may lack.
+_NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
+_AGAIN = "evaluate again, into another folder"
 
 
 class _Compared(NamedTuple):
@@ -92,7 +96,7 @@ def _read_scores(source: str, name: str) -> pa.Table:
     files = check_results(Folder(source), _read_evaluation(source), "scores")
     uri = files.get(f"scores/{name}.parquet")
     if uri is None:
-        raise ValueError(f"{source}: has no scores of {name}; evaluate again, into another folder")
+        raise ValueError(f"{source}: has no scores of {name}; {_AGAIN}")
     table = read_columns(uri)
     check_table(table, uri)
     return table
@@ -127,20 +131,17 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
         run=run.record,
         models=[one["config"]["model"] for one in runs],
         figures=tell_lines(lines),
-        partings=_group(partings),
+        partings=group_by(partings, _name_side),
         photos=photos,
         losses=_draw_losses(runs),
     )
     run.tell(said, page)
 
 
-def _group(partings: list[Parting]) -> dict[str, list[Parting]]:
-    """Return examples by benchmark and by the model that is right."""
-    groups: dict[str, list[Parting]] = {}
-    for parting in partings:
-        which = "first" if parting.first > 0 else "second"
-        groups.setdefault(f"{parting.benchmark}: only the {which} is right", []).append(parting)
-    return groups
+def _name_side(parting: Parting) -> str:
+    """Return the benchmark and the model that is right."""
+    which = "first" if parting.first > 0 else "second"
+    return f"{parting.benchmark}: only the {which} is right"
 
 
 def _draw_losses(runs: list[dict[str, Any]]) -> list[Html]:
@@ -165,3 +166,42 @@ def _read_photos(
         except (ValueError, OSError) as error:
             lost.append(f"{benchmark}: images cannot be shown: {' '.join(str(error).split())}")
     return photos, lost
+
+
+def check_table(table: pa.Table, said: str) -> None:
+    """Raise ValueError naming the file ``said`` unless its rows are what ``find_outcomes`` can judge."""
+    schema = _find_schema(table)
+    for field in schema:
+        if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
+            raise ValueError(f"{said}: has no column {field.name} of {field.type}; {_AGAIN}")
+    scored = table.filter(pc.equal(table[STATUS], OK))
+    for name in _NUMBERS & {*schema.names}:
+        if scored[name].null_count:
+            raise ValueError(f"{said}: a row with status ok has no {name}; {_AGAIN}")
+    for field in schema:
+        if not _is_finite(scored[field.name]):
+            raise ValueError(f"{said}: {field.name} must be finite numbers, holds NaN or infinity; {_AGAIN}")
+    for side in {"positives", "negatives"} & {*schema.names}:
+        for name in (f"{side[:-1]}_scores", *(f"{control}_{side}" for control in list_controls(table))):
+            if not _is_one_each(scored[name], scored[side]):
+                raise ValueError(f"{said}: {name} must have a number for each of {side}; {_AGAIN}")
+
+
+def _find_schema(table: pa.Table) -> pa.Schema:
+    if "num_classes" in table.column_names:
+        return CLASSIFIED_SCHEMA
+    return RETRIEVED_SCHEMA if "num_targets" in table.column_names else example_schema(list_controls(table))
+
+
+def _is_finite(column: pa.ChunkedArray) -> bool:
+    """Return whether a column holds nothing else than finite numbers, nulls, or what is no number."""
+    values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    is_number = pa.types.is_floating(values.type)
+    return not is_number or bool(pc.all(pc.is_finite(values), min_count=0).as_py())
+
+
+def _is_one_each(scores: pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:
+    """Return whether every row has texts and as many scores."""
+    counts = pc.fill_null(pc.list_value_length(texts), 0)
+    is_same = pc.fill_null(pc.equal(pc.list_value_length(scores), counts), False)
+    return bool(pc.all(pc.and_(is_same, pc.greater(counts, 0)), min_count=0).as_py())

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.config.json_text import parse_json
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks.choice import take, take_texts
+from raycomp.evaluate.benchmarks.choice import parse_text, take, take_texts
 from raycomp.evaluate.config import ControlsConfig
 from raycomp.language.blind import (
     Ngrams,
@@ -144,22 +143,15 @@ def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
     lines = [(f"{said}: line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     if source.endswith(".jsonl"):
         for where, line in lines:
-            yield from _read_row(_parse(line, where), where)
+            yield from _read_row(parse_text(line, where), where)
     elif source.endswith(".json"):
-        found = _parse(text, said)
+        found = parse_text(text, said)
         if not isinstance(found, list):
             raise ValueError(f"{said}: must hold a JSON list, holds a {type(found).__name__}")
         for i, row in enumerate(found):
             yield from _read_row(row, f"{said}: entry {i}")
     else:
         yield from ((None, line.strip()) for _, line in lines)
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: cannot be read as JSON ({error})") from error
 
 
 def _read_row(row: Any, where: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,7 @@
-"""Embed what the exams of an evaluation need: pictures and texts, each once."""
+"""Embed what the exams of an evaluation need: pictures and texts, each once.
+
+M pictures, T texts, V values of a picture, D embedding dims.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -7,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
-from raycomp.data.arrow import to_matrix
+from raycomp.data.arrow import TOKENS, add_columns, to_fixed_lists, to_matrix
 from raycomp.data.folder import Folder
+from raycomp.data.model import fetch_model
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.config import EvaluateConfig
@@ -32,10 +37,10 @@ from raycomp.run.passes import Pass
 from raycomp.run.session import Session
 from raycomp.run.stage import CPUS, SCORERS, Stage
 from raycomp.run.waves import Phase
-from raycomp.words import IMAGE_EMBEDDING, OK, STATUS
+from raycomp.words import BAD_EMBEDDING, IMAGE_EMBEDDING, OK, PIXELS, STATUS
 
 if TYPE_CHECKING:
-    from raycomp.evaluate.embed import EmbedPictures, EmbedTexts
+    from torch import Tensor
 
 # Files, and texts, that are committed together.
 _FILES_PER_ITEM, _TEXTS_PER_ITEM = 512, 4096
@@ -159,7 +164,7 @@ def describe_stats(**stats: Stats) -> dict[str, Any]:
 def picture_stages(config: ModelConfig, spec: ScorerSpec, max_pixels: int) -> tuple[Stage, Stage]:
     """Return what every picture goes through."""
     decode = partial(prepare_pixels, spec=spec, max_pixels=max_pixels)
-    embed = partial(_load_picture_scorer, config, spec)
+    embed = partial(EmbedPictures, config, spec)
     return (
         Stage("decode", "makes pixels", CPUS, decode),
         Stage("embed_pictures", "embeds pictures, on the scorers", SCORERS, embed),
@@ -170,20 +175,63 @@ def text_stages(config: ModelConfig) -> tuple[Stage, Stage]:
     """Return what every text goes through."""
     return (
         Stage("tokenize", "makes tokens", CPUS, partial(tokenize, config=config)),
-        Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(_load_text_scorer, config)),
+        Stage("embed_texts", "embeds texts, on the scorers", SCORERS, partial(EmbedTexts, config)),
     )
 
 
-# Only a process that scores imports torch.
-def _load_picture_scorer(
-    config: ModelConfig, spec: ScorerSpec, num_threads: int | None = None
-) -> "EmbedPictures":
-    from raycomp.evaluate.embed import EmbedPictures
+class EmbedPictures:
+    """One actor: load CLIP once, then give every picture whose status is ok its embedding."""
 
-    return EmbedPictures(config, spec, num_threads)
+    def __init__(self, config: ModelConfig, spec: ScorerSpec, num_threads: int | None = None):
+        from raycomp.run.scorer import load_clip  # torch, which only a process that scores imports
+
+        self.clip = load_clip(fetch_model(config), num_threads)
+        self.device = self.clip.device
+        self.spec = spec
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows with ``image_embedding``, fp32 of length 1, 0 where the status is not ok.
+
+        A picture whose embedding is not so gets the status bad_embedding. Raises UserError, naming the
+        weights, where those of all of the first pictures are not.
+        """
+        is_ok_M = np.array([status == OK for status in table[STATUS].to_pylist()], bool)
+        image_MD = np.zeros((len(table), self.spec.embedding_dim), np.float32)
+        is_bad_M = np.zeros(len(table), bool)
+        if is_ok_M.any():
+            pixels_MV = to_matrix(table[PIXELS])[is_ok_M]
+            shape = (-1, self.spec.image.height, self.spec.image.width, 3)
+            image_MD[is_ok_M], is_bad_M[is_ok_M] = clear_bad(self.clip.embed_pixels(pixels_MV.reshape(shape)))
+        columns = {
+            STATUS: pc.if_else(pa.array(is_bad_M), BAD_EMBEDDING, table[STATUS]),
+            IMAGE_EMBEDDING: to_fixed_lists(image_MD),
+        }
+        return add_columns(table.drop_columns([PIXELS]), columns)
 
 
-def _load_text_scorer(config: ModelConfig, num_threads: int | None = None) -> "EmbedTexts":
-    from raycomp.evaluate.embed import EmbedTexts
+class EmbedTexts:
+    """One actor: load CLIP once, then embed every text."""
 
-    return EmbedTexts(config, num_threads)
+    def __init__(self, config: ModelConfig, num_threads: int | None = None):
+        from raycomp.run.scorer import load_clip
+
+        self.clip = load_clip(fetch_model(config), num_threads)
+        self.device = self.clip.device
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows with ``text_embedding``, fp32 of length 1, and their status: ok, or bad_embedding
+        where that is 0 because it was not so. Raises UserError as ``EmbedPictures``.
+        """
+        text_TD, is_bad_T = clear_bad(self.clip.text.embed(to_matrix(table[TOKENS]))[0])
+        statuses = pc.if_else(pa.array(is_bad_T), BAD_EMBEDDING, OK)
+        columns = {STATUS: statuses, TEXT_EMBEDDING: to_fixed_lists(text_TD)}
+        return add_columns(table.drop_columns([TOKENS]), columns)
+
+
+def clear_bad(x_MD: "Tensor") -> tuple[np.ndarray, np.ndarray]:
+    """Return embeddings with 0 for rows that are not finite or not of length 1, and which these are."""
+    from raycomp.core.alignment import has_unit_length
+
+    is_bad_M, found_MD = ~has_unit_length(x_MD).numpy(), x_MD.numpy()
+    found_MD[is_bad_M] = 0
+    return found_MD, is_bad_M

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from raycomp.core.ranks import find_twins
 from raycomp.data.paths import ShardPath
+from raycomp.evaluate.config import LinearProbeConfig
 from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
-from raycomp.evaluate.exam_config import LinearProbeConfig
 from raycomp.evaluate.labelled import LabelledImages, classify_images, list_unread, open_labelled
 from raycomp.words import DROP, WARN
 
@@ -35,12 +35,10 @@ class LinearProbe:
 
     @property
     def pictures(self) -> list[Picture]:
-        """Return the image files of both."""
         return self.train.pictures + self.test.pictures
 
     @property
     def shards(self) -> list[ShardPath]:
-        """Return the shards of both."""
         return [*self.train.shards, *self.test.shards]
 
     def list_texts(self, pictures: Pictures) -> list[str]:

@@ -11,16 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import Ranks, find_twins, rank_items
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
-from raycomp.evaluate.benchmarks.choice import is_text, take, take_texts
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
-from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.benchmarks.choice import is_text, parse_text, take, take_texts
+from raycomp.evaluate.config import RetrievalConfig
+from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.samples import expand, read_samples, read_text
 from raycomp.schema import RETRIEVED_SCHEMA
 from raycomp.words import (
     AMBIGUOUS_IMAGE,
@@ -31,6 +29,7 @@ from raycomp.words import (
     NO_IMAGE,
     OK,
     SHARED_CAPTION,
+    STATUS,
     TEST,
     TEXT_TO_IMAGE,
     TWIN_IMAGE,
@@ -59,17 +58,6 @@ class _Found(NamedTuple):
     @property
     def good(self) -> list[Item]:
         return [item for item, status in zip(self.items, self.statuses, strict=True) if status == OK]
-
-
-class _Query(NamedTuple):
-    """A row of RETRIEVED_SCHEMA but for what was found; named as its columns."""
-
-    id: str
-    image: str
-    query: str
-    status: str
-    defects: list[str]
-    num_own: int | None
 
 
 @dataclass(frozen=True)
@@ -164,34 +152,37 @@ class Retrieval:
         return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
 
 
-def _list_queries(found: _Found) -> tuple[list[_Query], list[_Query]]:
-    """Return the images as queries, and all their captions."""
+def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the images as queries, and all their captions: what RETRIEVED_SCHEMA says of them."""
     numbers = find_twins(found.image_MD).tolist()
     count = Counter(numbers)
     is_twin = iter(count[number] > 1 for number in numbers)
     owners = Counter(text for item in found.good for text in set(item.captions))
     images, captions = [], []
-    for item, status in zip(found.items, found.statuses, strict=True):
-        image, own = item
-        defects = [TWIN_IMAGE] if status == OK and next(is_twin) else []
-        images.append(_Query(image, image, image, status, defects, len(own) if status == OK else None))
+    for (image, own), status in zip(found.items, found.statuses, strict=True):
+        is_good = status == OK
+        defects = [TWIN_IMAGE] if is_good and next(is_twin) else []
+        same = {IMAGE: image, STATUS: status}
+        num_own = len(own) if is_good else None
+        images.append({**same, "id": image, "query": image, "defects": defects, "num_own": num_own})
         for place, text in enumerate(own):
             shared = [SHARED_CAPTION] if owners[text] > 1 else []
-            num_own = 1 if status == OK else None
-            captions.append(_Query(f"{image}#{place}", image, text, status, defects + shared, num_own))
+            asked = {"id": f"{image}#{place}", "query": text, "num_own": 1 if is_good else None}
+            captions.append({**same, **asked, "defects": defects + shared})
     return images, captions
 
 
-def _make_rows(direction: str, queries: Sequence[_Query], ranks: Ranks, num_targets: int) -> pa.Table:
+def _make_rows(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_targets: int) -> pa.Table:
     """Return the rows of queries; ``ranks`` are of those whose status is ok."""
-    columns: dict[str, Any] = {name: [getattr(query, name) for query in queries] for name in _Query._fields}
-    same: dict[str, Any] = {"benchmark": NAME, "split": TEST, "direction": direction}
-    same |= {"rank": None, "ties": None, "num_targets": None}
-    columns |= {name: [value] * len(queries) for name, value in same.items()}
-    good = [i for i, query in enumerate(queries) if query.status == OK]
-    for i, rank, ties in zip(good, ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True):
-        columns["rank"][i], columns["ties"][i], columns["num_targets"][i] = rank, ties, num_targets
-    return pa.table({name: columns[name] for name in RETRIEVED_SCHEMA.names}, RETRIEVED_SCHEMA)
+    found = zip(ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True)
+    rows = []
+    for query in queries:
+        row = {**query, "benchmark": NAME, "split": TEST, "direction": direction}
+        if query[STATUS] == OK:
+            row["rank"], row["ties"] = next(found)
+            row["num_targets"] = num_targets
+        rows.append(row)
+    return pa.Table.from_pylist(rows, RETRIEVED_SCHEMA)
 
 
 def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ...]:
@@ -248,13 +239,10 @@ def _read_items(file: str, said: str) -> list[Item]:
 def _read_records(file: str, said: str) -> list[Any]:
     """Return the rows of a file: a JSON list, or JSON a line (.jsonl)."""
     text = read_text(file, said)
-    try:
-        if file.lower().endswith(".jsonl"):
-            # Not splitlines: a caption may hold what Unicode calls a line break.
-            return [parse_json(line) for line in text.split("\n") if line.strip()]
-        records = parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{said}: cannot be read as JSON: {error}") from error
+    if file.lower().endswith(".jsonl"):
+        # Not splitlines: a caption may hold what Unicode calls a line break.
+        return [parse_text(line, said) for line in text.split("\n") if line.strip()]
+    records = parse_text(text, said)
     if not isinstance(records, list):
         raise ValueError(f"{said}: must hold a JSON list, holds a {type(records).__name__}")
     return records

@@ -3,7 +3,7 @@
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.world import FILE
 from raycomp.worlds.exam import draw_exam
-from raycomp.worlds.pairs import Pairs
+from raycomp.worlds.scenes import Pairs
 
 
 def write_exam(

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config.json_text import parse_json
 from raycomp.core.ranks import mean_directions
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
-from raycomp.evaluate.exam_config import ZeroshotConfig
+from raycomp.evaluate.benchmarks.choice import parse_text
+from raycomp.evaluate.config import ZeroshotConfig
+from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts, read_text
 from raycomp.evaluate.labelled import LabelledImages, classify_images, open_labelled
-from raycomp.evaluate.samples import read_text
 
 NAME = "zeroshot"
 TEMPLATE = "a photo of a {}."
@@ -39,12 +38,10 @@ class Zeroshot:
 
     @property
     def pictures(self) -> Sequence[Picture]:
-        """Return the image files."""
         return self.images.pictures
 
     @property
     def shards(self) -> Sequence[ShardPath]:
-        """Return the shards."""
         return self.images.shards
 
     def list_texts(self, pictures: Pictures) -> list[str]:
@@ -52,7 +49,6 @@ class Zeroshot:
         return [fill(template, name) for name in self.classes for template in self.templates]
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
-        """Return the status of every image."""
         return {NAME: self.images.find_statuses(pictures)}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
@@ -153,10 +149,7 @@ def _read_list(uri: str, dial: str) -> list[str]:
     if not uri.lower().endswith(".json"):
         found = text.splitlines()
     else:
-        try:
-            found = parse_json(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{said}: cannot be read as JSON: {error}") from error
+        found = parse_text(text, said)
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
             raise ValueError(f"{said}: must hold a JSON list of texts")
     found = [item.strip() for item in found if item.strip()]

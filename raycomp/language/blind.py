@@ -27,7 +27,6 @@ def find_words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Return how many words a text has."""
     return len(find_words(text))
 
 

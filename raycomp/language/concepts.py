@@ -60,7 +60,6 @@ class Edit(NamedTuple):
 def parse_concepts(
     text: str, tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None
 ) -> Parsed:
-    """Return ``text`` with its tokens and its concepts."""
     return Parsed(text, tokens, find_concepts(tokens, lexicon, labels))
 
 
@@ -281,7 +280,8 @@ class _Reader:
         for place, token in enumerate(self.tokens):
             if not token.tag.startswith("VB") or self._has_particle(place):
                 continue
-            rights = [i for i in self.children[place] if i in self.objects and self._is_right(i, place)]
+            behind = [i for i in self.children[place] if i > place and i in self.objects]
+            rights = [i for i in behind if self.tokens[i].dep in self.labels.objects]
             entry = self.lexicon.find(self.words[place], RELATION)
             if not rights or (entry and entry.category != VERB):
                 continue
@@ -289,9 +289,6 @@ class _Reader:
             if left is not None:
                 word, category = (entry.word, entry.category) if entry else (self.words[place], "")
                 yield _Found(place, place, RELATION, word, category, sides=(left, rights[0]))
-
-    def _is_right(self, place: int, verb: int) -> bool:
-        return place > verb and self.tokens[place].dep in self.labels.objects
 
     def _has_particle(self, place: int) -> bool:
         return any(self.tokens[child].dep in ("compound:prt", "prt") for child in self.children[place])

@@ -99,7 +99,6 @@ def add_ing(verb: str, doubles: bool) -> str:
 
 
 def regular_past(verb: str, doubles: bool) -> str:
-    """Return the regular past of a verb."""
     if verb.endswith("e"):
         return verb + "d"
     if verb.endswith("y") and verb[-2:-1] not in tuple("aeiou"):

@@ -76,13 +76,15 @@ class Lexicon:
         for row in rows:
             self._add(row)
         self._wider = {key: self._find_wider(row) for key, row in self.rows.items()}
-        self._siblings: dict[Entry, tuple[str, ...]] = {}
+        self.siblings = lru_cache(1 << 16)(self._find_siblings)
+        """What may stand in an entry's place: plausible, and never the same, a wider or a narrower thing."""
         self._groups = lru_cache(1 << 16)(self._find_groups)
         self.stem = lru_cache(1 << 16)(self._find_stem)
         """A word without what agreement does to it: number, third person, a or an; tenses stay."""
-        self._marked = {
+        self.marked = {
             mark: tuple(row.words[0] for row in self.rows.values() if mark in row.marks) for mark in MARKS
         }
+        """The words that bear each mark, each the first of its set."""
 
     def _add(self, row: SynonymSet) -> None:
         key = row.kind, row.words[0]
@@ -157,7 +159,6 @@ class Lexicon:
         return None
 
     def row(self, entry: Entry) -> SynonymSet:
-        """Return the row of an entry."""
         return self.rows[entry.kind, entry.group]
 
     def _has(self, word: str, mark: str) -> bool:
@@ -168,19 +169,16 @@ class Lexicon:
         """Tell whether a noun takes neither "a" nor a plural: "snow"."""
         return self._has(word.lower(), MASS)
 
-    def siblings(self, entry: Entry) -> tuple[str, ...]:
-        """Return what may stand in its place: plausible, and never the same, a wider or a narrower thing."""
-        if entry not in self._siblings:
-            row = self.row(entry)
-            if row.instead:
-                found = row.instead
-            elif entry.kind == RELATION or entry.category in (ABSTRACT, FIXED):
-                found = ()
-            else:
-                others = self._by_category[entry.kind, entry.category]
-                found = tuple(other.words[0] for other in others if RARE not in other.marks)
-            self._siblings[entry] = tuple(word for word in found if not self._overlap(entry, word))
-        return self._siblings[entry]
+    def _find_siblings(self, entry: Entry) -> tuple[str, ...]:
+        row = self.row(entry)
+        if row.instead:
+            found = row.instead
+        elif entry.kind == RELATION or entry.category in (ABSTRACT, FIXED):
+            found = ()
+        else:
+            others = self._by_category[entry.kind, entry.category]
+            found = tuple(other.words[0] for other in others if RARE not in other.marks)
+        return tuple(word for word in found if not self._overlap(entry, word))
 
     def _overlap(self, entry: Entry, word: str) -> bool:
         other = self._entries[entry.kind].get(word)
@@ -239,10 +237,6 @@ class Lexicon:
         """Return the words of a category that may be brought in."""
         rows = self._by_category.get((kind, category), [])
         return tuple(row.words[0] for row in rows if RARE not in row.marks)
-
-    def marked(self, mark: str) -> tuple[str, ...]:
-        """Return the words that bear a mark, each the first of its set."""
-        return self._marked[mark]
 
     def plural(self, word: str) -> str:
         """Return the plural of a noun in its base form; of several words that of the last."""

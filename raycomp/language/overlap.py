@@ -31,8 +31,7 @@ from typing import NamedTuple
 
 from raycomp.language.concepts import Edit
 from raycomp.language.inflection import find_base_form
-from raycomp.language.runs import Word, cut_ends, find_bases, measure_ends
-from raycomp.language.tokens import ARTICLES, Token
+from raycomp.language.tokens import ARTICLES, Token, Word, cut_ends, find_bases, measure_ends
 from raycomp.language.word_classes import (
     ADVERB,
     DENIAL,

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from raycomp.language.inflection import find_base_form
-from raycomp.language.runs import Word
-from raycomp.language.tokens import NOUN_TAGS, Token
+from raycomp.language.tokens import NOUN_TAGS, Token, Word
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
 
 WORD = re.compile(r"[^\W_]+")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from raycomp.config import changed_dials, override
 from raycomp.curate.config import read_config
@@ -160,15 +160,14 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
     return config, list_curated(run, folder.uri, with_images)
 
 
-def _refuse_shards(config: NegativesConfig, folder: Folder) -> None:
+def _refuse_shards(config: NegativesConfig, folder: Folder) -> NoReturn:
     """Raise ValueError for what is asked for and needs the shards that are not in the curation's folder."""
     if config.negatives.materialize:
         raise ValueError(f"negatives.materialize=true: {folder.uri} has no shards")
-    if "negclip" in config.negatives.export:
-        raise ValueError(
-            f"negatives.export=negclip: names the images of shards, {folder.uri} has none; "
-            "curate or select with materialize=true"
-        )
+    raise ValueError(
+        f"negatives.export=negclip: names the images of shards, {folder.uri} has none; "
+        "curate or select with materialize=true"
+    )
 
 
 def count_all(writing: Writing) -> dict[int, int]:

@@ -105,13 +105,11 @@ class LlmConfig:
     def __post_init__(self) -> None:
         temperature, timeout_s, patience_s = self.temperature, self.timeout_s, self.patience_s
         check(0 <= temperature < inf, "llm.temperature", temperature, "at least 0, and finite")
-        check(self.max_tokens >= 16, "llm.max_tokens", self.max_tokens, "at least 16")
-        check(self.seed >= 0, "llm.seed", self.seed, "at least 0")
-        check(self.tries >= 1, "llm.tries", self.tries, "at least 1")
         check_choice("llm.prompts", self.prompts, PROMPTS)
         read_span("llm.engines", self.engines)
-        for name in ("tensor_parallel", "pipeline_parallel"):
-            check(getattr(self, name) >= 1, f"llm.{name}", getattr(self, name), "at least 1")
+        lows = {"max_tokens": 16, "seed": 0, "tries": 1, "tensor_parallel": 1, "pipeline_parallel": 1}
+        for name, low in lows.items():
+            check(getattr(self, name) >= low, f"llm.{name}", getattr(self, name), f"at least {low}")
         context, share = self.context, self.memory_share
         fits = context is None or context > self.max_tokens
         check(fits, "llm.context", context, f"above llm.max_tokens={self.max_tokens}")

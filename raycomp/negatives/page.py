@@ -49,12 +49,8 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         """Take in another file's."""
-        self.statuses.update(other.statuses)
-        self.negatives.update(other.negatives)
-        self.captions.update(other.captions)
-        self.similarity.update(other.similarity)
-        self.seen.update(other.seen)
-        self.nearer.update(other.nearer)
+        for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer"):
+            getattr(self, name).update(getattr(other, name))
         for op, samples in other.samples.items():
             self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
 

@@ -55,12 +55,11 @@ def to_prompt_table(
     prompts: Sequence[tuple[str, str, Sequence[Mapping[str, str]], str]], ordinal: int
 ) -> pa.Table:
     """Return rows of PROMPT_SCHEMA for (key, uid, chat, form) of one file of captions."""
-    keys, uids, chats, forms = zip(*prompts, strict=True) if prompts else ((), (), (), ())
-    texts = [json.dumps(list(chat)) for chat in chats]
-    columns = [keys, uids, texts, forms, [ordinal] * len(prompts)]
-    return pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, PROMPT_SCHEMA, strict=True)], schema=PROMPT_SCHEMA
-    )
+    rows = [
+        {KEY: key, UID: uid, MESSAGES: json.dumps(list(chat)), FORM: form, SHARD_ORDINAL: ordinal}
+        for key, uid, chat, form in prompts
+    ]
+    return pa.Table.from_pylist(rows, PROMPT_SCHEMA)
 
 
 def write_replies(table: pa.Table, uri: str) -> pa.Table:
@@ -73,12 +72,14 @@ def write_replies(table: pa.Table, uri: str) -> pa.Table:
         errors = rows[ERROR].drop_null().to_pylist()
         away = pc.sum(rows[AWAY]).as_py() or 0
         receipts.append(
-            (len(rows) - rows[REPLY].null_count, rows[REPLY].null_count, away, (errors or [None])[-1])
+            {
+                "answered": len(rows) - rows[REPLY].null_count,
+                "failed": rows[REPLY].null_count,
+                AWAY: away,
+                ERROR: (errors or [None])[-1],
+            }
         )
-    columns = list(zip(*receipts, strict=True)) or [()] * len(RECEIPT_SCHEMA)
-    return pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, RECEIPT_SCHEMA, strict=True)], schema=RECEIPT_SCHEMA
-    )
+    return pa.Table.from_pylist(receipts, RECEIPT_SCHEMA)
 
 
 def read_replies(uri: str, ordinal: int) -> dict[str, str]:
@@ -99,9 +100,10 @@ def compact_replies(uri: str, ordinal: int) -> None:
     replies = _first_replies(table)
     errors = dict(zip(table[KEY].to_pylist(), table[ERROR].to_pylist(), strict=True))
     keys = sorted(errors)
-    columns = [keys, [replies.get(key) for key in keys], [errors[key] for key in keys]]
-    whole = pa.table([pa.array(column, pa.string()) for column in columns], schema=REPLIES_SCHEMA)
-    whole = whole.set_column(2, ERROR, pc.if_else(whole[REPLY].is_valid(), None, whole[ERROR]))
+    rows = [
+        {KEY: key, REPLY: replies.get(key), ERROR: None if key in replies else errors[key]} for key in keys
+    ]
+    whole = pa.Table.from_pylist(rows, REPLIES_SCHEMA)
     name = _name_file(keys)
     write_table(whole, folder.at(name), REPLIES_SCHEMA)
     with ThreadPoolExecutor(_AT_ONCE) as pool:

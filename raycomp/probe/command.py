@@ -1,18 +1,191 @@
-"""``raycomp probe``: a probe as a run of its own, with rows, tables and a page."""
+"""``raycomp probe``: a probe as a run of its own, with rows, tables and a page.
 
+A probe has two steps: ``open_probe`` reads and checks, so that everything the user can mend comes first;
+``Probe.measure`` takes its time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
-from raycomp.config import to_dict
+import numpy as np
+
+from raycomp.config import ScorerConfig, as_setting, changed_dials, to_dict
+from raycomp.data.arrow import readable
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
-from raycomp.data.paths import absolute_uri
+from raycomp.data.paths import absolute_uri, join_uri
+from raycomp.data.runs import digest
 from raycomp.data.whole import with_absolute_paths
+from raycomp.evaluate.benchmarks import sugarcrepe_pp
+from raycomp.evaluate.benchmarks.choice import Choice
+from raycomp.evaluate.benchmarks.read import read_benchmark
+from raycomp.models.describe import fingerprint_scorer
+from raycomp.models.lexicon import load_lexicon
+from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_parser
+from raycomp.probe.calibration_table import tell_pas
+from raycomp.probe.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.steps import ProbeOutput, open_probe
+from raycomp.probe.overlap import draw_overlap, measure_overlap, tell_overlap
+from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
+from raycomp.probe.probe import probe_composition
+from raycomp.probe.probe_table import tell_probe
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, begin
 from raycomp.table import Table, join_text
 from raycomp.words import OK
+
+DEFECTIVE = "defective"
+# The options of each probe. Any other would be recorded, and have no effect.
+_TAKEN = {
+    "overlap": ("input", "benchmarks", "sample", "parser", "seed"),
+    "composition": ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
+    "theory": ("seeds",),
+    "pas": ("input", "sample", "scorer", "seed"),
+}
+
+
+@dataclass(frozen=True)
+class ProbeOutput:
+    """What a probe measured, of ``num_read`` rows, captions or targets."""
+
+    rows: Any
+    """In plain words, for whoever goes on with them."""
+    blocks: Sequence[Table | str]
+    num_read: int
+    came: dict[str, int]
+    """How many of them took part, as ``ok``, and why others did not."""
+    plot: str | None = None
+    """An SVG file's text."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A probe whose input is read; ``measure`` loads its models."""
+
+    fingerprint: Callable[[], dict[str, str]]
+    """What results depend on beside the dials: the input as it was read, the models as they are now."""
+    measure: Callable[[], ProbeOutput]
+    device: str | None = None
+    """What a scorer of it runs on, cpu or gpu."""
+
+
+def open_probe(name: str, config: ProbeConfig) -> Probe:
+    """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
+    for path, value in changed_dials(config).items():
+        if path.partition(".")[0] not in _TAKEN[name]:
+            raise ValueError(
+                f"{path}={as_setting(value)}: probe {name} does not take it; leave it out, "
+                f"its options are {', '.join(_TAKEN[name])}"
+            )
+    probes = {"overlap": _open_overlap, "composition": _open_composition, "theory": _open_theory}
+    return (probes | {"pas": _open_pas})[name](config)
+
+
+def _open_theory(config: ProbeConfig) -> Probe:
+    return Probe(dict, partial(_measure_theory, config))
+
+
+def _measure_theory(config: ProbeConfig) -> ProbeOutput:
+    from raycomp.probe.theory import run_theory, tell_theory
+
+    rows = run_theory(range(config.seeds))
+    return ProbeOutput(rows, tell_theory(rows), len(rows), {OK: len(rows)})
+
+
+def _open_overlap(config: ProbeConfig) -> Probe:
+    if not config.input:
+        raise ValueError("input: must name a folder with a folder for each benchmark")
+    if not config.benchmarks or len({*config.benchmarks}) < len(config.benchmarks):
+        raise ValueError("benchmarks: name at least one, each once, as in benchmarks=sugarcrepe,valse")
+    choices = [choice for name in config.benchmarks for choice in _draw(name, config)]
+    if not choices:
+        raise ValueError(f"benchmarks={','.join(config.benchmarks)}: no row in {config.input}")
+    read = digest([repr(choice) for choice in choices])
+
+    def fingerprint() -> dict[str, str]:
+        lexicon = fingerprint_folder(PACKAGED.with_name("lexicon"))
+        return {"input": read, "parser": fingerprint_parser(config.parser.name), "lexicon": lexicon}
+
+    return Probe(fingerprint, partial(_measure_overlap, config, choices))
+
+
+def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> ProbeOutput:
+    rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
+    came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
+    return ProbeOutput(
+        [vars(row) for row in rows], tell_overlap(rows), len(choices), came, draw_overlap(rows)
+    )
+
+
+def _draw(name: str, config: ProbeConfig) -> list[Choice]:
+    """Return at most ``config.sample`` rows of every split of a benchmark, drawn by the seed, in order."""
+    choices = read_benchmark(name, Folder(join_uri(config.input, name)))
+    if config.sample is None:
+        return choices
+    drawn = []
+    rng = np.random.default_rng(config.seed)
+    for split in dict.fromkeys(choice.split for choice in choices):
+        rows = [choice for choice in choices if choice.split == split]
+        kept = rng.permutation(len(rows))[: config.sample]
+        drawn += [rows[i] for i in sorted(kept)]
+    return drawn
+
+
+def _open_composition(config: ProbeConfig) -> Probe:
+    """Read negatives, or SugarCrepe++ where that alone is named in ``config.benchmarks``."""
+    if config.benchmarks != (sugarcrepe_pp.NAME,):
+        found = read_negatives(config)
+    elif config.images:
+        raise ValueError(f"images={config.images!r}: must be none with SugarCrepe++, which has no uids")
+    else:
+        found = read_sugarcrepe_pp(_draw(sugarcrepe_pp.NAME, config), config.scorer or ScorerConfig())
+    read = {"input": digest(found.rows)}
+    if found.images is not None:
+        read["images"] = sha256(found.images.tobytes()).hexdigest()
+
+    def fingerprint() -> dict[str, str]:
+        return {**read, "scorer": fingerprint_scorer(found.scorer)}
+
+    return Probe(fingerprint, partial(_measure_composition, config, found), _name_device())
+
+
+def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
+    from raycomp.models.clip import Clip, load_tokenizer
+    from raycomp.models.weights_check import refuse_bad
+
+    clip, tokenize = Clip(found.scorer), load_tokenizer(found.scorer)
+
+    def encode(texts: list[str]) -> np.ndarray:
+        tokens_TN = tokenize([readable(text) for text in texts]).numpy().astype(np.int32)
+        text_TD = clip.text.embed(tokens_TN)[0]
+        refuse_bad(text_TD, found.scorer.said_weights, "texts")
+        return text_TD.numpy()
+
+    result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
+    rows = asdict(result) | {"notes": found.notes}
+    came = {OK: len(found.rows), **found.left_out}
+    return ProbeOutput(rows, tell_probe(result, found.notes), found.num_read, came)
+
+
+def _open_pas(config: ProbeConfig) -> Probe:
+    """Open the curation in ``config.input`` that phrase attribution is calibrated on."""
+    opened = open_pas(config)
+    return Probe(opened.fingerprint, partial(_measure_pas, config, opened), _name_device())
+
+
+def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> ProbeOutput:
+    result = measure_pas(opened, config.seed)
+    came = {OK: len(result.targets), **result.left_out}
+    return ProbeOutput(asdict(result), tell_pas(result, opened.name), result.num_targets, came)
+
+
+def _name_device() -> str:
+    from raycomp.models.device import name_device  # torch, behind all checks
+
+    return name_device()
 
 
 def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import parse_uids
-from raycomp.curate.arm import find_arm
 from raycomp.curate.command import curate
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, find_arm
 from raycomp.curate.measures import read_corpus
 from raycomp.curate.rules import NUM_PHRASES, PAS
 from raycomp.data.folder import Folder

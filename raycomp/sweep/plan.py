@@ -14,7 +14,7 @@ from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, s
 from raycomp.continual.cells import list_cells
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.tables import FROZEN
-from raycomp.curate.arm import choose_config
+from raycomp.curate.config import choose_config
 from raycomp.sweep.config import OWN_DIALS, SWEPT, SweepConfig, SweptCommand
 from raycomp.words import WORLD_STREAMS
 

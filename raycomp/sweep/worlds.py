@@ -18,7 +18,7 @@ from raycomp.run.tasks import map_some
 from raycomp.sweep.config import WorldsConfig
 from raycomp.train.little_world import EXAM_SEED, FIT, TINY_CLIP, World, make_world
 from raycomp.worlds.faults import DEFAULT_MIX
-from raycomp.worlds.pairs import ALL_PAIRS, hold_out
+from raycomp.worlds.scenes import ALL_PAIRS, hold_out
 
 CURATED, ALL, NEGATIVES, EXAM, UNSEEN = "curated", "all", "negatives", "exam", "unseen"
 FAULT = "fault"

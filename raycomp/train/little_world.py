@@ -8,8 +8,8 @@ from raycomp.config import ScorerConfig
 from raycomp.data.tar import write_tar
 from raycomp.train.config import FitConfig
 from raycomp.worlds.faults import DEFAULT_MIX
-from raycomp.worlds.pairs import Pairs
 from raycomp.worlds.samples import world_shards
+from raycomp.worlds.scenes import Pairs
 
 TINY_CLIP = {
     "embed_dim": 128,

@@ -17,7 +17,7 @@ from raycomp.words import FAULT_KINDS, NOUN, PARTICIPLE
 from raycomp.worlds.captions import say_thing
 from raycomp.worlds.faults import NO_FAULT
 from raycomp.worlds.render import draw_background, draw_icon
-from raycomp.worlds.scenes import COLOURS, DIRECTIONS, NUM_BACKGROUNDS, RELATIONS, SHAPES, Thing
+from raycomp.worlds.scenes import COLOURS, DIRECTIONS, NUM_BACKGROUNDS, RELATIONS, SHAPES, Thing, pick
 
 MOST_THINGS = 6
 GRID = 3
@@ -57,15 +57,15 @@ def draw_crowd(rng: np.random.Generator, least: int = 1, logo: float = 0.0, stam
     kinds: list[tuple[str, str]] = []
     num = int(rng.integers(least, MOST_THINGS + 1))
     while len(kinds) < num:
-        kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+        kind = pick(rng, COLOURS), pick(rng, SHAPES)
         if kind not in kinds:
             kinds.append(kind)
-    relation = _pick(rng, RELATIONS)
+    relation = pick(rng, RELATIONS)
     return Crowd(
         things=tuple(Thing(None, *kind) for kind in kinds),
         relation=relation if num > 1 else None,
         logo=bool(rng.random() < logo),
-        stamp=_pick(rng, STAMPS) if rng.random() < stamp else None,
+        stamp=pick(rng, STAMPS) if rng.random() < stamp else None,
     )
 
 
@@ -161,10 +161,6 @@ def _middle(cell: Cell) -> tuple[int, int]:
     return tuple(SIDE * (2 * place + 1) // (2 * GRID) for place in cell)  # type: ignore[return-value]
 
 
-def _pick(rng: np.random.Generator, words: Sequence[str]) -> str:
-    return words[int(rng.integers(len(words)))]
-
-
 # In a square of half side 1, y down; all in dark grey, which no thing has.
 _MARKS: Mapping[str, tuple[str, ...]] = {
     "logo": ("-1,-1 -.3,-1 .3,.3 .3,-1 1,-1 1,1 .3,1 -.3,-.3 -.3,1 -1,1",),
@@ -217,7 +213,7 @@ def draw_pair(
     """
     said = draw_crowd(rng, least, logo, stamp)
     template = int(rng.integers(len(templates)))
-    words = [_pick(rng, JUNK) for _ in range(2)] if rng.random() < junk else []
+    words = [pick(rng, JUNK) for _ in range(2)] if rng.random() < junk else []
     caption = " ".join([say_crowd(said, templates[template], name_logo), *words])
     shown = said if fault == NO_FAULT else spoil(said, fault, rng)
     return Pair(said, shown, fault, template, caption)

@@ -8,10 +8,9 @@ import numpy as np
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 from raycomp.worlds.captions import TEMPLATES, claim_of, describe, say
 from raycomp.worlds.negatives import Negative, hard_negatives
-from raycomp.worlds.pairs import Pairs
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE
-from raycomp.worlds.scenes import Scene, draw_scene
+from raycomp.worlds.scenes import Pairs, Scene, draw_scene
 
 CATEGORIES = (
     (SWAP, OBJECT),

@@ -21,18 +21,6 @@ def change_look(pixel_HWC: np.ndarray, look: str) -> np.ndarray:
     return np.clip(np.round(LOOKS[look](pixel_HWC.astype(np.float64))), 0, 255).astype(np.uint8)
 
 
-def _plain(value_HWC: np.ndarray) -> np.ndarray:
-    return value_HWC
-
-
-def _dusk(value_HWC: np.ndarray) -> np.ndarray:
-    return value_HWC * _DIM
-
-
-def _haze(value_HWC: np.ndarray) -> np.ndarray:
-    return value_HWC * (1 - _FOG_SHARE) + _FOG * _FOG_SHARE
-
-
 def _stripes(value_HWC: np.ndarray) -> np.ndarray:
     """Shade every other band across the picture, sixteen of them whatever its side."""
     rows_H = np.arange(len(value_HWC)) * 2 * _BAND // len(value_HWC)
@@ -45,9 +33,9 @@ def _sepia(value_HWC: np.ndarray) -> np.ndarray:
 
 
 LOOKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    PLAIN: _plain,
-    DUSK: _dusk,
-    HAZE: _haze,
+    PLAIN: lambda value_HWC: value_HWC,
+    DUSK: lambda value_HWC: value_HWC * _DIM,
+    HAZE: lambda value_HWC: value_HWC * (1 - _FOG_SHARE) + _FOG * _FOG_SHARE,
     STRIPES: _stripes,
     SEPIA: _sepia,
 }

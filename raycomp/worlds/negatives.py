@@ -14,7 +14,6 @@ from raycomp.words import (
     SWAP,
 )
 from raycomp.worlds.captions import TEMPLATES, claim_of, say
-from raycomp.worlds.pairs import Pairs, is_within
 from raycomp.worlds.scenes import (
     COLOURS,
     OPPOSITE,
@@ -22,9 +21,11 @@ from raycomp.worlds.scenes import (
     SHAPES,
     SIZES,
     Claim,
+    Pairs,
     Scene,
     Thing,
     is_true,
+    is_within,
     perpendicular,
 )
 

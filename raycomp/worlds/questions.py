@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raycomp.worlds.captions import name_thing, say_thing
-from raycomp.worlds.pairs import Pairs
-from raycomp.worlds.scenes import COLOURS, RELATIONS, SHAPES, SIZES, Scene, Thing
+from raycomp.worlds.scenes import COLOURS, RELATIONS, SHAPES, SIZES, Pairs, Scene, Thing
 
 COLOUR, SHAPE, RELATION, SIZE, THERE = "colour", "shape", "relation", "size", "there"
 ASKED = (COLOUR, SHAPE, RELATION, SIZE, THERE)

@@ -8,9 +8,8 @@ import numpy as np
 
 from raycomp.worlds.captions import TEMPLATES, describe
 from raycomp.worlds.faults import DEFAULT_MIX, FAULTS, NO_FAULT
-from raycomp.worlds.pairs import Pairs
 from raycomp.worlds.render import encode_jpeg, render
-from raycomp.worlds.scenes import draw_scene, scene_to_dict
+from raycomp.worlds.scenes import Pairs, draw_scene, scene_to_dict
 
 Sample = tuple[str, dict[str, bytes]]
 SIDE = 128

@@ -5,7 +5,7 @@ Positions are fractions of the picture's side, x to the right and y down.
 
 import dataclasses
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,11 @@ DIRECTIONS = {LEFT: (-1, 0), RIGHT: (1, 0), ABOVE: (0, -1), BELOW: (0, 1)}
 RELATIONS = tuple(DIRECTIONS)
 OPPOSITE = {LEFT: RIGHT, RIGHT: LEFT, ABOVE: BELOW, BELOW: ABOVE}
 NUM_BACKGROUNDS = 6
+Pairs = Collection[tuple[str, str]]
+"""Colour and shape of every thing that may be there; None stands for all."""
+ALL_PAIRS = frozenset(itertools.product(COLOURS, SHAPES))
+# Two diagonals of the square of colours and shapes, so far apart that no two colours lack the same shapes.
+_DIAGONALS = (0, 3)
 
 RADIUS = {"small": 0.140, "large": 0.208}
 RADIUS_JITTER = 0.004
@@ -96,26 +101,26 @@ def perpendicular(relation: str) -> tuple[str, str]:
     return (ABOVE, BELOW) if relation in (LEFT, RIGHT) else (LEFT, RIGHT)
 
 
-def draw_scene(rng: np.random.Generator, pairs: Collection[tuple[str, str]] | None = None) -> Scene:
+def draw_scene(rng: np.random.Generator, pairs: Pairs | None = None) -> Scene:
     """Draw a scene: two or three things, no two of them alike in both colour and shape.
 
     All of them are of ``pairs``, at least three of (colour, shape); none = of any.
     """
     kinds: list[tuple[str, str]] = []
     for _ in range(rng.integers(2, 4)):
-        kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+        kind = pick(rng, COLOURS), pick(rng, SHAPES)
         while kind in kinds or not (pairs is None or kind in pairs):
-            kind = _pick(rng, COLOURS), _pick(rng, SHAPES)
+            kind = pick(rng, COLOURS), pick(rng, SHAPES)
         kinds.append(kind)
-    relations: tuple[str, ...] = (_pick(rng, RELATIONS),)
+    relations: tuple[str, ...] = (pick(rng, RELATIONS),)
     if len(kinds) == 3:
-        relations += (_pick(rng, perpendicular(relations[0])),)
+        relations += (pick(rng, perpendicular(relations[0])),)
     return show(Claim(tuple(Thing(None, *kind) for kind in kinds), relations), rng)
 
 
 def show(claim: Claim, rng: np.random.Generator) -> Scene:
     """Draw a scene that holds what ``claim`` says and no more; sizes that it does not name are drawn, too."""
-    sized = (dataclasses.replace(thing, size=thing.size or _pick(rng, SIZES)) for thing in claim.things)
+    sized = (dataclasses.replace(thing, size=thing.size or pick(rng, SIZES)) for thing in claim.things)
     return Scene(
         things=tuple(sized),
         relations=claim.relations,
@@ -124,8 +129,9 @@ def show(claim: Claim, rng: np.random.Generator) -> Scene:
     )
 
 
-def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
-    return words[rng.integers(len(words))]
+def pick(rng: np.random.Generator, words: Sequence[str]) -> str:
+    """Draw one of the words."""
+    return words[int(rng.integers(len(words)))]
 
 
 def place(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +183,17 @@ def scene_to_dict(scene: Scene) -> dict[str, Any]:
     return dataclasses.asdict(scene)
 
 
-def scene_from_dict(values: dict[str, Any]) -> Scene:
-    """Return the scene that ``scene_to_dict`` wrote, after a trip through json too."""
-    things = tuple(Thing(**thing) for thing in values["things"])
-    return Scene(**{**values, "things": things, "relations": tuple(values["relations"])})
+def diagonal(step: int) -> frozenset[tuple[str, str]]:
+    """Return 8 of the 64 pairs, one of every colour and one of every shape; 8 steps in turn give all 64."""
+    num = len(SHAPES)
+    return frozenset((colour, SHAPES[(i + step) % num]) for i, colour in enumerate(COLOURS))
+
+
+def hold_out(turn: int = 0) -> frozenset[tuple[str, str]]:
+    """Return 16 of the 64 pairs to hold back: two of every colour and two of every shape, others by turn."""
+    return frozenset().union(*(diagonal(turn + step) for step in _DIAGONALS))
+
+
+def is_within(claim: Claim, pairs: Pairs | None) -> bool:
+    """Return whether all things of the claim, or scene, are of these pairs."""
+    return pairs is None or all((thing.colour, thing.shape) in pairs for thing in claim.things)

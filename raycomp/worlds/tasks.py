@@ -16,7 +16,6 @@ from raycomp.config.check import check, check_choice
 from raycomp.words import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import TEMPLATES, describe, phrases
 from raycomp.worlds.looks import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_look
-from raycomp.worlds.pairs import Pairs, diagonal
 from raycomp.worlds.questions import ASKED, Question, draw_question
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE, Sample
@@ -26,8 +25,10 @@ from raycomp.worlds.scenes import (
     SHAPES,
     SIZES,
     Claim,
+    Pairs,
     Scene,
     Thing,
+    diagonal,
     perpendicular,
     scene_to_dict,
     show,

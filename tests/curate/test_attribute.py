@@ -9,9 +9,15 @@ import pytest
 
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.attribution import drop_per_displacement
-from raycomp.curate.arm import find_arm
 from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, NonceConfig, read_config
+from raycomp.curate.config import (
+    AlignConfig,
+    AttributeConfig,
+    CurateConfig,
+    NonceConfig,
+    find_arm,
+    read_config,
+)
 from raycomp.curate.measures import read_corpus
 from raycomp.curate.parse import parse
 from raycomp.curate.rules import PAS

@@ -26,7 +26,7 @@ from raycomp.data.arrow import (
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.embed import EmbedPictures, EmbedTexts
+from raycomp.evaluate.embed_all import EmbedPictures, EmbedTexts
 from raycomp.evaluate.read import TEXT, TEXT_EMBEDDING, prepare_pixels, tokenize
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer

@@ -12,10 +12,9 @@ import pytest
 from raycomp.config import LeaseLost, UserError, override_all, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curate import dedupe
-from raycomp.curate.arm import choose_config, find_arm
 from raycomp.curate.choose import _load, commit_once, kept_ranges
 from raycomp.curate.command import _fewer
-from raycomp.curate.config import CurateConfig, SelectConfig
+from raycomp.curate.config import CurateConfig, SelectConfig, choose_config, find_arm
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.materialize import plan_outputs
 from raycomp.curate.publish import summarise_scores

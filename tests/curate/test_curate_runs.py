@@ -19,8 +19,7 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData
 from raycomp.curate import command as curate_command
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig, find_arm
 from raycomp.curate.rules import RULES
 from raycomp.curate.select import choose_tables
 from raycomp.data.tar import write_tar

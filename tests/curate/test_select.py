@@ -10,8 +10,7 @@ import pytest
 
 from raycomp.config import UserError, exact_share, override, override_all
 from raycomp.core.selection import format_uids, parse_uids, random_scores
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig, find_arm
 from raycomp.curate.measures import check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS, RULES
 from raycomp.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage

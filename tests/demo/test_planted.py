@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import auc
-from raycomp.curate.arm import find_arm
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_arm
 from raycomp.curate.select import choose_tables
 from raycomp.demo.planted import Planted, read_planted, tell_budget, tell_separation, tell_traits
 from raycomp.schema import PHRASE_TYPE

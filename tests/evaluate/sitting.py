@@ -11,7 +11,7 @@ from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.core.leaks import key_images
 from raycomp.core.uids import KEY
 from raycomp.data.arrow import to_matrix
-from raycomp.evaluate.embed import EmbedPictures, EmbedTexts
+from raycomp.evaluate.embed_all import EmbedPictures, EmbedTexts
 from raycomp.evaluate.exam import Exam, Picture, Pictures, Texts, key_pictures
 from raycomp.evaluate.read import (
     TEXT,

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from raycomp.evaluate.check import check_table
+from raycomp.evaluate.compare_command import check_table
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 
 ROW = {

@@ -13,8 +13,8 @@ from PIL import Image
 from raycomp.core.logistic import fit_logistic
 from raycomp.data.tar import write_tar
 from raycomp.evaluate.compare import check_same, compare_tables
+from raycomp.evaluate.config import LinearProbeConfig, ZeroshotConfig
 from raycomp.evaluate.exam import Picture
-from raycomp.evaluate.exam_config import LinearProbeConfig, ZeroshotConfig
 from raycomp.evaluate.labelled import find_label
 from raycomp.evaluate.linear_probe import PENALTY, open_linear_probe
 from raycomp.evaluate.outcomes import find_outcomes

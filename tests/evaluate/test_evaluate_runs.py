@@ -21,9 +21,15 @@ from raycomp.cli import main
 from raycomp.config import ModelConfig, TooMuchBadData
 from raycomp.data.folder import Folder
 from raycomp.evaluate import command
-from raycomp.evaluate.config import BenchmarkConfig, ControlsConfig, EvaluateConfig
+from raycomp.evaluate.config import (
+    BenchmarkConfig,
+    ControlsConfig,
+    EvaluateConfig,
+    LinearProbeConfig,
+    RetrievalConfig,
+    ZeroshotConfig,
+)
 from raycomp.evaluate.embed_all import embed_texts
-from raycomp.evaluate.exam_config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.world import write_exam
 from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards

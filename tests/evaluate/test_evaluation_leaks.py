@@ -10,8 +10,8 @@ import pytest
 from raycomp.config import UserError
 from raycomp.core.leaks import Known, key_images, key_texts, merge_keys
 from raycomp.core.uids import KEY
-from raycomp.evaluate.exam_config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
-from raycomp.evaluate.leaks import find_leaks
+from raycomp.evaluate.command import find_leaks
+from raycomp.evaluate.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.linear_probe import open_linear_probe
 from raycomp.evaluate.outcomes import find_outcomes, tell_parts
 from raycomp.evaluate.retrieval import open_retrieval

@@ -9,8 +9,7 @@ from raycomp.config import override_all
 from raycomp.data.folder import Folder
 from raycomp.data.image_folder import list_classes
 from raycomp.evaluate.benchmarks.read import read_benchmark
-from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.exam_config import RetrievalConfig, ZeroshotConfig
+from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.images import find_images
 from raycomp.evaluate.open import check_outside, open_exams
 from raycomp.evaluate.world import write_exam

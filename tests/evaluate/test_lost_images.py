@@ -8,8 +8,7 @@ import pytest
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.data.tar import write_tar
 from raycomp.evaluate.compare import compare_tables
-from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.exam_config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.evaluate.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.images import check_images
 from raycomp.evaluate.linear_probe import open_linear_probe
 from raycomp.evaluate.outcomes import find_outcomes

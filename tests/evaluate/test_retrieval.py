@@ -8,7 +8,7 @@ import pytest
 
 from raycomp.data.tar import write_tar
 from raycomp.evaluate.compare import check_same, tell_other_targets
-from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.config import RetrievalConfig
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.retrieval import find_captions, open_retrieval
 from raycomp.evaluate.table import MEANINGS

@@ -8,16 +8,18 @@ from raycomp.evaluate.benchmarks.choice import EQUAL, Choice
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import load_parser
+from raycomp.probe.command import open_probe
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import (
     NONE,
     TWO_CALLS,
+    WIDTH,
     count_calls,
+    draw_overlap,
     measure_overlap,
     sum_rows,
+    tell_overlap,
 )
-from raycomp.probe.overlap_table import WIDTH, draw_overlap, tell_overlap
-from raycomp.probe.steps import open_probe
 from raycomp.table import join_text
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE, SWAP
 

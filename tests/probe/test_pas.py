@@ -101,7 +101,7 @@ def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, mo
         model.write_text(model.read_text() + " ")
         return measure_pas(*args)
 
-    monkeypatch.setattr("raycomp.probe.steps.measure_pas", exchange)
+    monkeypatch.setattr("raycomp.probe.command.measure_pas", exchange)
     assert main([*line, "--set", "sample=3"]) == USER_ERROR
     assert "must be the one whose image embeddings" in capsys.readouterr().err
     begun = json.loads((tmp_path / "out/run.json").read_text())

@@ -321,7 +321,7 @@ def test_weights_that_were_exchanged_meanwhile_are_seen(tiny_scorer, tmp_path, m
         model.write_text(model.read_text() + " ")
         return probe_composition(*args)
 
-    monkeypatch.setattr("raycomp.probe.steps.probe_composition", exchange)
+    monkeypatch.setattr("raycomp.probe.command.probe_composition", exchange)
     line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
     assert main(line) == USER_ERROR
     assert "scorer: changed while the run went on" in capsys.readouterr().err

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from raycomp.worlds.budget import ALL_FAULTS, compare_kept, count_kept, group_faults, group_traits
 from raycomp.worlds.captions import TEMPLATES, describe
+from raycomp.worlds.faults import ALL_FAULTS, compare_kept, count_kept, group_faults, group_traits
 from raycomp.worlds.scenes import draw_scene
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from raycomp.worlds.captions import read
 from raycomp.worlds.exam import CATEGORIES, draw_exam
-from raycomp.worlds.pairs import ALL_PAIRS, hold_out, is_within
-from raycomp.worlds.scenes import COLOURS, SHAPES, Claim, draw_scene, is_true
+from raycomp.worlds.scenes import ALL_PAIRS, COLOURS, SHAPES, Claim, draw_scene, hold_out, is_true, is_within
 
 UNSEEN = hold_out()
 SEEN = ALL_PAIRS - UNSEEN

@@ -9,9 +9,8 @@ import pytest
 from raycomp.core.continual import score_by_prior
 from raycomp.words import FUNCTION, SCENE
 from raycomp.worlds.captions import name_thing, read, say_thing
-from raycomp.worlds.pairs import diagonal
 from raycomp.worlds.questions import ASKED, RELATION, THERE, draw_question
-from raycomp.worlds.scenes import Claim, Scene, Thing, is_true
+from raycomp.worlds.scenes import Claim, Scene, Thing, diagonal, is_true
 from raycomp.worlds.tasks import WorldTask, draw_scenes, list_tasks
 
 

@@ -11,7 +11,8 @@ from test_scenes import CAPTION, read
 
 from raycomp.worlds.faults import FAULTS, NO_FAULT, TAILS
 from raycomp.worlds.samples import SIDE, draw_faults, draw_sample, world_shards
-from raycomp.worlds.scenes import is_true, scene_from_dict
+from raycomp.worlds.scenes import is_true
+from tests.corpus import scene_from_dict
 
 
 def decodes(data: bytes) -> bool:

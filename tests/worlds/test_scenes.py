@@ -27,11 +27,11 @@ from raycomp.worlds.scenes import (
     draw_scene,
     is_true,
     place,
-    scene_from_dict,
     scene_to_dict,
     show,
     stands,
 )
+from tests.corpus import scene_from_dict
 
 SCENES = [draw_scene(np.random.default_rng([5, i])) for i in range(400)]
 # An independent reader of the captions: words in, facts out.

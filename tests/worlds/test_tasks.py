@@ -12,10 +12,10 @@ from PIL import Image
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import phrases, read
 from raycomp.worlds.looks import LOOKS, PLAIN, change_look
-from raycomp.worlds.pairs import ALL_PAIRS, is_within
 from raycomp.worlds.render import RGB
-from raycomp.worlds.scenes import COLOURS, SHAPES, is_true, scene_from_dict
+from raycomp.worlds.scenes import ALL_PAIRS, COLOURS, SHAPES, is_true, is_within
 from raycomp.worlds.tasks import WorldTask, backbone_pairs, count_sets, draw_scenes, list_tasks, to_sample
+from tests.corpus import scene_from_dict
 
 
 @pytest.mark.parametrize("turn", range(8))

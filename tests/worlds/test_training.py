@@ -8,8 +8,7 @@ import pytest
 from raycomp.words import ADD, ATTRIBUTE
 from raycomp.worlds.captions import TEMPLATES, claim_of, describe, read
 from raycomp.worlds.faults import TAILS
-from raycomp.worlds.pairs import ALL_PAIRS, hold_out
-from raycomp.worlds.scenes import Claim, draw_scene, is_true, show
+from raycomp.worlds.scenes import ALL_PAIRS, Claim, draw_scene, hold_out, is_true, show
 from raycomp.worlds.training import TAUGHT, draw_lessons, take_apart
 
 PAIRS = ALL_PAIRS - hold_out()

@@ -14,10 +14,9 @@ from raycomp.continual.streams.little_world import TaskInputs, make_tasks
 from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
 from raycomp.evaluate.benchmarks.choice import take
-from raycomp.evaluate.exam import Picture
-from raycomp.evaluate.exam_config import RetrievalConfig
+from raycomp.evaluate.config import RetrievalConfig
+from raycomp.evaluate.exam import Picture, read_text
 from raycomp.evaluate.retrieval import open_retrieval
-from raycomp.evaluate.samples import read_text
 from raycomp.words import TEST, TRAIN, WORLD_STREAMS
 
 _FIELDS = ("tasks", "zero_shot")

@@ -49,7 +49,7 @@ def read_json(folder: Folder, name: str, shape: type) -> Any:
     Raises ValueError where there is no file, no JSON, an object that has a key twice, not a ``shape``, or
     nothing in it.
     """
-    found = _parse(_read_text(folder, name), folder.at(name))
+    found = parse_text(_read_text(folder, name), folder.at(name))
     if not isinstance(found, shape):
         kinds = shape.__name__, type(found).__name__
         raise ValueError(f"{folder.at(name)}: must hold a JSON {kinds[0]}, holds a {kinds[1]}")
@@ -66,7 +66,7 @@ def read_lines(folder: Folder, name: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             where = f"{folder.at(name)}: line {number}"
-            yield where, _parse(line, where)
+            yield where, parse_text(line, where)
 
 
 def _read_text(folder: Folder, name: str) -> str:
@@ -78,7 +78,8 @@ def _read_text(folder: Folder, name: str) -> str:
         raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
 
 
-def _parse(text: str, where: str) -> Any:
+def parse_text(text: str, where: str) -> Any:
+    """Return what a JSON text holds. Raises ValueError, beginning with ``where``."""
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as error:

@@ -18,7 +18,7 @@ from raycomp.evaluate.benchmarks import (
     world,
 )
 from raycomp.evaluate.benchmarks.choice import Choice, mark_defects
-from raycomp.evaluate.benchmarks.published import ALL
+from raycomp.evaluate.benchmarks.defects import ALL
 from raycomp.words import CONCEPT_KINDS, MACRO, MICRO, OPERATIONS
 
 READERS: dict[str, Callable[[Folder], Iterable[Choice]]] = {

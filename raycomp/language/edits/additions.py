@@ -30,7 +30,7 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
     """Put an attribute before a noun that has none of its category: "small [furry] brown [spotted] dog"."""
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
-        mine = [case.concepts[i] for i in case.words.attributes(place)]
+        mine = [case.concepts[i] for i in case.words.attributes[place]]
         if not noun.category or any(one.start > noun.start for one in mine):
             continue
         words = [
@@ -74,7 +74,7 @@ def add_objects(case: Case, state: State) -> Iterator[Change]:
 
 def add_relations(case: Case, state: State) -> Iterator[Change]:
     """Put "next to a ..." behind a noun."""
-    guests = case.lexicon.marked(GUEST)
+    guests = case.lexicon.marked[GUEST]
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
         if not noun.category or not case.words.can_follow(place) or case.is_listed(place):

@@ -99,7 +99,7 @@ class Case:
 
     def said_of(self, place: int, leave: int | None = None) -> list[str]:
         """Return the attributes of an object, sorted, without the one at ``leave``."""
-        return sorted(self.concepts[i].word for i in self.words.attributes(place) if i != leave)
+        return sorted(self.concepts[i].word for i in self.words.attributes[place] if i != leave)
 
     def lefts(self, relation: Concept) -> tuple[int, ...]:
         """Return what may be left of a relation.
@@ -121,7 +121,7 @@ class Case:
         came = {place: other for pair in state.swapped for place, other in (pair, pair[::-1])}
 
         def is_now(one: int, other: int) -> bool:
-            said = sorted(self.concepts[came.get(i, i)].word for i in self.words.attributes(one))
+            said = sorted(self.concepts[came.get(i, i)].word for i in self.words.attributes[one])
             return self.are_alike(came.get(one, one), other) and said == self.said_of(other)
 
         return is_now(first, second) and is_now(second, first)

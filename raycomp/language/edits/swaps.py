@@ -36,7 +36,7 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
     if any(one.sides and {*one.sides} == sides and i in state.used for i, one in enumerate(case.concepts)):
         return True
     return all(
-        place in state.used or any(one in state.used for one in case.words.attributes(place))
+        place in state.used or any(one in state.used for one in case.words.attributes[place])
         for place in sides
     )
 
@@ -63,7 +63,7 @@ def _shares(case: Case, first: int, second: int) -> bool:
     return (
         between in ("and", "or", ",")
         and not case.words.determiner(second)
-        and not case.words.attributes(second)
+        and not case.words.attributes[second]
     )
 
 
@@ -154,7 +154,7 @@ def _may_exchange(case: Case, first: int, second: int) -> bool:
 
 
 def _categories(case: Case, place: int) -> set[str]:
-    return {case.concepts[i].category for i in case.words.attributes(place)}
+    return {case.concepts[i].category for i in case.words.attributes[place]}
 
 
 def swap_sides(case: Case, state: State) -> Iterator[Change]:
@@ -165,7 +165,7 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         if relation.sides is None or _was_swapped(case, *relation.sides, state):
             continue
         i, j = relation.sides
-        inside = {place, i, j, *case.words.attributes(i), *case.words.attributes(j)}
+        inside = {place, i, j, *case.words.attributes[i], *case.words.attributes[j]}
         if inside & state.used or _is_symmetric(case, i, j) or case.are_alike(i, j):
             continue
         if finite and case.concepts[i].is_plural != case.concepts[j].is_plural:

@@ -33,10 +33,11 @@ class Wording:
         self._at = {token.start: place for place, token in enumerate(self.tokens)}
         self._ends = {token.end: place for place, token in enumerate(self.tokens)}
         self.children = find_children(self.tokens)
-        self._attributes: list[list[int]] = [[] for _ in self.concepts]
+        self.attributes: list[list[int]] = [[] for _ in self.concepts]
+        """Of every concept that is an object, its attributes."""
         for place, concept in enumerate(self.concepts):
             if concept.kind == ATTRIBUTE and concept.owner is not None:
-                self._attributes[concept.owner].append(place)
+                self.attributes[concept.owner].append(place)
 
     def first(self, place: int) -> int:
         """Return the position of the first token of concept ``place``."""
@@ -45,10 +46,6 @@ class Wording:
     def last(self, place: int) -> int:
         """Return the position of the last token of concept ``place``."""
         return self._ends[self.concepts[place].end]
-
-    def attributes(self, place: int) -> list[int]:
-        """Return the attributes of the object ``place``."""
-        return self._attributes[place]
 
     @cached_property
     def phrase_starts(self) -> dict[int, int]:
@@ -59,7 +56,7 @@ class Wording:
 
     def _walk_left(self, place: int) -> int:
         own = {
-            token for one in self.attributes(place) for token in range(self.first(one), self.last(one) + 1)
+            token for one in self.attributes[place] for token in range(self.first(one), self.last(one) + 1)
         }
         head, first = self.last(place), self.first(place)
         start = first
@@ -87,7 +84,7 @@ class Wording:
             return True
         plural_only, mass = self.lexicon.is_plural(entry.word), self.lexicon.is_mass(entry.word)
         if slot.is_plural:
-            counted = any(self.concepts[one].category == "number" for one in self.attributes(place))
+            counted = any(self.concepts[one].category == "number" for one in self.attributes[place])
             return not mass and not (plural_only and counted)
         if plural_only:
             return False

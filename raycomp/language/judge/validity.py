@@ -17,8 +17,7 @@ from raycomp.language.judge.form import FORM_FAULTS, WORD, find_form_fault, stri
 from raycomp.language.judge.grammar import CUT_OFF, FAULTS, count_grammar_faults
 from raycomp.language.judge.paraphrase import find_readings
 from raycomp.language.lexicon import Lexicon
-from raycomp.language.runs import Word, cut_ends, find_bases
-from raycomp.language.tokens import Token
+from raycomp.language.tokens import Token, Word, cut_ends, find_bases
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 UNCHANGED, RESTORED, COPY = "unchanged", "restored", "copy"

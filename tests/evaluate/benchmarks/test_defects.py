@@ -3,8 +3,7 @@
 import pytest
 
 from raycomp.evaluate.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED
-from raycomp.evaluate.benchmarks.defects import tell_defects
-from raycomp.evaluate.benchmarks.published import tell_other_counts
+from raycomp.evaluate.benchmarks.defects import tell_defects, tell_other_counts
 from tests.evaluate.benchmarks.test_benchmarks import SUGARCREPE, VALSE, read_shared
 
 
