@@ -10,6 +10,7 @@ from raycomp.config.check import check, check_choice, check_share
 from raycomp.config.dials import FREE, INPUT, SELECT
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
+    ALIGN_PAS,
     DISPLACEMENT,
     DRAW,
     MINUS_PAS,
@@ -109,11 +110,13 @@ class SelectConfig:
     """Which rule chooses the subset."""
 
     rule: str = "cpi"
-    """cpi; or a control. Of the whole corpus: align_only and random keep attribute.keep, full all of it. Out
-    of the rows that cpi ranks, and as many as it keeps: align70_random50 draws (its name says 100 align.keep
-    and 100 attribute.keep), cpi_reverse takes the lowest PAS, length the longest captions (words),
-    phrase_count the most phrases with a drop, displacement the largest mean text displacement, pas_residual
-    the largest residual of PAS regressed on caption length, phrase count, alignment and displacement."""
+    """cpi; align_pas, which ranks the same rows by the sum of alignment and PAS, each in units of its
+    standard deviation over them; or a control. Of the whole corpus: align_only and random keep
+    attribute.keep, full all of it. Out of the rows that cpi ranks, and as many as it keeps: align70_random50
+    draws (its name says 100 align.keep and 100 attribute.keep), cpi_reverse takes the lowest PAS, length the
+    longest captions (words), phrase_count the most phrases with a drop, displacement the largest mean text
+    displacement, pas_residual the largest residual of PAS regressed on caption length, phrase count,
+    alignment and displacement."""
     datacomp_compat: bool = False
     """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
 
@@ -228,6 +231,7 @@ class Arm:
             NUM_PHRASES: "phrases with a drop",
             DISPLACEMENT: "mean displacement",
             RESIDUAL: f"residual of {pas}",
+            ALIGN_PAS: f"alignment and {pas}",
         }
         what = self.rule.attribute_by or self.rule.align_by
         return words.get(what, what)

@@ -8,7 +8,7 @@ from raycomp.config.check import check_choice
 from raycomp.words import ALIGNMENT
 
 # What a gate can rank by beside the alignment, the largest first. "pas" is the aggregated PAS.
-DRAW, PAS, MINUS_PAS, RESIDUAL = "draw", "pas", "minus_pas", "residual"
+DRAW, PAS, MINUS_PAS, RESIDUAL, ALIGN_PAS = "draw", "pas", "minus_pas", "residual", "align_pas"
 NUM_WORDS, NUM_PHRASES, DISPLACEMENT = "num_words", "num_phrases", "displacement"
 
 
@@ -31,6 +31,7 @@ class Rule:
 
 RULES = {
     "cpi": Rule(attribute_by=PAS),
+    "align_pas": Rule(attribute_by=ALIGN_PAS),
     "align_only": Rule(),
     "random": Rule(align_by=DRAW),
     "full": Rule(keeps_all=True),

@@ -34,7 +34,16 @@ from raycomp.core.selection import (
 )
 from raycomp.curate.config import Arm
 from raycomp.curate.measures import Corpus, read_corpus
-from raycomp.curate.rules import DISPLACEMENT, DRAW, MINUS_PAS, NUM_PHRASES, NUM_WORDS, PAS, RESIDUAL
+from raycomp.curate.rules import (
+    ALIGN_PAS,
+    DISPLACEMENT,
+    DRAW,
+    MINUS_PAS,
+    NUM_PHRASES,
+    NUM_WORDS,
+    PAS,
+    RESIDUAL,
+)
 from raycomp.words import (
     ALIGNMENT,
     DROPPED_ALIGNMENT,
@@ -48,7 +57,12 @@ from raycomp.words import (
 
 EXPLAINING = (NUM_WORDS, NUM_PHRASES, ALIGNMENT, DISPLACEMENT)
 """What pas_residual regresses the aggregated PAS on."""
-_LOST = {DRAW: DROPPED_RANDOM, ALIGNMENT: DROPPED_ALIGNMENT, PAS: DROPPED_ATTRIBUTION}
+_LOST = {
+    DRAW: DROPPED_RANDOM,
+    ALIGNMENT: DROPPED_ALIGNMENT,
+    PAS: DROPPED_ATTRIBUTION,
+    ALIGN_PAS: DROPPED_ATTRIBUTION,
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ class Gates:
     num_scored: int | None = None
     """Rows past the align gate that have a PAS, which the attribute gate ranks."""
     fit: LinearFit | None = None
-    """What pas_residual takes off the PAS, fitted over these rows."""
+    """What pas_residual takes off the PAS, fitted over these rows; of align_pas minus what it adds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what json can hold."""
@@ -106,7 +120,7 @@ def attribute_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
         return random_scores(corpus.uid_M2, arm.seed)
     if what == MINUS_PAS:
         return -corpus.measures[PAS]
-    if what == RESIDUAL:
+    if what in (RESIDUAL, ALIGN_PAS):
         assert gates.fit is not None, "PAS is not fitted yet"
         return gates.fit.residuals(corpus.measures, corpus.measures[PAS])
     return corpus.measures[str(what)]
@@ -143,6 +157,8 @@ def cut_gates(arm: Arm, over: Callable[..., Iterable[Any]]) -> Gates:
     if rule.attribute_by == RESIDUAL:
         moments = reduce(CrossMoments.merge, over(_explaining_moments, True, gates))
         gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
+    if rule.attribute_by == ALIGN_PAS:
+        gates = replace(gates, fit=weigh_alike(reduce(CrossMoments.merge, over(_both_moments, True, gates))))
     search = make_search(arm, num_corpus, num_scored, arm.attribute_share)
     while not search.done:
         search.advance(sum(over(_count_attribute, True, gates, search)))
@@ -164,6 +180,22 @@ def _count_scored(corpus: Corpus, arm: Arm, gates: Gates) -> int:
 def _explaining_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
     enters_M = enters_attribute(corpus, arm, gates)
     return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
+
+
+def _both_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
+    enters_M = enters_attribute(corpus, arm, gates)
+    return CrossMoments.of([corpus.measures[name][enters_M] for name in (ALIGNMENT, PAS)])
+
+
+def weigh_alike(moments: CrossMoments) -> LinearFit:
+    """Return the fit whose residual is the sum of alignment and PAS, each in units of its own deviation.
+
+    The sum less its mean, times the deviation of PAS. Where either does not vary, the other alone ranks.
+    """
+    align_size, pas_size = np.sqrt(np.diag(moments.product_CC)).tolist()
+    ratio = pas_size / align_size if align_size and pas_size else 1.0
+    align_mean, pas_mean = moments.mean_C.tolist()
+    return LinearFit(moments.count, pas_mean + ratio * align_mean, {ALIGNMENT: -ratio}, None)
 
 
 def _count_attribute(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) -> np.ndarray:

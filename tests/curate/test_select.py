@@ -204,6 +204,7 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
             "phrase_count": len(drops),
             "displacement": np.float32(np.mean(moved)),
             "pas_residual": row[MEAN_PAS],
+            "align_pas": row[MEAN_PAS],
         }
     if rule == "pas_residual":
         y = np.array([by["pas_residual"] for by in found.values()])
@@ -211,6 +212,10 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
         x = [[1, row[ALIGNMENT], *(found[row[UID]][name] for name in names)] for row in rows]
         rest = y - np.array(x) @ np.linalg.lstsq(np.array(x), y, rcond=None)[0] if rows else y
         return dict(zip(found, np.round(rest, 7), strict=True))  # equal rows tie
+    if rule == "align_pas" and rows:
+        a, p = (np.array([row[name] for row in rows], np.float64) for name in (ALIGNMENT, MEAN_PAS))
+        ratio = p.std() / a.std() if len(rows) > 1 and p.std() and a.std() else 1.0
+        return dict(zip(found, np.round(p - p.mean() + ratio * (a - a.mean()), 7), strict=True))
     return {uid: by[rule] for uid, by in found.items()}
 
 
@@ -239,7 +244,8 @@ def test_every_control_keeps_what_a_slow_loop_keeps_of_the_rows_that_cpi_ranks(r
     reason_N, score_N = choose(table, config)
     expected = {row[UID]: row[STATUS] if row[ALIGNMENT] is None else DROPPED_ALIGNMENT for row in rows}
     expected |= {row[UID]: DROPPED_UNSCORED for row in pool}
-    expected |= dict.fromkeys(order, DROPPED_RANDOM if rule == "align70_random50" else DROPPED_CONTROL)
+    below = {"align70_random50": DROPPED_RANDOM, "align_pas": DROPPED_ATTRIBUTION}
+    expected |= dict.fromkeys(order, below.get(rule, DROPPED_CONTROL))
     expected |= dict.fromkeys(order[:kept], KEPT)
     assert dict(zip(table[UID].to_pylist(), reason_N, strict=True)) == expected
     wanted = [by.get(row[UID], np.nan) for row in rows]
@@ -330,7 +336,25 @@ def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
     assert gates.num_scored > 100 and np.nanmax(np.abs(score_N)) < 1e-7
 
 
-@pytest.mark.parametrize("rule", ["cpi", "pas_residual"])
+@pytest.mark.parametrize("what", [ALIGNMENT, "drop"])
+def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks(what):
+    rows = make_table(300, 9).to_pylist()
+    for row in rows:
+        if what == ALIGNMENT and row[ALIGNMENT] is not None:
+            row[ALIGNMENT] = 0.25
+        for phrase in row[PHRASES] or ():
+            if what == "drop" and phrase["drop"] is not None:
+                phrase["drop"] = 0.125
+        if what == "drop" and row[MEAN_PAS] is not None:
+            row[MEAN_PAS] = 0.125
+    table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
+    summed = choose(table, CurateConfig(select=SelectConfig("align_pas")))[1]
+    ranked_N = ~np.isnan(summed)
+    other = table[MEAN_PAS if what == ALIGNMENT else ALIGNMENT].to_numpy()[ranked_N]
+    assert np.allclose(np.diff(summed[ranked_N]), np.diff(other), atol=1e-6) and ranked_N.sum() > 100
+
+
+@pytest.mark.parametrize("rule", ["cpi", "pas_residual", "align_pas"])
 def test_gates_survive_json(rule):
     gates = cut(make_table(90, 3), CurateConfig(select=SelectConfig(rule)))
     assert Gates.from_dict(json.loads(json.dumps(gates.to_dict()))) == gates
