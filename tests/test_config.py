@@ -121,7 +121,11 @@ def test_override_reads_text_as_the_fields_type(path, text, value):
         ("seed", "-1", ["seed=-1: must be at least 0"]),
         ("nonce.seed", "-1", ["nonce.seed=-1: must be at least 0"]),
         ("select.rule", "align80_random90", ["must be align70_random50", "attribute.keep=0.5"]),
-        ("select.rule", "align1.2.3_random4", ["must be one of cpi, align_pas, align_only", "alignA_randomB"]),
+        (
+            "select.rule",
+            "align1.2.3_random4",
+            ["must be one of cpi, align_pas, align_only", "alignA_randomB"],
+        ),
         (
             "select.rule",
             "pas_residuals",

@@ -102,7 +102,8 @@ class Paired(NamedTuple):
     only_second: int
     """and the second alone."""
     p: float
-    """McNemar's exact test, two-sided, of examples as if each had an image of its own."""
+    """McNemar's exact test, two-sided, where every example is a unit of its own; else NaN, for it takes
+    examples of one unit to be independent: too small a p."""
     p_units: float
     """Of the difference against its standard error over units, two-sided, by Student's t."""
     detectable: float
@@ -128,7 +129,8 @@ def compare_paired(
     at_S = _list_splits(len(moved_N), split_N)
     difference = float(np.mean([moved_N[at].mean() for at in at_S]))
     only_first, only_second = int((moved_N < 0).sum()), int((moved_N > 0).sum())
-    p, num_units = mcnemar(only_first, only_second), len(np.unique(unit_N))
+    num_units = len(np.unique(unit_N))
+    p = mcnemar(only_first, only_second) if num_units == len(moved_N) else float("nan")
     if num_units == 1 or not only_first + only_second:
         nan = float("nan")
         return Paired(difference, nan, nan, only_first, only_second, p, 1.0, nan)

@@ -35,7 +35,7 @@ class Line(NamedTuple):
     only_first: int
     only_second: int
     p: float
-    """McNemar's exact test; none for a mean of splits or of classes."""
+    """McNemar's exact test; none where images repeat, or for a mean of splits or of classes."""
     p_units: float
     """Of the difference against its error over images."""
     detectable: float

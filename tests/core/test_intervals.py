@@ -152,3 +152,11 @@ def test_few_images_of_many_examples_are_little():
         covered += found.low <= 0.5 <= found.high
     assert 0.9 <= covered / 300 <= 0.99
     assert find_share(np.tile([1.0, 0.0], 50), np.zeros(100)).high > 0.9
+
+
+def test_mcnemar_is_left_out_where_examples_share_an_image():
+    first_N, second_N = np.array([1, 0, 0, 1, 1, 0]), np.array([1, 1, 1, 1, 0, 1])
+    alone = compare_paired(first_N, second_N, np.arange(6))
+    shared = compare_paired(first_N, second_N, np.array([0, 1, 2, 3, 4, 4]))
+    assert alone.p == pytest.approx(mcnemar(1, 3)) and math.isnan(shared.p)
+    assert (alone.difference, alone.only_first, alone.only_second) == (shared.difference, 1, 3)
