@@ -55,7 +55,6 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
 
 
 def _close(run: Run, cells: Sequence[Cell]) -> None:
-    """Write down and say what came of the cells."""
     results = {cell: read_result(run.folder, cell) for cell in cells}
     planned = compare_planned(results, run.record["config"]["seed"])
     tables = make_tables(results, planned)

@@ -101,12 +101,10 @@ class Compared:
 
 
 def list_groups(results: Results) -> list[str]:
-    """Return the groups of cells in their order."""
     return list(dict.fromkeys(cell.group for cell in results))
 
 
 def of_group(results: Results, group: str) -> dict[int, Result]:
-    """Return a group's results by seed."""
     return {cell.seed: result for cell, result in results.items() if cell.group == group}
 
 
