@@ -35,7 +35,6 @@ class Folder:
         return self._info(*names).type != fs.FileType.NotFound
 
     def is_folder(self, *names: str) -> bool:
-        """Whether there is a folder of that name."""
         return self._info(*names).type == fs.FileType.Directory
 
     def _info(self, *names: str) -> fs.FileInfo:
@@ -52,12 +51,6 @@ class Folder:
             return []
         return sorted(name for name, is_folder in list_folder(self.uri).items() if is_folder)
 
-    def count_files(self, *names: str) -> int:
-        """Return how many files a name stands for: one, or those in the sub-folder, but for hidden ones."""
-        if self._info(*names).is_file:
-            return 1
-        return sum(not name.startswith(".") for name in self.list_names(*names))
-
     def find_names(self) -> list[str]:
         """Return the names of all files below, relative to the folder, sorted; none where it is missing."""
         names = [name for name, info in list_below(self.uri) if info.is_file]
@@ -70,7 +63,6 @@ class Folder:
             return file.read()
 
     def read_range(self, start: int, end: int, *names: str) -> bytes:
-        """Return the bytes of a file from ``start`` to before ``end``."""
         filesystem, path = resolve(self.at(*names))
         with filesystem.open_input_file(path) as file:
             return file.read_at(int(end - start), int(start))

@@ -81,7 +81,6 @@ def expand_input(spec: str, stored_embeddings: str | None = None) -> list[ShardP
 
 
 def _refuse_twice(found: list[tuple[str, str]]) -> None:
-    """Raise ValueError where two names lead to one file."""
     seen: dict[str, str] = {}
     for name, uri in found:
         other = seen.setdefault(uri if "://" in uri else os.path.realpath(uri), name)

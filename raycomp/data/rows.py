@@ -59,7 +59,6 @@ def parse_uid(own: Any) -> str | None:
 
 
 def shard_row(shard: ShardPath, status: str) -> SampleRow:
-    """Return the row that says ``status`` of a whole shard."""
     return SampleRow("", status, sample_uid(shard.name, ""))
 
 

@@ -187,7 +187,6 @@ def _find_writer(scheme: str) -> Any:
 
 @contextmanager
 def _needing(package: str, scheme: str) -> Iterator[None]:
-    """Tell in a line which package a store needs."""
     try:
         yield
     except (ImportError, AttributeError) as error:

@@ -73,7 +73,6 @@ def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] |
 
 
 def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
-    """Return the same of open_clip_train's log."""
     import open_clip
     from open_clip.factory import get_model_config
 

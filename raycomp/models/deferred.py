@@ -4,14 +4,19 @@
 and timm for towers of theirs: together as long as torch itself. ``import spacy`` loads torch, which the
 packaged parser does not use. The few modules that import these at their top get a ``Deferred`` for each name,
 which imports the real thing when it is first used. No other module is affected: ``import transformers``
-elsewhere gives transformers. ``raycomp/__init__.py`` installs this, so it comes first in every process.
+elsewhere gives transformers. Parts of two packages (torchvision's models and datasets, what uploads models)
+are imported when they are first read. Garbage is not collected while torch and open_clip are imported.
+``raycomp/__init__.py`` installs all this, so it comes first in every process.
 """
 
 import builtins
+import gc
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import version
@@ -21,14 +26,6 @@ from types import ModuleType
 from typing import Any
 
 _THINC = "thinc.compat"
-# What imports a slow library at its top, and only uses it for some models.
-_IMPORTERS: Mapping[str, tuple[str, ...]] = {
-    "torchvision.ops.roi_align": ("torch._dynamo",),
-    "open_clip.coca_model": ("transformers",),
-    "open_clip.hf_model": ("transformers",),
-    "open_clip.timm_model": ("timm",),
-    _THINC: ("torch",),
-}
 
 
 class Deferred:
@@ -70,44 +67,122 @@ class _DeferredModule(ModuleType):
         return deferred if self.is_running else deferred._find()
 
 
-class _DeferringLoader(Loader):
-    """Runs a module whose imports of some libraries are deferred."""
+class _PausingLoader(Loader):
+    """Runs a large module while garbage is not collected."""
 
-    def __init__(self, loader: Any, libraries: Sequence[str]):
-        self.loader, self.libraries = loader, libraries
-        self.loaded: list[_DeferredModule] = []
+    def __init__(self, loader: Any):
+        self.loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        with _without_collecting():
+            self.loader.exec_module(module)
+
+    def __getattr__(self, name: str) -> Any:  # the source and resources, which others ask a loader for
+        return getattr(self.loader, name)
+
+
+class _DeferringLoader(_PausingLoader):
+    """Runs a module whose imports of some libraries are deferred."""
+
+    def __init__(self, loader: Any, libraries: Sequence[str]):
+        super().__init__(loader)
+        self.libraries = libraries
+        self.loaded: list[_DeferredModule] = []
+
+    def exec_module(self, module: ModuleType) -> None:
         """Run the module, its own imports of the libraries deferred until it has run."""
-
-        def run_import(name: str, *args: Any, **kwargs: Any) -> Any:
-            is_slow = any(name == one or name.startswith(f"{one}.") for one in self.libraries)
-            if not is_slow or name in sys.modules:
-                return builtins.__import__(name, *args, **kwargs)
-            # "import a.b" binds a, "from a.b import c" reads c of a.b.
-            names = args[2] if len(args) > 2 else kwargs.get("fromlist")
-            return self.load(name if names else name.partition(".")[0])
-
-        own = {**vars(builtins), "__import__": run_import}
+        own = {**vars(builtins), "__import__": partial(self.run_import, module)}
         vars(module)["__builtins__"] = own
         try:
-            self.loader.exec_module(module)
+            super().exec_module(module)
         finally:
             # What its functions import when they are called is no longer deferred.
             own["__import__"] = builtins.__import__
             for library in self.loaded:
                 library.is_running = False
 
+    def run_import(
+        self,
+        module: ModuleType,
+        name: str,
+        own: Any = None,
+        local: Any = None,
+        names: Sequence[str] = (),
+        level: int = 0,
+    ) -> Any:
+        """Return what an import statement of the module gets."""
+        is_slow = any(name == one or name.startswith(f"{one}.") for one in self.libraries)
+        if not is_slow or name in sys.modules:
+            return builtins.__import__(name, own, local, names, level)
+        # "import a.b" binds a, "from a.b import c" reads c of a.b.
+        return self.load(name if names else name.partition(".")[0])
+
     def load(self, name: str) -> ModuleType:
         """Return what stands for a library."""
         self.loaded.append(_DeferredModule(name))
         return self.loaded[-1]
 
-    def __getattr__(self, name: str) -> Any:  # the source and resources, which others ask a loader for
-        return getattr(self.loader, name)
+
+class _PackageLoader(_DeferringLoader):
+    """Runs a package that imports parts of its own: these are imported when they are first read from it."""
+
+    def __init__(self, loader: Any, parts: Mapping[str, str]):
+        super().__init__(loader, ())
+        self.parts = parts
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the package without these parts."""
+        super().exec_module(module)
+        for name in self.parts:
+            vars(module).pop(name, None)
+        vars(module)["__getattr__"] = partial(self.read, module)
+
+    def run_import(
+        self,
+        module: ModuleType,
+        name: str,
+        own: Any = None,
+        local: Any = None,
+        names: Sequence[str] = (),
+        level: int = 0,
+    ) -> Any:
+        """Return what an import statement gets: until the package has run, None for each of the parts."""
+        late = [part for part in names or () if part in self.parts]
+        vars(module).update(dict.fromkeys(late))
+        rest = tuple(part for part in names or () if part not in late)
+        return module if late and not rest else builtins.__import__(name, own, local, rest, level)
+
+    def read(self, module: ModuleType, name: str) -> Any:
+        """Return a part, a module or what has its name there, and leave it in the package."""
+        if name not in self.parts:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        place = self.parts[name]
+        found = importlib.import_module(place)
+        for part in self.parts:
+            if self.parts[part] == place:
+                vars(module)[part] = getattr(found, part, found)
+        return vars(module)[name]
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Pause the cyclic garbage collector, which would walk through a library's objects again and again.
+
+    Freezing and unfreezing makes them old without such a walk.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        if was_enabled:
+            gc.enable()
 
 
 class _ThincLoader(_DeferringLoader):
@@ -130,14 +205,36 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        libraries = _IMPORTERS.get(name)
-        if not libraries or (name == _THINC and _may_have_gpu()):
+        make = _LOADERS.get(name)
+        if make is None or (name == _THINC and _may_have_gpu()):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
-            kind = _ThincLoader if name == _THINC else _DeferringLoader
-            spec.loader = kind(spec.loader, libraries)
+            spec.loader = make(spec.loader)
         return spec
+
+
+# What imports a slow library at its top and only uses it for some models, or is large itself.
+_LOADERS: Mapping[str, Callable[[Any], Loader]] = {
+    "torch": _PausingLoader,
+    "torchvision": partial(
+        _PackageLoader, parts={"datasets": "torchvision.datasets", "models": "torchvision.models"}
+    ),
+    "torchvision.ops.roi_align": partial(_DeferringLoader, libraries=("torch._dynamo",)),
+    "open_clip": partial(
+        _PackageLoader,
+        parts={
+            "push_to_hf_hub": "open_clip.push_to_hf_hub",
+            "push_pretrained_to_hf_hub": "open_clip.push_to_hf_hub",
+        },
+    ),
+    "open_clip.coca_model": partial(_DeferringLoader, libraries=("transformers",)),
+    "open_clip.hf_model": partial(_DeferringLoader, libraries=("transformers",)),
+    "open_clip.pretrained": partial(_DeferringLoader, libraries=("huggingface_hub",)),
+    "open_clip.timm_model": partial(_DeferringLoader, libraries=("timm",)),
+    "open_clip.tokenizer": partial(_DeferringLoader, libraries=("ftfy",)),
+    _THINC: partial(_ThincLoader, libraries=("torch",)),
+}
 
 
 def _may_have_gpu() -> bool:

@@ -114,7 +114,6 @@ def _hash_file(path: Path) -> str | None:
 
 
 def _place(key: str) -> Path:
-    """Return where the description of a key is kept."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(os.environ.get("RAYCOMP_CACHE") or Path(home, "raycomp"), "scorers", f"{key}.json")
 

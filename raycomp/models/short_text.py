@@ -65,7 +65,6 @@ def _run_parts(tower: Any, token_BN: Tensor) -> Tensor:
 
 
 def _embed(tower: Any, token: Tensor, place: Tensor) -> Tensor:
-    """Return the embeddings of tokens at their places, on the tower's device."""
     device, dtype = tower.positional_embedding.device, tower.transformer.get_cast_dtype()
     token, place = (ids.to(device, non_blocking=True) for ids in (token, place))
     # Indexing would add gradients up in another order each time.

@@ -138,5 +138,4 @@ def current() -> Executor:
 
 
 def find_current() -> Executor | None:
-    """Return the executor of the run, None where there is none."""
     return _used[-1] if _used else None

@@ -111,7 +111,6 @@ class Local:
         return list(handles[:count])
 
     def get(self, handle: Later) -> Any:
-        """Return what a task returned."""
         handle.end()
         if handle.error is not None:
             raise handle.error
@@ -121,7 +120,6 @@ class Local:
         """Return: what was not asked for never runs."""
 
     def put(self, value: Any) -> Any:
-        """Return the value itself."""
         return value
 
     def count(self, resource: str) -> float:
@@ -129,7 +127,6 @@ class Local:
         return self.num_threads if resource == "CPU" else 0
 
     def merge_options(self) -> dict[str, Any]:
-        """Return none."""
         return {}
 
     def watch_growth(self) -> AbstractContextManager[None]:
@@ -153,7 +150,6 @@ def _blamed(name: str) -> Iterator[None]:
 
 
 def run_stage(name: str, work: Callable[[pa.Table], pa.Table], table: pa.Table) -> pa.Table:
-    """Run a stage, timed."""
     with _blamed(name):
         return again(partial(run_timed, name, work, table))
 

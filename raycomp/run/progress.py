@@ -203,7 +203,6 @@ class Progress:
         return _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}", idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:
-        """Return what an event of the log says of the phase."""
         return {
             "phase": self.phase,
             "unit": self.unit,

@@ -29,7 +29,6 @@ class OnRay:
         self.tasks: dict[Callable[..., Any], tuple[dict[str, Any], Any]] = {}
 
     def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
-        """Run the pass as a streaming dataset."""
         return read_receipts(lay(steps, ordinals, parts_uri))
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -42,11 +41,9 @@ class OnRay:
         return task.remote(*args)
 
     def wait(self, handles: Sequence[Any], count: int, timeout_s: float | None = None) -> list[Any]:
-        """Return tasks that have ended."""
         return ray.wait(list(handles), num_returns=count, timeout=timeout_s)[0]
 
     def get(self, handle: Any) -> Any:
-        """Return what a task returned."""
         return ray.get(handle)
 
     def stop(self, handles: Sequence[Any]) -> None:
@@ -58,7 +55,6 @@ class OnRay:
                 ray.wait(list(handles), num_returns=len(handles), timeout=_SETTLE_S)
 
     def put(self, value: Any) -> Any:
-        """Return a reference to the value in the object store."""
         return ray.put(value)
 
     def count(self, resource: str) -> float:
@@ -72,11 +68,9 @@ class OnRay:
         return {"scheduling_strategy": "SPREAD", "num_cpus": 0, **leave_head_alone()}
 
     def watch_growth(self) -> Growth:
-        """Count the scorers and CPUs of the cluster."""
         return Growth(count_there)
 
     def open_meter(self, phase: str) -> RayMeter:
-        """Return metrics that Prometheus reads of this node."""
         return RayMeter(phase)
 
 

@@ -83,11 +83,16 @@ def _watch(address: str, patience_s: float, stop: threading.Event) -> None:
                 os._exit(ClusterFailed.exit_code)
 
 
+def unwrap(error: Exception) -> Exception:
+    """Return an error without what tasks and actors between have wrapped it in."""
+    while isinstance(getattr(error, "cause", None), Exception):
+        error = error.cause  # type: ignore[attr-defined]
+    return error
+
+
 def find_lost(error: Exception) -> Exception | None:
     """Return what Ray lost, without what tasks between have wrapped it in; none where Ray did its work."""
-    cause: Exception = error
-    while isinstance(getattr(cause, "cause", None), Exception):
-        cause = cause.cause  # type: ignore[attr-defined]
+    cause = unwrap(error)
     # An actor whose constructor raised, and an object that cannot be read, are our own mistakes.
     is_ours = getattr(cause, "actor_init_failed", False) or getattr(cause, "traceback_str", None)
     return cause if isinstance(cause, _LOST) and not is_ours else None

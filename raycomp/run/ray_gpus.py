@@ -53,7 +53,6 @@ def describe_gpu() -> dict[str, Any] | None:
 
 
 def _look() -> tuple[str, dict[str, Any] | None]:
-    """Return where a task runs and what GPU it has there."""
     return ray.util.get_node_ip_address(), describe_gpu()
 
 

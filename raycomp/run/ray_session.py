@@ -304,5 +304,4 @@ def _describe_gpus(config: ClusterConfig, num_cpus: int, num_nodes: int, where: 
 
 
 def _count(resource: str, otherwise: int = 0) -> int:
-    """Return how much of a resource the cluster has now."""
     return int(ray.cluster_resources().get(resource, otherwise))

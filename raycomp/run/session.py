@@ -77,7 +77,6 @@ def choose_executor(
 
 
 def _find_ray(config: ClusterConfig) -> str | None:
-    """Return what of this process or machine is Ray's."""
     if is_connected():
         return "this process is connected to a cluster"
     has_gpu = config.gpu is not False and os.path.exists(_DRIVER)

@@ -65,7 +65,6 @@ def map_files(
 def _do_each(
     items: Sequence[Item], function: Callable[..., Result], fold: Callable[[list], list], *args: Any
 ) -> list[Result]:
-    """Return ``function(item, *args)`` of every item, folded."""
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         return fold(list(pool.map(lambda item: function(item, *args), items)))
 

@@ -45,7 +45,6 @@ _MOST_STALLS = 3
 
 
 def _tell_wave(stats: Stats) -> dict[str, Any]:
-    """Return what an event of the log says of a wave that is committed."""
     seconds = {stage: round(value, 3) for stage, value in stats.seconds.items()}
     return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
 

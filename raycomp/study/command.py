@@ -12,9 +12,8 @@ from raycomp.run.run import Run, Say, begin
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.study.cells import Cell, list_cells
-from raycomp.study.compare import compare_planned
 from raycomp.study.config import StudyConfig
-from raycomp.study.results import read_results
+from raycomp.study.results import compare_planned, read_result
 from raycomp.study.tables import list_plots, make_tables, say_verdicts, write_long
 from raycomp.study.trial import list_worlds, make_negatives, run_cell
 from raycomp.sweep.worlds import Place, fingerprint_worlds, make_worlds
@@ -56,8 +55,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
 
 
 def _close(run: Run, cells: Sequence[Cell]) -> None:
-    """Write down and say what came of the cells."""
-    results = read_results(run.folder, cells)
+    results = {cell: read_result(run.folder, cell) for cell in cells}
     planned = compare_planned(results, run.record["config"]["seed"])
     tables = make_tables(results, planned)
     charts = {name: intervals(plot) for name, plot in list_plots(results, planned).items()}

@@ -1,14 +1,15 @@
-"""What the cells of a study came to: rows of their exams as arrays, and figures of one cell.
+"""What the cells of a study came to, and what two groups of them differ by, trainings paired by their seed.
 
 R rows of the seen exam and then the unseen one, G scenes, C categories of the primary metric.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from raycomp.core.contrasts import Contrast, bootstrap_seeds, contrast, holm, mean_by
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.study.cells import Cell
@@ -16,6 +17,11 @@ from raycomp.study.cells import Cell
 PRIMARY = ("SWAP object", "SWAP attribute", "REPLACE object", "REPLACE relation")
 """Their mean over scenes of seen pairs is the primary metric: the other categories are at their ceiling."""
 RIGHT, AUGMENTED, BRITTLE = "right", "augmented", "brittle"
+CLEAR = 0.05
+PLANNED = (("clip-cpi50", "clip-align50"), ("clip-cpi50", "clip-align70_random50"))
+"""Named in advance: the paper's contrast, and the one that isolates what PAS adds to a gate by alignment."""
+CLEANED = ("clip-oracle50", "clip-random50")
+"""What taking out faulty pairs gains, and nothing else: a rule also chooses which sound ones stay."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,8 @@ class Result:
 Results = dict[Cell, Result]
 
 
-def read_results(folder: Folder, cells: Iterable[Cell]) -> Results:
-    """Return what finished cells left in ``cells/``."""
-    return {cell: _read(folder, cell) for cell in cells}
-
-
-def _read(folder: Folder, cell: Cell) -> Result:
+def read_result(folder: Folder, cell: Cell) -> Result:
+    """Return what a finished cell left in ``cells/``."""
     table = read_columns(folder.at("cells", f"{cell.name}.parquet"))
     columns = {name: table[name].to_numpy() for name in table.column_names}
     values = {name: columns[name] for name in (RIGHT, AUGMENTED, BRITTLE)}
@@ -70,3 +72,81 @@ def count_by_scene(result: Result, value_R: np.ndarray) -> tuple[np.ndarray, np.
         sums.append(np.bincount(scene_P, value_R[at_R], num_scenes))
         counts.append(np.bincount(scene_P, minlength=num_scenes))
     return np.stack(sums, 1), np.stack(counts, 1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A group minus another, in points of one metric."""
+
+    first: str
+    second: str
+    by_seed: Contrast
+    """Every seed's difference counts alike: of other trainings in these worlds."""
+    by_world: Contrast
+    """Every world's mean difference counts alike: of other worlds, too, as a world has one choice of cpi50
+    and one of align50 for all of its seeds."""
+    bootstrap: tuple[float, float] | None = None
+    """95 %, over seeds and test images; of the primary metric alone."""
+    p_holm: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Return what the test decides, by the p that is adjusted where there is one."""
+        p = self.by_seed.p if self.p_holm is None else self.p_holm
+        if not p < CLEAR:
+            return "undecided"
+        sign = "more" if self.by_seed.value > 0 else "less"
+        is_shared = self.by_world.low > 0 or self.by_world.high < 0
+        return sign if is_shared else f"{sign}, of these worlds alone"
+
+
+def list_groups(results: Results) -> list[str]:
+    return list(dict.fromkeys(cell.group for cell in results))
+
+
+def of_group(results: Results, group: str) -> dict[int, Result]:
+    return {cell.seed: result for cell, result in results.items() if cell.group == group}
+
+
+def compare(
+    results: Results, first: str, second: str, metric: Callable[[Result], float] = Result.macro
+) -> Compared | None:
+    """Compare two groups over the seeds that both have; none where there is no such seed."""
+    one, other = of_group(results, first), of_group(results, second)
+    seeds = [seed for seed in one if seed in other]
+    if not seeds:
+        return None
+    difference_S = np.array([metric(one[seed]) - metric(other[seed]) for seed in seeds])
+    world_S = np.array([one[seed].facts["world"] for seed in seeds])
+    return Compared(first, second, contrast(difference_S), contrast(mean_by(difference_S, world_S)))
+
+
+def compare_planned(results: Results, seed: int) -> list[Compared]:
+    """Return the planned contrasts, adjusted for each other after Holm, and CLEANED, as far as there are
+    cells for them, with the bootstrap drawn by ``seed``."""
+    found = [_bootstrap(results, pair, seed) for pair in (*PLANNED, CLEANED)]
+    planned = [one for one in found[: len(PLANNED)] if one]
+    adjusted = iter(holm([one.by_seed.p for one in planned]))
+    done = [replace(one, p_holm=next(adjusted)) for one in planned]
+    return done + [one for one in found[len(PLANNED) :] if one]
+
+
+def _bootstrap(results: Results, pair: tuple[str, str], seed: int) -> Compared | None:
+    found = compare(results, *pair)
+    if found is None:
+        return None
+    one, other = (of_group(results, group) for group in pair)
+    seeds = [seed for seed in one if seed in other]
+    blocks = []
+    for world in sorted({one[seed].facts["world"] for seed in seeds}):
+        own = [seed for seed in seeds if one[seed].facts["world"] == world]
+        moved = [count_by_scene(one[seed], _subtract(one[seed], other[seed])) for seed in own]
+        blocks.append((np.stack([sums for sums, _ in moved]), moved[0][1]))
+    _, low, high = bootstrap_seeds(blocks, np.random.default_rng(seed))
+    return replace(found, bootstrap=(low, high))
+
+
+def _subtract(one: Result, other: Result) -> np.ndarray:
+    """Return the difference of every row in percent, both cells having sat the same exam."""
+    assert np.array_equal(one.scene_R, other.scene_R), "of other worlds"
+    return 100 * (one.values[RIGHT].astype(np.float64) - other.values[RIGHT])

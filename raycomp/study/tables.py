@@ -1,14 +1,25 @@
 """The study's tables: planned contrasts first, then everything else, which is secondary and says so."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast
 from raycomp.study.cells import FULL, HALVES, METHODS, ORACLE, RANDOM
-from raycomp.study.compare import CLEANED, Compared, compare, list_groups, of_group
-from raycomp.study.results import AUGMENTED, BRITTLE, PRIMARY, Result, Results
+from raycomp.study.results import (
+    AUGMENTED,
+    BRITTLE,
+    CLEANED,
+    PRIMARY,
+    Compared,
+    Result,
+    Results,
+    compare,
+    list_groups,
+    of_group,
+)
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
 from raycomp.words import OPERATIONS
 from raycomp.worlds.exam import CATEGORIES
@@ -24,25 +35,43 @@ METRICS: dict[str, Metric] = {
     "unseen pairs": lambda result: result.macro(seen=False),
 }
 _SAID = "In percent; 95 % intervals by Student's t over seeds. "
+_OF_METRICS = (
+    "Augmented: caption and paraphrase are above the negative. Brittle: the negative lies "
+    "between them. recall@1: both ways among the scenes of seen pairs. The last column is of scenes with "
+    "a pair of colour and shape that no training pair shows or names, though negatives that are trained "
+    "on may; a negative often names fewer such pairs than its caption, so that to prefer the familiar "
+    "may be worse than to guess. ADD leaves captions of three things without a negative."
+)
 
 
 def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
     """Return the tables of the page, of what cells there are."""
     groups = list_groups(results)
-    halves = [f"{method}-{arm}" for method in ("clip", "negclip") for arm in (FULL, *HALVES)]
-    whole = [f"{method}-{FULL}" for method in METHODS]
+    methods = ("clip", "negclip")
+    halves = [name for method in methods for arm in (FULL, *HALVES) if (name := f"{method}-{arm}") in groups]
+    whole = [name for method in METHODS if (name := f"{method}-{FULL}") in groups]
+    drawn = [
+        (f"{method}-{arm}", f"{method}-{other}")
+        for method in methods
+        for other in (RANDOM, ORACLE)
+        for arm in HALVES
+        if arm not in (RANDOM, other)
+    ]
+    calls = [(f"{name}_mc-{FULL}", f"{name}-{FULL}") for name in METHODS]
     only = [f"negclip-{FULL}-{operation.lower()}" for operation in OPERATIONS]
+    operations = [(group, f"clip-{FULL}") for group in (*only, f"negclip-{FULL}")]
     made = [
         tell_contrasts(planned),
-        tell_groups("The halves", results, [group for group in halves if group in groups]),
-        tell_differences(
-            "Against random halves, of all pairs and of sound ones", results, _against_random(groups)
+        tell_groups("The halves", results, halves, METRICS, _OF_METRICS),
+        tell_differences("Against random halves, of all pairs and of sound ones", results, drawn),
+        tell_faults(results, halves),
+        tell_groups("The methods on all pairs", results, whole, METRICS, _OF_METRICS),
+        tell_differences("Single against multi-call", results, calls),
+        tell_differences("Negatives of one operation", results, operations),
+        *(
+            tell_groups(title, results, groups, _by_category(seen), "A guess is right in 50.")
+            for title, seen in (("By category, seen pairs", True), ("By category, unseen pairs", False))
         ),
-        tell_faults(results, [group for group in halves if group in groups]),
-        tell_groups("The methods on all pairs", results, [group for group in whole if group in groups]),
-        tell_differences("Single against multi-call", results, _multi_against_single(groups)),
-        tell_differences("Negatives of one operation", results, _only_against_clip(groups, only)),
-        *(tell_categories(results, groups, seen) for seen in (True, False)),
         tell_worlds(results),
     ]
     return [table for table in made if table.rows]
@@ -54,11 +83,11 @@ def tell_contrasts(planned: Sequence[Compared]) -> Table:
         (
             f"{one.first} minus {one.second}",
             one.by_seed.num,
-            _estimate(one.by_seed),
+            Estimate.of(one.by_seed),
             one.by_seed.p,
             one.p_holm,
             one.by_seed.detectable,
-            _estimate(one.by_world),
+            Estimate.of(one.by_world),
             Estimate(one.by_seed.value, *one.bootstrap) if one.bootstrap else None,
             one.by_seed.sd,
             one.verdict if one.p_holm is not None else "not of the plan",
@@ -91,71 +120,45 @@ def tell_contrasts(planned: Sequence[Compared]) -> Table:
     return Table("The contrasts named in advance", columns, rows, note)
 
 
-def _estimate(found: Contrast) -> Estimate:
-    return Estimate(found.value, found.low, found.high)
-
-
-def tell_groups(title: str, results: Results, groups: Sequence[str]) -> Table:
+def tell_groups(
+    title: str, results: Results, groups: Iterable[str], metrics: Mapping[str, Metric], note: str
+) -> Table:
     """Return the metrics of groups of cells, each with its own interval over seeds."""
     rows: list[tuple[Cell, ...]] = [
         (
             group,
             len(of_group(results, group)),
-            *(mean_of(results, group, metric) for metric in METRICS.values()),
+            *(mean_of(results, group, metric) for metric in metrics.values()),
         )
         for group in groups
     ]
-    columns: Columns = ("Cell", "seeds", *(Column(name, digits=1) for name in METRICS))
-    note = (
-        f"{_SAID}Augmented: caption and paraphrase are above the negative. Brittle: the negative lies "
-        "between them. recall@1: both ways among the scenes of seen pairs. The last column is of scenes with "
-        "a pair of colour and shape that no training pair shows or names, though negatives that are trained "
-        "on may; a negative often names fewer such pairs than its caption, so that to prefer the familiar "
-        "may be worse than to guess. ADD leaves captions of three things without a negative."
-    )
-    return Table(title, columns, rows, note)
+    columns: Columns = ("Cell", "seeds", *(Column(name, digits=1) for name in metrics))
+    return Table(title, columns, rows, _SAID + note)
 
 
 def mean_of(results: Results, group: str, metric: Metric) -> Estimate:
     """Return a group's mean of a metric over its seeds."""
-    return _estimate(contrast([metric(result) for result in of_group(results, group).values()]))
-
-
-def _against_random(groups: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [
-        (f"{method}-{arm}", f"{method}-{other}")
-        for method in ("clip", "negclip")
-        for other in (RANDOM, ORACLE)
-        for arm in HALVES
-        if arm not in (RANDOM, other)
-    ]
-    return [pair for pair in pairs if set(pair) <= set(groups)]
-
-
-def _multi_against_single(groups: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [(f"{name}_mc-{FULL}", f"{name}-{FULL}") for name in METHODS]
-    return [pair for pair in pairs if set(pair) <= set(groups)]
-
-
-def _only_against_clip(groups: Sequence[str], only: Sequence[str]) -> list[tuple[str, str]]:
-    clip = f"clip-{FULL}"
-    return [(group, clip) for group in (*only, f"negclip-{FULL}") if {group, clip} <= set(groups)]
+    return Estimate.of(contrast([metric(result) for result in of_group(results, group).values()]))
 
 
 def tell_differences(title: str, results: Results, pairs: Sequence[tuple[str, str]]) -> Table:
-    """Return paired differences by metric, and by the operation that the negatives of the exam come of."""
+    """Return paired differences by metric, and by the operation that the negatives of the exam come of.
+
+    ``pairs``: groups of cells, of which not all need be there.
+    """
     metrics = {
         **METRICS,
         **{operation: _metric_of(operation) for operation in OPERATIONS},
     }
     rows: list[tuple[Cell, ...]] = []
-    for first, second in pairs:
+    groups = set(list_groups(results))
+    for first, second in (pair for pair in pairs if groups.issuperset(pair)):
         found = [compare(results, first, second, metric) for metric in metrics.values()]
         rows.append(
             (
                 f"{first} minus {second}",
                 found[0].by_seed.num if found[0] else 0,
-                *(_estimate(one.by_seed) if one else None for one in found),
+                *(Estimate.of(one.by_seed) if one else None for one in found),
                 found[0].by_seed.detectable if found[0] else None,
             )
         )
@@ -177,20 +180,8 @@ def _metric_of(operation: str) -> Metric:
     return lambda result: result.macro(categories=names)
 
 
-def tell_categories(results: Results, groups: Iterable[str], seen: bool) -> Table:
-    """Return the accuracy of every group in every category."""
-    metrics = [_metric_in(name, seen) for name in NAMES]
-    rows: list[tuple[Cell, ...]] = [
-        (group, len(of_group(results, group)), *(mean_of(results, group, metric) for metric in metrics))
-        for group in groups
-    ]
-    columns: Columns = ("Cell", "seeds", *(Column(name, digits=1) for name in NAMES))
-    title = f"By category, {'seen' if seen else 'unseen'} pairs"
-    return Table(title, columns, rows, f"{_SAID}A guess is right in 50.")
-
-
-def _metric_in(name: str, seen: bool) -> Metric:
-    return lambda result: result.share(name, seen=seen)
+def _by_category(seen: bool) -> dict[str, Metric]:
+    return {name: partial(Result.share, category=name, seen=seen) for name in NAMES}
 
 
 def tell_faults(results: Results, groups: Sequence[str]) -> Table:
@@ -243,8 +234,13 @@ def write_long(results: Results, planned: Sequence[Compared]) -> str:
         name = f"{one.first} minus {one.second}"
         lines.append((name, "primary", *_list_figures(one.by_seed), one.p_holm))
         lines.append((name, "primary by world", *_list_figures(one.by_world), None))
+    categories = [
+        (f"{name}, {said}", metric)
+        for said, seen in (("seen", True), ("unseen", False))
+        for name, metric in _by_category(seen).items()
+    ]
     for group in list_groups(results):
-        for name, metric in _list_metrics():
+        for name, metric in (*METRICS.items(), *categories):
             found = contrast([metric(result) for result in of_group(results, group).values()])
             lines.append((group, name, *_list_figures(found)[:4], None, None, None))
     return write_csv(lines)
@@ -253,13 +249,6 @@ def write_long(results: Results, planned: Sequence[Compared]) -> str:
 def _list_figures(found: Contrast) -> list[float | None]:
     figures = (found.value, found.low, found.high, found.num, found.detectable, found.p)
     return [None if value != value else value for value in figures]
-
-
-def _list_metrics() -> Iterator[tuple[str, Metric]]:
-    yield from METRICS.items()
-    for seen in (True, False):
-        for name in NAMES:
-            yield f"{name}, {'seen' if seen else 'unseen'}", _metric_in(name, seen)
 
 
 def say_verdicts(planned: Sequence[Compared]) -> list[str]:
@@ -275,7 +264,7 @@ def say_verdicts(planned: Sequence[Compared]) -> list[str]:
 
 def list_plots(results: Results, planned: Sequence[Compared]) -> dict[str, Plot]:
     """Return what is drawn, by the name of the file that it is kept in."""
-    rows = [(f"{one.first} - {one.second}", _estimate(one.by_seed)) for one in planned]
+    rows = [(f"{one.first} - {one.second}", Estimate.of(one.by_seed)) for one in planned]
     title, unit = "Differences in the primary metric", "points, with 95 % intervals over seeds"
     plots = {"contrasts": Plot(title, unit, rows, 0.0)} if rows else {}
     for name, metric in METRICS.items():

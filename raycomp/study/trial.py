@@ -46,7 +46,6 @@ _CELL_SEED = 6_000_000
 
 
 def list_worlds(config: StudyConfig, work: Folder) -> list[Place]:
-    """Return the worlds of a study, each below ``work``."""
     return list_places(config.worlds, work, config.seed, config.sizes, config.cluster, config.unseen_scenes)
 
 

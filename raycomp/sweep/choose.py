@@ -51,7 +51,6 @@ def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:
 
 
 def of_group(trials: Sequence[Trial], group: Mapping[str, str]) -> list[Trial]:
-    """Return the trials that have the dials of a group."""
     return [trial for trial in trials if group.items() <= trial.dials.items()]
 
 

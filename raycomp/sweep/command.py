@@ -39,16 +39,16 @@ from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
-from raycomp.sweep.room import is_alone, plan_alone
+from raycomp.sweep.room import count_trials, is_alone, plan_alone
 from raycomp.sweep.rows import make_rows
-from raycomp.sweep.site import COMMANDS, Job
-from raycomp.sweep.streams import make_streams
+from raycomp.sweep.site import COMMANDS, Job, make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
 from raycomp.sweep.worlds import (
     NEGATIVES,
     fingerprint_worlds,
     list_places,
     make_worlds,
+    say_nothing,
     scored_dials,
     write_negatives,
 )
@@ -89,8 +89,6 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
                 cluster, run.folder, run.lease.check, needed, dashboard=True, say=say, ray_for=_TUNE
             ) as session,
         ):
-            from raycomp.sweep.ray_room import count_trials
-
             at_once = count_trials(config, session)
             run.bind(session.device, session.gpu)
             count = config.seeds + config.report_seeds if config.has_worlds else 0  # development first
@@ -149,7 +147,6 @@ def _list_known(config: SweepConfig) -> list[str]:
 
 
 def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
     if config.command == "continual":
         return fingerprint_streams(config.continual)
     own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
@@ -161,12 +158,10 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
     else:
         found |= fingerprint_pairs(config.train)
     for asked in filter(None, (config.evaluate, config.report_on)):
-        found["exams"] = digest([found.get("exams"), *(one.fingerprint for one in open_exams(asked, _hush))])
+        found["exams"] = digest(
+            [found.get("exams"), *(one.fingerprint for one in open_exams(asked, say_nothing))]
+        )
     return {**found, "model": fingerprint_scorer(fetch_model(find_model(config.train.model)))}
-
-
-def _hush(line: str) -> None:
-    """What an evaluation has to tell it tells by itself."""
 
 
 @contextmanager
@@ -214,7 +209,6 @@ def _choose(
 
 
 def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
-    """Write trials, the best as a job, and what is said of it."""
     trials = Journal(run.folder).read()
     development, _ = list_sites(plan.config.seeds, plan.config.report_seeds)
     rows = make_rows(plan, trials, development, metric)
@@ -248,7 +242,6 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
 
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
-    """Yield the figures by the name of what they are over."""
     makers = (list_curves, list_grids, list_trade_offs)
     curves = [curve for make in makers for curve in make(plan, trials, metric)]
     for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:

@@ -14,7 +14,7 @@ from raycomp.words import WORLD_STREAMS
 SEARCHES = ("grid", "random", "optuna")
 SCHEDULERS = ("none", "asha")
 REPORTS = ("best", "all")
-# Published curves that may stand beside a response (sweep/retention.py).
+# Published curves that may stand beside a response (sweep/curves.py).
 BESIDE = ("retention",)
 NO_WORLD = "with little worlds, which bring their own; name curated or train.input for data of yours"
 

@@ -96,7 +96,6 @@ def _write_training(plan: Plan, winner: Winner) -> str:
 
 
 def _find_kind(plan: Plan) -> str:
-    """Return the name of the config of the sweep's command."""
     return type(getattr(plan.config, plan.config.command)).__name__
 
 
@@ -120,7 +119,6 @@ def _write(dials: Mapping[str, object]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return text that may stand in a docstring."""
     return text.encode("ascii", "backslashreplace").decode().replace("\\", "\\\\").replace('"', "'")
 
 

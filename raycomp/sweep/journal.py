@@ -77,7 +77,6 @@ def _write(one: Estimate) -> list[float | None]:
 
 
 def _read_ends(name: str, ends: Any) -> Estimate:
-    """Return a metric as ``_write`` wrote it."""
     if not isinstance(ends, list) or len(ends) != 3:
         raise ValueError(f"metrics.{name}: must have a value and the two ends of its interval")
     if not all(type(end) in (int, float, NoneType) for end in ends):
@@ -146,7 +145,6 @@ class Journal:
         return Outcome.from_dict(self._read_json(*file)) if self.folder.exists(*file) else None
 
     def write(self, name: str, site: Site, outcome: Outcome) -> None:
-        """Write down what a training came to."""
         self.folder.write_json(outcome.to_dict(), TRIALS, name, f"{site.name}.json")
 
     def read(self) -> list[Trial]:
@@ -155,7 +153,6 @@ class Journal:
         return sorted(trials, key=lambda trial: (trial.begun, trial.name))
 
     def list_trials(self) -> list[str]:
-        """Return the names of the folders that trials lie in."""
         return Folder(self.folder.at(TRIALS)).list_folders()
 
     def list_sites(self, name: str) -> list[Site]:

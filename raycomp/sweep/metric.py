@@ -58,14 +58,12 @@ def list_metrics(config: EvaluateConfig) -> list[str]:
 
 
 def list_world_metrics() -> list[str]:
-    """Return those of a little world's exam."""
     with tempfile.TemporaryDirectory() as folder:
         write_exam(folder, _SCENES, 0)
         return list_metrics(world_evaluation(folder))
 
 
 def world_evaluation(folder: str) -> EvaluateConfig:
-    """Return what asks a model of the exam in a folder."""
     return EvaluateConfig(benchmarks=(own_exam.NAME,), world=BenchmarkConfig(folder))
 
 

@@ -25,6 +25,7 @@ from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
 from raycomp.config.space import CHOICE, FIXED, LOGUNIFORM
 from raycomp.data.retries import TASK_RETRIES
 from raycomp.run.progress import Progress
+from raycomp.run.ray_failures import unwrap
 from raycomp.run.run import Say
 from raycomp.sweep.choose import mean_so_far
 from raycomp.sweep.config import SweepConfig
@@ -43,7 +44,6 @@ _QUIET = {
 _TOLD = "told"
 # Suggestions that were tried before after which a search has nothing new.
 _MOST_REPEATS = 50
-_HALVED = 2
 
 
 @dataclass
@@ -72,7 +72,11 @@ class _Round:
 def tune_group(job: Job, group: Mapping[str, str], sites: Sequence[Site], watch: Watch) -> None:
     """Try what the space has for a group, on the development sites."""
     config, plan = job.config, job.plan
-    scheduler = _make_asha(len(sites)) if config.scheduler == "asha" else None
+    scheduler = None
+    if config.scheduler == "asha":
+        # Stops a trial that is behind half of the others after 1, 2, 4, ... trainings.
+        time, most = tune.result.TRAINING_ITERATION, len(sites)
+        scheduler = ASHAScheduler(time_attr=time, max_t=most, grace_period=1, reduction_factor=2)
     if config.search == "optuna":
         begun = [trial.dials for trial in job.journal.read()]
         search, space = _make_search(plan, group, begun), _to_tune(plan, group)
@@ -101,7 +105,6 @@ def _is_over(job: Job, name: str, sites: Sequence[Site]) -> bool:
 def _list_round(
     points: Sequence[Mapping[str, str]], sites: Sequence[Site], scheduler: TrialScheduler | None = None
 ) -> _Round:
-    """Return the round of trials that are known beforehand."""
     space = {_POINT: tune.grid_search([dict(point) for point in points])}
     return _Round(sites, space, len(points), {}, None, scheduler)
 
@@ -148,18 +151,9 @@ def find_cause(error: Exception) -> Exception:
 
     A mistake of our own stays wrapped: the traceback of where it was made is in there.
     """
-    cause: Exception = error
-    while isinstance(getattr(cause, "cause", None), Exception):
-        cause = cause.cause  # type: ignore[attr-defined]
+    cause = unwrap(error)
     is_told = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
     return cause if is_told else error
-
-
-def _make_asha(num_sites: int) -> ASHAScheduler:
-    """Return what stops a trial that is behind half of the others after 1, 2, 4, ... trainings."""
-    return ASHAScheduler(
-        time_attr=tune.result.TRAINING_ITERATION, max_t=num_sites, grace_period=1, reduction_factor=_HALVED
-    )
 
 
 def _try(
@@ -225,7 +219,6 @@ def _say_outcome(told: Mapping[str, Any], metric: str) -> str:
 
 
 def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
-    """Return the dials that a search draws as Tune has them."""
     drawn = {dial: domain for dial, domain in plan.space.items() if dial not in group}
     return {
         dial: _to_domain(domain, plan.is_whole(dial))

@@ -1,7 +1,9 @@
-"""How many CPUs the trials of a sweep need."""
+"""How many CPUs the trials of a sweep need, and how many trials fit on a cluster so that each can end."""
 
+import math
 import os
 
+from raycomp.run.executor import Session, current
 from raycomp.run.session import is_connected
 from raycomp.sweep.config import SweepConfig
 
@@ -33,3 +35,29 @@ def plan_alone(config: SweepConfig) -> int:
     at_once = config.max_concurrent or max(1, (os.cpu_count() or 1) // config.workers)
     # Each CPU counted here may become a process that loads torch: no more than is needed.
     return max(_LEAST, cpus_of(at_once, config.workers))
+
+
+def count_trials(config: SweepConfig, session: Session) -> int:
+    """Return how many trials are run at a time.
+
+    Raises ValueError where a cluster can never have the workers of one, or not those of ``max_concurrent``.
+    """
+    workers = config.workers
+    most = (session.num_cpus - OF_TASKS) // max(workers, OF_SCORER)
+    if session.device == "gpu":
+        from raycomp.run.ray_gpus import count_offered
+
+        gpus = max(current().count("GPU"), count_offered("GPU"))
+        most = min(most, most if math.isinf(gpus) else int(gpus) // workers)
+    if most < 1:
+        raise ValueError(
+            f"train.train.workers={workers}: a trial needs {cpus_of(1, workers)} CPUs with so many, the "
+            f"cluster can have {session.num_cpus}"
+        )
+    asked = config.max_concurrent
+    if asked is not None and asked > most:
+        raise ValueError(
+            f"max_concurrent={asked}: must be at most {most}, for {cpus_of(asked, workers)} CPUs are needed "
+            f"and the cluster can have {session.num_cpus}"
+        )
+    return asked or max(1, min(most, session.count_cores() // workers))

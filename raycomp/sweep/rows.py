@@ -1,6 +1,6 @@
 """``trials.parquet``: a row for every training of a sweep, the dials of its trial in columns of their own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,13 +30,14 @@ def make_rows(plan: Plan, trials: Sequence[Trial], development: Sequence[Site], 
     Seeds of development that a stopped trial was not trained with have a row, too. ``metric`` with the
     interval over examples of one training; ``world`` is null where the data are the user's.
     """
-    fields = [*_OWN, *((dial, _find_type(plan, dial)) for dial in plan.space)]
-    rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric)]
+    numbers = {dial for dial in plan.space if is_number(plan, dial)}
+    fields = [*_OWN, *((dial, pa.float64() if dial in numbers else pa.string()) for dial in plan.space)]
+    rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric, numbers)]
     return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
 def _list_rows(
-    plan: Plan, trial: Trial, development: Sequence[Site], metric: str
+    plan: Plan, trial: Trial, development: Sequence[Site], metric: str, numbers: Collection[str]
 ) -> Iterator[dict[str, Any]]:
     stopped = {site: Outcome(STOPPED, {}, starts=0) for site in development}
     found = sorted({**stopped, **trial.outcomes}.items(), key=lambda item: item[0].number)
@@ -55,18 +56,9 @@ def _list_rows(
             "seconds": outcome.seconds,
             "starts": outcome.starts,
             "why": outcome.why or None,
-            **{dial: _to_value(plan, dial, value) for dial, value in trial.dials.items()},
+            **{dial: float(value) if dial in numbers else value for dial, value in trial.dials.items()},
         }
 
 
 def is_number(plan: Plan, dial: str) -> bool:
-    """Whether all that is tried of a dial are numbers."""
     return all(is_numeral(value) for value in plan.space[dial].values)
-
-
-def _find_type(plan: Plan, dial: str) -> pa.DataType:
-    return pa.float64() if is_number(plan, dial) else pa.string()
-
-
-def _to_value(plan: Plan, dial: str, value: str) -> float | str:
-    return float(value) if is_number(plan, dial) else value

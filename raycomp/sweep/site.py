@@ -9,19 +9,20 @@ from typing import Any
 from raycomp.config import ClusterConfig, ModelConfig, TooMuchBadData, UserError, override_all
 from raycomp.continual.command import TABLE as CONTINUAL_TABLE
 from raycomp.continual.command import continual
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.tables import FROZEN
 from raycomp.curate.command import select
 from raycomp.data.folder import Folder
 from raycomp.evaluate.command import TABLE, evaluate
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.run.executor import use
-from raycomp.run.lease import await_lease, hold_lease
+from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
+from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
 from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.sweep.plan import Plan, base_train
-from raycomp.sweep.streams import describe_continual
 from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES, Place, say_nothing
 from raycomp.table import Estimate
 from raycomp.train.command import train
@@ -31,6 +32,7 @@ from raycomp.train.losses import find_loss
 SELECTED, TRAINED = "selected", "trained"
 _EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
+_STREAMS, _MAKING = "streams", "making"
 Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
 """Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
 # Weights of a trial follow from its seed where they are drawn.
@@ -170,6 +172,27 @@ def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -
     if site.split == REPORT and config.report_on is not None:
         asked = config.report_on
     return asked
+
+
+def describe_continual(config: SweepConfig, work: str) -> ContinualConfig:
+    """Return what trials have of ``raycomp continual``: one seed, and the streams that all of them share."""
+    shared = config.continual.prepared or Folder(work).at(_STREAMS)
+    one = replace(config.continual, seeds=1, tune_seeds=1, first_seed=0)
+    return replace(one, seed=config.seed, prepared=shared, cluster=config.cluster)
+
+
+def make_streams(config: SweepConfig, work: str, say: Say) -> None:
+    """Make what is missing of the streams, of all seeds: by a run that takes no step."""
+    own = describe_continual(config, work)
+    own = replace(own, head=replace(own.head, steps=0), tune=replace(own.tune, steps=0))
+    seeds = config.seeds + config.report_seeds
+
+    def say_waits(line: str) -> None:
+        if line.startswith(WAITING):
+            say(line)
+
+    continual(replace(own, seeds=seeds, tune_seeds=seeds), Folder(work).at(_MAKING), say_waits)
+    say("streams: embedded")
 
 
 def run_continual(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:

@@ -88,6 +88,28 @@ def test_towers_of_transformers_and_timm_are_built(folder):
     assert run("\n".join(line.strip() for line in lines.splitlines()), folder) == "1 8 2 8"
 
 
+def test_parts_of_packages_are_the_real_ones_when_they_are_read(folder):
+    lines = """
+    import gc, raycomp, open_clip, sys, torchvision
+    assert gc.isenabled() and not gc.get_freeze_count()
+    parts = ["torchvision.models", "torchvision.datasets", "open_clip.push_to_hf_hub"]
+    assert not {*parts, "ftfy", "huggingface_hub.hf_api"} & set(sys.modules)
+    assert not {"models", "datasets", "push_to_hf_hub"} & {*vars(torchvision), *vars(open_clip)}
+    from torchvision import datasets
+    import torchvision.models
+    assert datasets is sys.modules[parts[1]] and torchvision.models is sys.modules[parts[0]]
+    names = "push_to_hf_hub", "push_pretrained_to_hf_hub"
+    functions = [getattr(open_clip, name) for name in names]
+    assert functions == [getattr(sys.modules[parts[2]], name) for name in names]
+    try:
+        open_clip.nothing
+    except AttributeError as error:
+        print(error, "|", *open_clip.tokenize("a &amp;amp; b")[0, :4].tolist())
+    """
+    told = run("\n".join(line[4:] for line in lines.splitlines()), folder)
+    assert told == "module 'open_clip' has no attribute 'nothing' | 49406 320 261 321"
+
+
 def test_captioning_models_write(folder):
     lines = """
     import raycomp, open_clip, torch

@@ -10,9 +10,8 @@ from ray.tune.search import Searcher
 from raycomp.run.session import Session
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
-from raycomp.sweep.ray_room import count_trials
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_dials, _to_point, _to_tune, find_cause
-from raycomp.sweep.room import cpus_of
+from raycomp.sweep.room import count_trials, cpus_of
 from raycomp.sweep.worlds import scored_dials
 from tests.sweep.test_refused import of_workers
 
