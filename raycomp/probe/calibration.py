@@ -24,6 +24,7 @@ from raycomp.core.calibration import (
     calibrate,
     draw_others,
 )
+from raycomp.core.pas_profile import PasProfile, profile_pas
 from raycomp.core.reliability import Retest, measure_retest, split_variance
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.language.control_words import REASONS, Controls, ControlWords, find_word_set
@@ -65,6 +66,7 @@ class Samples:
     images: list[str | None]
     """SHA-256 of the image's bytes; none where that is not known, then the embedding tells pictures apart."""
     image_ND: np.ndarray
+    alignment_N: np.ndarray
     vocabulary: frozenset[str]
 
 
@@ -92,6 +94,8 @@ class PasResult:
     num_others: int
     others_nonce: float
     """Targets with a nonce that lack another condition, and their mean drop."""
+    profile: dict[str, Any]
+    """What the curation's own PAS goes with, as ``core.pas_profile.PasProfile``."""
     targets: list[dict[str, Any]]
 
 
@@ -155,7 +159,24 @@ def probe_samples(
         **_measure_again(targets, drops, picture_N, keep, seed),
         num_others=len(others),
         others_nonce=float(np.mean(other_drops)) if others else float("nan"),
+        profile={name: one._asdict() for name, one in _profile(samples)._asdict().items()},
         targets=rows,
+    )
+
+
+def _profile(samples: Samples) -> PasProfile:
+    """Return what the mean PAS that the curation ranked by goes with."""
+    counted = [[p for p in some if p["drop"] is not None] for some in samples.phrases]
+    counted = [[p for p in some if p["target_class"] != UNSEEN] for some in counted]
+    rows = [row for row, some in enumerate(counted) if some]
+    moved = [np.mean([p["displacement"] for p in counted[row]]) for row in rows]
+    sizes = [(len(samples.captions[row].split()), len(counted[row])) for row in rows]
+    phrases = [p for row in rows for p in counted[row]]
+    return profile_pas(
+        samples.alignment_N[rows],
+        np.array([np.mean([p["drop"] for p in counted[row]]) for row in rows]),
+        np.column_stack([np.array(sizes, np.float64).reshape(-1, 2), moved]),
+        *(np.array([p[name] for p in phrases], np.float64) for name in ("drop", "displacement")),
     )
 
 

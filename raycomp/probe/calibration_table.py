@@ -12,8 +12,9 @@ from raycomp.core.calibration import (
     describe_order,
     describe_picture,
 )
+from raycomp.core.pas_profile import PAPER_ALIGNMENT, PAPER_DISPLACEMENT
 from raycomp.probe.calibration import LEAST_SAMPLES, LEFT_OUT, PasResult
-from raycomp.table import Column, Columns, Table, take_estimate
+from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate
 
 _PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
 _DIFFERENCES = "Paired differences; 95 % intervals over"
@@ -28,10 +29,35 @@ def tell_pas(result: PasResult, scorer: str) -> list[Table | str]:
     left_out = [(reason, num, LEFT_OUT[reason]) for reason, num in result.left_out.items()]
     return [
         lead,
+        _table_profile(result.profile),
         *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
         *(_tell_calibration(result) if result.targets else []),
         _tell_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
     ]
+
+
+def _table_profile(profile: dict[str, Any]) -> Table:
+    """Return what mean PAS goes with, beside the paper's figures."""
+    names = {
+        "alignment": ("mean PAS with alignment, r", PAPER_ALIGNMENT),
+        "displacement": ("drop with displacement of the text, r", PAPER_DISPLACEMENT),
+        "text": ("mean PAS explained by the text alone, R^2", None),
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (what, take_interval(profile[name]), profile[name]["num"], paper)
+        for name, (what, paper) in names.items()
+    ]
+    note = (
+        "Over the samples past the gate by alignment. The text alone: words of the caption, targets, mean "
+        "displacement. A high R^2, or drops that follow the displacement, mean that PAS ranks captions "
+        "rather than what pictures show. docs/study_pas.md has these figures for worlds with known faults."
+    )
+    return Table("What mean PAS goes with", ("", Column("value", digits=3), "rows", "paper"), rows, note)
+
+
+def take_interval(values: dict[str, float]) -> Estimate:
+    """Return a value with its interval."""
+    return Estimate(values["value"], values["low"], values["high"])
 
 
 def _tell_calibration(result: PasResult) -> list[Table]:

@@ -105,7 +105,9 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
         raise ValueError(f"input={source!r}: no sample of it has phrases; curate with select.rule=cpi")
     uids, captions, phrases = (table[name].to_pylist() for name in (UID, CAPTION, PHRASES))
     image_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
-    return Samples(uids, captions, phrases, table[IMAGE_SHA256].to_pylist(), image_ND, frozenset(words))
+    alignment_N = table[ALIGNMENT].to_numpy().astype(np.float64)
+    images = table[IMAGE_SHA256].to_pylist()
+    return Samples(uids, captions, phrases, images, image_ND, alignment_N, frozenset(words))
 
 
 def _passes_align(table: pa.Table, run: dict[str, Any]) -> np.ndarray:

@@ -55,12 +55,16 @@ def make_samples(num: int = NUM) -> Samples:
     image_ND = 0.8 * np.eye(num + 2, dtype=np.float32)[:num]
     image_ND[:, num] = 0.6
     uids = [f"{i:032x}" for i in range(num)]
-    return Samples(uids, captions, phrases, [None] * num, image_ND, frozenset([*ANIMALS, *THINGS]))
+    alignment_N = np.random.default_rng(0).normal(size=num)
+    return Samples(
+        uids, captions, phrases, [None] * num, image_ND, alignment_N, frozenset([*ANIMALS, *THINGS])
+    )
 
 
 def phrase(start: int, end: int, nonces: list[str]) -> dict:
     place = {"start": start - 2, "target_start": start, "target_end": end}
-    return place | {"kind": "object", "target_class": HEAD, "nonces": nonces}
+    drops = {"drop": 0.1 + start / 100, "displacement": 0.2}
+    return place | drops | {"kind": "object", "target_class": HEAD, "nonces": nonces}
 
 
 def changed(caption: str, text: str) -> tuple[str, str]:
@@ -128,6 +132,18 @@ def test_the_planted_order_comes_out():
         "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order" in text
     )
     assert "0.0177" in text and "0.0227" in text and "0.0257" in text
+
+
+def test_the_profile_is_of_what_the_curation_ranked_by():
+    samples = make_samples()
+    samples.phrases[0][0]["target_class"] = UNSEEN
+    samples.phrases[1] = [one | {"drop": None} for one in samples.phrases[1]]
+    profile = probe(samples).profile
+    assert profile["displacement"]["num"] == 2 * NUM - 3 and profile["alignment"]["num"] == NUM - 1
+    means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
+    expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
+    assert profile["alignment"]["value"] == pytest.approx(expected)
+    assert "mean PAS with alignment, r" in tell_text(probe(samples))
 
 
 def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
