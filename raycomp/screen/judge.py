@@ -11,7 +11,7 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import auc
-from raycomp.words import TARGETS, UNITS
+from raycomp.words import CONTENT, PER_DISPLACEMENT, TARGETS, UNITS
 
 GATE, KEEP = 0.7, 0.5
 KEEPS = (0.6, 0.5, 0.4, 0.3)
@@ -21,6 +21,8 @@ PAPER = "paper"
 """One nonce, mean drop of all nouns."""
 READINGS = tuple(" ".join(parts) for parts in product(TARGETS, UNITS, AGGREGATES))
 ALIGNMENT, TEXT = "alignment", "alignment + text"
+REGISTERED = f"alignment + {CONTENT} {PER_DISPLACEMENT} min"
+"""The rule that was chosen on worlds 0 to 3, before others were drawn (jobs/pas_screen.py)."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from raycomp.screen import command
 from raycomp.screen.cell import run_cell
 from raycomp.screen.config import CUES, TEXT_VISIBLE, ScreenConfig
 from raycomp.screen.draws import ScreenCell, check_captions, draw_pairs
-from raycomp.screen.judge import READINGS
-from raycomp.screen.tables import compare, list_shares
+from raycomp.screen.judge import READINGS, REGISTERED
+from raycomp.screen.tables import SEEN_KINDS, STRATA, compare, compare_registered, list_shares
 from raycomp.worlds.crowds import KINDS, MISSING_STAMP, WRONG_RELATION
 from raycomp.worlds.faults import NO_FAULT
 from tests.curate.test_curate_runs import digests
@@ -57,6 +57,7 @@ def test_a_row_of_every_world_cue_kind_rule_and_share(screened):
     assert {row["trait"] for row in read_csv(out / "traits.csv")} >= {"1 things", "6 things", "template 2"}
     page = (out / "report.html").read_text()
     assert "Faults kept: no-logo" in page and "cpi paper, minus alignment" in page
+    assert "Alignment and PAS against alignment alone" in page
     assert not (out / "work").exists() and len(list((out / "figures").iterdir())) == len(KINDS)
 
 
@@ -116,6 +117,21 @@ def test_differences_are_paired_by_world(screened):
     one, base = (list_shares(found, "no-logo", KINDS[0], r) for r in (rule, "alignment"))
     told = compare(found, "no-logo", KINDS[0], rule)
     assert told.value == pytest.approx(np.mean(np.subtract(one, base))) and told.num == 2
+
+
+def test_the_registered_figure_is_the_mean_over_kinds_that_scorers_see(screened):
+    out, _ = screened
+    rows = [row for row in read_csv(out / "faults.csv") if row["keep"] == "0.5"]
+    kept = {(row["world"], row["kind"], row["rule"]): int(row[STRATA]) for row in rows}
+    differences = [
+        np.mean([kept[world, kind, REGISTERED] - kept[world, kind, "alignment"] for kind in SEEN_KINDS])
+        for world in ("0", "1")
+    ]
+    found = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*no-logo.json"))]
+    assert WRONG_RELATION not in SEEN_KINDS and len(SEEN_KINDS) == 4
+    assert compare_registered(found, "no-logo").value == pytest.approx(
+        100 * np.mean(differences) / CONFIG.faulty
+    )
 
 
 @pytest.mark.parametrize(
