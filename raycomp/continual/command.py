@@ -40,8 +40,8 @@ from raycomp.train.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
-# Tasks and the board of a cluster that is started here for the workers.
-_CPUS_BESIDE_WORKERS = 2
+# Of a cluster that is started here: for each scorer that embeds, and beside scorers or workers.
+_CPUS_OF_SCORER, _CPUS_BESIDE = 2, 3
 
 
 def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             config.cluster,
             run.folder,
             run.lease.check,
-            workers + _CPUS_BESIDE_WORKERS if workers > 1 else None,
+            _count_cpus(workers, config),
             say=say,
             better=say_many(len(cells)),
             ray_for=f"tune.workers={workers} are several processes" if workers > 1 else None,
@@ -149,6 +149,12 @@ def _count_workers(config: ContinualConfig, cells: Sequence[Cell]) -> int:
     """Return how many processes share a cell: one where no method trains the model."""
     is_tuned = any(METHODS[cell.method].trains == TUNE for cell in cells)
     return (config.tune.workers or 1) if is_tuned else 1
+
+
+def _count_cpus(workers: int, config: ContinualConfig) -> int:
+    """Return the CPUs of a cluster that is started here, for embedding and then for the workers."""
+    _, scorers = config.cluster.span or (1, 1)
+    return max(_CPUS_OF_SCORER * scorers, workers) + _CPUS_BESIDE
 
 
 def _check_workers(workers: int, session: Session) -> None:
