@@ -34,6 +34,7 @@ from torch import Tensor, nn
 
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Batch, Trainer
+from raycomp.train.objective import PairsObjective
 
 PARITY_STEPS = 20
 SCHEDULE = 1000
@@ -139,9 +140,8 @@ class Ours:
         # One run of the loop, whatever comes in between: it asks for a batch when a step is wanted.
         self.queue: deque[Pairs] = deque()
         batches = map(as_batch, iter(self.queue.popleft, None))
-        self.told = Trainer(clip, config, num_steps, args.pairs * (2 if args.loss == "negclip" else 1)).run(
-            batches
-        )
+        size = args.pairs * (2 if args.loss == "negclip" else 1)
+        self.told = Trainer(PairsObjective(clip, config, num_steps, size), num_steps).run(batches)
 
     def run(self, batches: list[Pairs]) -> list[float]:
         """Take a step with every batch; return the losses."""

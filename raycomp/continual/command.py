@@ -1,6 +1,6 @@
 """``raycomp continual``: make and embed the streams, run the methods, say what is left."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from raycomp.config import ModelConfig, changed_dials
 from raycomp.config.check import check
 from raycomp.continual.cells import CLIPPED, FULL, Cell, list_cells
 from raycomp.continual.config import METHODS, TUNE, ContinualConfig
+from raycomp.continual.jobs import CellJob
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone_of,
@@ -39,6 +40,8 @@ from raycomp.train.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
+# Of a cluster that is started here: for each scorer that embeds, and beside scorers or workers.
+_CPUS_OF_SCORER, _CPUS_BESIDE = 2, 3
 
 
 def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -60,9 +63,17 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     ) as run:
         if run.is_finished:
             return run.record
+        workers = _count_workers(config, cells)
         with connect(
-            config.cluster, run.folder, run.lease.check, say=say, better=say_many(len(cells))
+            config.cluster,
+            run.folder,
+            run.lease.check,
+            _count_cpus(workers, config),
+            say=say,
+            better=say_many(len(cells)),
+            ray_for=f"tune.workers={workers} are several processes" if workers > 1 else None,
         ) as session:
+            _check_workers(workers, session)
             run.bind(session.device, session.gpu)
             left = [cell for cell in cells if not is_done(run.folder, cell)]
             prepared = Folder(config.prepared or run.work.at(STREAMS))
@@ -134,6 +145,27 @@ def _identify(source: StreamSource | Source) -> str:
     return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
 
 
+def _count_workers(config: ContinualConfig, cells: Sequence[Cell]) -> int:
+    """Return how many processes share a cell: one where no method trains the model."""
+    is_tuned = any(METHODS[cell.method].trains == TUNE for cell in cells)
+    return (config.tune.workers or 1) if is_tuned else 1
+
+
+def _count_cpus(workers: int, config: ContinualConfig) -> int:
+    """Return the CPUs of a cluster that is started here, for embedding and then for the workers."""
+    _, scorers = config.cluster.span or (1, 1)
+    return max(_CPUS_OF_SCORER * scorers, workers) + _CPUS_BESIDE
+
+
+def _check_workers(workers: int, session: Session) -> None:
+    """Raise ValueError where the cluster never has room for so many, for which Ray Train would wait."""
+    on_gpus, most = session.device == "gpu", session.num_cpus
+    if on_gpus:
+        most = min(most, session.num_scorers)
+    said = f"at most {most}, the {'GPUs' if on_gpus else 'CPUs'} that the cluster has"
+    check(workers <= most, "tune.workers", workers, said)
+
+
 def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
     """Return what is run together: heads, methods that train the model, those that heads give a dial."""
     tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
@@ -149,20 +181,39 @@ def _run_cells(
     run: Run,
     say: Say,
 ) -> None:
-    """Run cells, so many at a time, begun in their order; those that train a model have a GPU each."""
-    from raycomp.continual.run import run_cell
-
+    """Run cells, started in their order."""
     work, jobs = Folder(run.work.at(CELLS)), []
     for cell in cells:
         place = next(place for place in models if place.has(cell, config))
         alpha = _find_alpha(cell, config, run.folder)
-        jobs.append((cell, place, models[place], config, work, run.folder, alpha))
-    num_tasks = config.side_by_side or session.count_cores()
-    with_gpu = session.device == "gpu" and any(METHODS[cell.method].trains == TUNE for cell in cells)
-    for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "continual", "run", with_gpu):
+        jobs.append(CellJob(cell, place, models[place], config, work, run.folder, alpha))
+    is_tuned = any(METHODS[cell.method].trains == TUNE for cell in cells)
+    is_shared = is_tuned and config.tune.workers is not None and not session.is_local
+    ended = _on_workers(jobs, session, run, say) if is_shared else _side_by_side(jobs, is_tuned, session, run)
+    for cell in ended:
         found = measure(read_cell(run.folder, cell))
         lost = found.get("forgetting_best")
         say(f"{cell.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}"))
+
+
+def _on_workers(jobs: Sequence[CellJob], session: Session, run: Run, say: Say) -> Iterator[Cell]:
+    """Yield cells as they end, one after the other, each on all of its workers."""
+    from raycomp.continual.ray_cell import fit_cell
+
+    for job in jobs:
+        fit_cell(job, session.device == "gpu", run.lease.check, say)
+        yield job.cell
+
+
+def _side_by_side(jobs: Sequence[CellJob], is_tuned: bool, session: Session, run: Run) -> Iterator[Cell]:
+    """Yield cells as they end: so many at a time, each one process, with a GPU if it trains the model."""
+    from raycomp.continual.run import run_cell
+
+    num_tasks = jobs[0].config.side_by_side or session.count_cores() if jobs else 1
+    with_gpu = is_tuned and session.device == "gpu"
+    tasks, check_lease = [(job,) for job in jobs], run.lease.check
+    for (job,) in map_some(run_cell, tasks, num_tasks, check_lease, "continual", "run", with_gpu):
+        yield job.cell
 
 
 def _find_alpha(cell: Cell, config: ContinualConfig, folder: Folder) -> float | None:

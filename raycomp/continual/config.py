@@ -186,6 +186,12 @@ class TuneConfig:
     learning_rate: float = 1e-4
     """Of AdamW; diki and cl-moe, whose weights are new, take ten times as much."""
     weight_decay: float = 0.0
+    workers: int | None = field(default=None, metadata=FREE)
+    """Processes that share a batch, started by Ray Train, as ``train.workers``; none = one for each run."""
+    autocast: bool = False
+    """Compute in bf16 where that is safe, as ``train.autocast``; weights and the optimizer stay fp32."""
+    accumulate: int = 1
+    """Parts in which a worker embeds its rows, to save memory, as ``train.accumulate``."""
     rank: int = 16
     """c-clip and cl-moe: of the low-rank adapters."""
     merge: float = 0.5
@@ -207,8 +213,12 @@ class TuneConfig:
         for name, least, most in (
             ("steps", 0, MOST), ("batch_size", 2, MOST), ("ensemble", 1, MOST), ("rank", 1, _MOST_WIDE),
             ("contexts", 1, _MOST_PARTS), ("depth", 1, _MOST_PARTS), ("experts", 1, _MOST_PARTS),
+            ("accumulate", 1, MOST),
         ):  # fmt: skip
             check_count(f"tune.{name}", getattr(self, name), least, most)
+        fits = self.workers is None or 1 <= self.workers <= self.batch_size
+        span = f"at least 1, and at most tune.batch_size={self.batch_size}, a sample for each"
+        check(fits, "tune.workers", self.workers, span)
         check_rate("tune.learning_rate", self.learning_rate)
         for name in ("weight_decay", "distil", "l2"):
             _check_weight(f"tune.{name}", getattr(self, name))

@@ -4,7 +4,7 @@ B samples of a step, N of a task.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pickle import UnpicklingError
 from typing import Any
 
@@ -23,7 +23,10 @@ from raycomp.continual.methods.learner import Learner
 from raycomp.data.folder import Folder
 from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
+from raycomp.train.ranks import find_rank
 
+Tell = Callable[[dict[str, Any]], None]
+IsWarned = Callable[[], bool]
 _STATE = "state.pt"
 # Added to a seed, so that the order of tasks and of rows are drawn apart.
 _ORDER, _ROWS = 21, 22
@@ -66,26 +69,54 @@ class Walk:
         self.edits = [task.edits for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
         self.said_rate = _say_rate(METHODS[cell.method], config)
-        self.number, self.step = 0, 0
+        self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
         self.told: list[dict[str, float]] = []
         """Of the steps of this task."""
 
-    def run(self, work: Folder) -> pa.Table:
-        """Go on from the state in ``work``, if there is one, to the end; return CONTINUAL_SCHEMA.
+    @property
+    def taken(self) -> int:
+        """Steps that have been taken of all tasks."""
+        return self.number * self.steps + self.step
 
-        Raises UserError where a loss is not finite, or an embedding not of length 1.
+    @property
+    def num_steps(self) -> int:
+        """Steps of all tasks."""
+        return len(self.trainings) * self.steps
+
+    def start(self, work: Folder) -> None:
+        """Resume from the state in ``work``, if there is one; else ask for the first time, and open a task.
+
+        Raises UserError where the state is damaged, or an embedding not of length 1.
         """
+        self.is_started = True
         if work.exists(_STATE):
             self._restore(work)
         else:
             self._ask(BEFORE)
             self._begin()
+
+    def run(
+        self, work: Folder, tell: Tell = lambda told: None, is_warned: IsWarned = lambda: False
+    ) -> pa.Table:
+        """Learn to the end after ``start``; return CONTINUAL_SCHEMA. Of several ranks the first one writes.
+
+        ``tell`` is called after every step; one more state is kept when ``is_warned``, which is asked after
+        every step, first says that this process will soon be gone. Raises UserError where a loss is not
+        finite, or an embedding not of length 1.
+        """
+        if not self.is_started:
+            self.start(work)
+        was_warned = False
         while True:
             while self.step < self.steps:
                 self._learn()
-                if self.step % self.config.checkpoint_steps == 0 and self.step < self.steps:
+                tell({**self.told[-1], "step": self.taken - 1})
+                warned = is_warned()
+                is_due = self.step % self.config.checkpoint_steps == 0 or warned > was_warned
+                if is_due and self.step < self.steps:
                     self._save(work)
+                was_warned = warned
             self.learner.end()
             self._ask(len(self.order) - 1 if self.is_joint else self.number)
             self.number, self.step, self.told = self.number + 1, 0, []
@@ -140,6 +171,8 @@ class Walk:
         return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
 
     def _save(self, work: Folder) -> None:
+        if find_rank()[0]:
+            return
         state = {
             "number": self.number,
             "step": self.step,

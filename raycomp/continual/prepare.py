@@ -14,7 +14,7 @@ from raycomp.continual.streams.assemble import (
     list_needed,
     make_arrays,
 )
-from raycomp.continual.streams.backbone import find_reference, find_tiny, is_made, make_backbone
+from raycomp.continual.streams.backbone import find_reference, find_tiny, follow_steps, is_made, make_backbone
 from raycomp.continual.streams.place import EmbeddedStream, find_place, place_backbone
 from raycomp.continual.streams.sources import open_reference, open_stream
 from raycomp.data.files import remove_temporary_files
@@ -104,8 +104,11 @@ def _make_backbones(places: Sequence[EmbeddedStream], making: Making) -> None:
     unmade = {number: place_backbone(making.config, making.folder, number) for number in sorted(tiny)}
     jobs = [(making.config, own, number) for number, own in unmade.items() if not is_made(own)]
     cores = making.session.count_cores()
-    for _, _, number in map_some(make_backbone, jobs, cores, making.check, "backbones", "backbone"):
-        making.say(f"backbone {number}: trained")
+    if not jobs:
+        return
+    with follow_steps([own for _, own, _ in jobs], making.config.little.backbone_steps):
+        for _, _, number in map_some(make_backbone, jobs, cores, making.check, None, "backbone"):
+            making.say(f"backbone {number}: trained")
 
 
 def _make_places(places: Sequence[EmbeddedStream], making: Making) -> None:

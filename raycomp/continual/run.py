@@ -1,15 +1,16 @@
 """One cell from its stream's arrays to its table: what a task of the cluster does."""
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from raycomp.config import ModelConfig, override
-from raycomp.continual.cells import Cell, make_config
+from raycomp.continual.cells import make_config
 from raycomp.continual.config import METHODS, TUNE, ContinualConfig, Method
 from raycomp.continual.data import Stream
-from raycomp.continual.loop import Walk
+from raycomp.continual.jobs import CellJob
+from raycomp.continual.loop import IsWarned, Tell, Walk
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
@@ -17,58 +18,84 @@ from raycomp.continual.methods.learner import Learner
 from raycomp.continual.methods.make_tuner import make_tuner
 from raycomp.continual.methods.zscl import Reference
 from raycomp.continual.results import CELLS
-from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.store import read_stream
-from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model
 from raycomp.data.parquet import write_table
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
+from raycomp.run.progress import Progress
 from raycomp.schema import CONTINUAL_SCHEMA
+from raycomp.train.ranks import find_rank
 
 
-def run_cell(
-    cell: Cell,
-    place: EmbeddedStream,
-    model: ModelConfig,
-    config: ContinualConfig,
-    work: Folder,
-    out: Folder,
-    alpha: float | None = None,
-) -> dict[str, Any]:
-    """Let a method learn a stream, on one thread; write cells/NAME.parquet, and NAME.json last: then it is
-    done. One that was broken off goes on from its state below ``work``.
+def run_cell(job: CellJob) -> dict[str, Any]:
+    """Let a method learn a stream, in this process; see ``finish_cell``."""
+    opened = open_cell(job)
+    with Progress("continual", opened.walk.num_steps, unit="step") as progress:
+        opened.walk.start(job.state)
+        progress.begin_at(opened.walk.taken)
+        return finish_cell(job, opened, lambda told: progress.reach(told["step"] + 1, opened.walk.batch_size))
 
-    ``model``: the backbone; ``alpha``: of fixed-clip. The numbers depend on the cell, the stream and the
-    config's dials alone.
-    """
+
+class OpenedCell(NamedTuple):
+    """A cell before its first step, or before it resumes."""
+
+    walk: Walk
+    stream: Stream
+    began: float
+
+
+def open_cell(job: CellJob, device: str | None = None) -> OpenedCell:
+    """Return a cell's walk, on one thread. ``device``: of methods that train the model; none = the GPU that
+    is seen, or the CPU."""
     torch.set_num_threads(1)
-    started = time.perf_counter()
-    method = METHODS[cell.method]
-    own = make_config(config, method)
-    own = own if alpha is None else override(own, "trust.alpha", alpha)
-    stream = read_stream(place.files, method.trains == TUNE)
-    state = Folder(work.at(cell.name))
-    walk = Walk(cell, stream, own, _make_learner(method, stream, own, model, cell.seed))
-    table = walk.run(state)
-    write_table(table, out.at(CELLS, f"{cell.name}.parquet"), CONTINUAL_SCHEMA)
+    began, method = time.perf_counter(), METHODS[job.cell.method]
+    own = make_config(job.config, method)
+    own = own if job.alpha is None else override(own, "trust.alpha", job.alpha)
+    stream = read_stream(job.place.files, method.trains == TUNE)
+    learner = _make_learner(method, stream, own, job.model, job.cell.seed, device)
+    return OpenedCell(Walk(job.cell, stream, own, learner), stream, began)
+
+
+def finish_cell(
+    job: CellJob,
+    opened: OpenedCell,
+    tell: Tell = lambda told: None,
+    is_warned: IsWarned = lambda: False,
+) -> dict[str, Any]:
+    """Take the steps that are left; write cells/NAME.parquet, and NAME.json last: then it is done.
+
+    One that was broken off resumes from its state below ``work``. The numbers depend on the cell, the stream
+    and the config's options alone. Of several ranks the first one writes.
+    """
+    walk, name = opened.walk, job.cell.name
+    table = walk.run(job.state, tell, is_warned)
+    rank, num_ranks = find_rank()
     facts = {
-        "cell": vars(cell),
-        "backbone": place.backbone,
+        "cell": vars(job.cell),
+        "backbone": job.place.backbone,
         "order": walk.order,
-        "tasks": [task.name for task in stream.tasks],
-        "zero_shot": [task.name for task in stream.zero_shot],
-        "alpha": alpha,
+        "tasks": [task.name for task in opened.stream.tasks],
+        "zero_shot": [task.name for task in opened.stream.zero_shot],
+        "alpha": job.alpha,
         "steps": walk.steps,
-        "seconds": time.perf_counter() - started,
+        "workers": num_ranks,
+        "seconds": time.perf_counter() - opened.began,
     }
-    out.write_json(facts, CELLS, f"{cell.name}.json")
-    state.remove()
+    if rank == 0:
+        write_table(table, job.out.at(CELLS, f"{name}.parquet"), CONTINUAL_SCHEMA)
+        job.out.write_json(facts, CELLS, f"{name}.json")
+        job.state.remove()
     return facts
 
 
 def _make_learner(
-    method: Method, stream: Stream, config: ContinualConfig, model: ModelConfig, seed: int
+    method: Method,
+    stream: Stream,
+    config: ContinualConfig,
+    model: ModelConfig,
+    seed: int,
+    device: str | None,
 ) -> Learner:
     own_seed = 1000 * config.seed + seed
     if method.learner == "frozen":
@@ -81,4 +108,5 @@ def _make_learner(
     if kept is not None:
         assert kept.pixels is not None and kept.token_TL is not None, "has pixels"
         reference = Reference(kept.pixels, kept.token_TL)
-    return make_tuner(method.learner, Clip(fetched), describe_scorer(fetched), config, own_seed, reference)
+    clip = Clip(fetched, device)
+    return make_tuner(method.learner, clip, describe_scorer(fetched), config, own_seed, reference)

@@ -29,10 +29,12 @@ class ExpertLinear(nn.Module):
 
     Every position weighs the experts by a softmax of its own, G^I. Where rows have a task the weights are
     beta G^I + (1 - beta) G^T, the latter being how often the task's positions had each expert among their
-    best two; beta is one half. At first nothing is added. In training mode it counts those two.
+    best two; beta is one half. At first nothing is added. Where a backward pass will follow in training mode
+    those two are noted, for ``take_count``.
     """
 
     count_E: Tensor
+    """How often each expert was counted; whoever takes the notes adds them here."""
 
     def __init__(self, linear: nn.Linear, num: int, rank: int, routes: Routes, generator: torch.Generator):
         super().__init__()
@@ -48,6 +50,8 @@ class ExpertLinear(nn.Module):
         self.register_buffer("count_E", torch.zeros(num, dtype=torch.int64))
         self.task_GE: Tensor | None = None
         """G^T of every task."""
+        self.noted: list[Tensor] = []
+        """Of passes since the last ``take_count``; no buffer: ranks take those from the first of them."""
 
     @property
     def weight(self) -> Tensor:
@@ -57,14 +61,19 @@ class ExpertLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Take (R, N, I), or positions without rows where these have no task; return O for I."""
         weight = torch.softmax(x @ self.router.T, dim=-1)
-        if self.training:
+        if self.training and torch.is_grad_enabled():
             best = weight.detach().topk(min(_TOP, len(self.count_E)), dim=-1).indices
-            self.count_E += best.flatten().bincount(minlength=len(self.count_E))
+            self.noted.append(best.flatten().bincount(minlength=len(self.count_E)))
         if self.routes.task_R is not None:
             assert self.task_GE is not None
             weight = _BETA * weight + (1 - _BETA) * self.task_GE[self.routes.task_R][:, None]
         low = torch.einsum("...i,eki->...ek", x, self.down) * weight[..., None]
         return self.linear(x) + _SCALE * torch.einsum("...ek,eok->...o", low, self.up)
+
+    def take_count(self) -> Tensor:
+        """Return how often each expert was noted, (E,), and forget it."""
+        noted, self.noted = self.noted, []
+        return torch.stack(noted).sum(0) if noted else torch.zeros_like(self.count_E)
 
     def share(self) -> Tensor:
         """Return how often each expert was counted, (E,), of sum 1; all alike where none was."""

@@ -50,10 +50,12 @@ class Progress:
     """Count one phase's shards (or another unit) and rows; a thread tells, also while nothing comes.
 
     Use as a context, which ends the thread. Time between lines is counted across phases: many short ones do
-    not add up to a long silence, and a short run says nothing. ``forget`` before a run.
+    not add up to a long silence, and a short run says nothing. ``forget`` before a run. While a thread has
+    another phase open within this one, that one tells alone.
     """
 
     _told_at: float | None = None
+    _opened = threading.local()
 
     def __init__(
         self,
@@ -80,6 +82,8 @@ class Progress:
         self.meter = executor.open_meter(phase) if executor else Silent()
         workers = {stage: place.workers for stage, place in self.crew.items()}
         log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
+        self.open: list[Progress] = Progress._opened.__dict__.setdefault("phases", [])
+        self.open.append(self)
         self.teller = threading.Thread(target=self._tell_on, name=f"progress of {phase}", daemon=True)
         self.teller.start()
 
@@ -136,7 +140,8 @@ class Progress:
     def _tell_on(self) -> None:
         pause = 0.0
         while not self.ended.wait(pause):
-            if self.bar is not None or not self._name_pause():
+            is_inner = self.open[-1:] == [self]
+            if is_inner and (self.bar is not None or not self._name_pause()):
                 self.tell()
             self._put_gauges()
             pause = min(self._name_pause(), _GAUGES_EVERY_S)
@@ -152,7 +157,7 @@ class Progress:
 
     def _name_pause(self) -> float:
         """Return the seconds until the next line, or until the bar is drawn again."""
-        if self.bar is not None:
+        if self.bar is not None or self.open[-1:] != [self]:
             return self.every_s
         return max(0.0, (Progress._told_at or 0.0) + self.every_s - time.monotonic())
 
@@ -218,6 +223,7 @@ class Progress:
         if self.ended.is_set():
             return
         self.ended.set()
+        self.open.remove(self)
         self.teller.join(_END_S)  # a cluster that is down may keep it
         if self.bar is not None or self.has_told:
             self.tell()

@@ -6,6 +6,7 @@ On Ray they are spread over the cluster; in this process they run one after the 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -112,21 +113,21 @@ def map_some(
     jobs: Sequence[tuple[Any, ...]],
     num_tasks: int,
     check: Callable[[], None],
-    label: str,
+    label: str | None,
     unit: str,
     with_gpu: bool = False,
 ) -> Iterator[tuple[Any, ...]]:
     """Yield each job as ``function(*job)`` has ended: so many at a time, begun in their order.
 
-    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer. ``with_gpu``: each
-    has a GPU of its own; others see none. Where this ends early, so do the jobs that run: nothing is written
-    after the run has ended.
+    ``check`` is asked after each; it raises LeaseLost where this run may go on no longer. ``label``: none =
+    the caller reports progress. ``with_gpu``: each has a GPU of its own; others see none. Where this ends
+    early, so do the jobs that run: nothing is written after the run has ended.
     """
     executor, task = current(), _watched(function)
     waiting: dict[Any, tuple[Any, ...]] = {}
     queue = iter(jobs)
     try:
-        with Progress(label, len(jobs), unit=unit) as progress:
+        with Progress(label, len(jobs), unit=unit) if label else nullcontext() as progress:
             while True:
                 for job in queue:
                     waiting[executor.submit(task, *job, num_gpus=int(with_gpu))] = job
@@ -137,7 +138,8 @@ def map_some(
                 (ended,) = executor.wait(list(waiting), 1)
                 note_written(executor.get(ended)[1])
                 check()
-                progress.finish_one()
+                if progress is not None:
+                    progress.finish_one()
                 yield waiting.pop(ended)
     finally:
         executor.stop(list(waiting))

@@ -147,6 +147,8 @@ class SweepConfig:
             methods = self.continual.method
             check(len(methods) == 1 and methods != ("all",), "continual.method", ",".join(methods), "one")
             check(self.beside is None, "beside", self.beside, "none with command=continual")
+            shared = self.continual.tune.workers
+            check((shared or 1) == 1, "continual.tune.workers", shared, "none: a trial is one process")
             little, num = self.continual.little.backbones, self.seeds + self.report_seeds
             is_apart = little >= num or not set(WORLD_STREAMS) & set(self.continual.stream)
             wanted = f"at least {num}, one for each of seeds and report_seeds"

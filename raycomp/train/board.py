@@ -86,7 +86,7 @@ class Board:
         return self.known
 
 
-def say_start(start: Mapping[str, Any], say: Callable[[str], None]) -> None:
+def say_start(start: Mapping[str, Any], say: Callable[[str], None], label: str = "train") -> None:
     """Say at which step training resumed, and why it had to; nothing where it starts."""
     if start["why"]:
-        say(f"train: {start['why']}; on from step {start['step']:,}")
+        say(f"{label}: {start['why']}; on from step {start['step']:,}")

@@ -20,7 +20,7 @@ from raycomp.train.evaluation import evaluate_model, try_evaluation
 from raycomp.train.fit import Trainer
 from raycomp.train.journal import MetricsLog
 from raycomp.train.losses import find_loss
-from raycomp.train.ranks import share
+from raycomp.train.objective import PairsObjective
 from raycomp.train.state import save_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
@@ -32,7 +32,7 @@ class Writer:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Trainer[PairsObjective],
         config: TrainConfig,
         folder: Folder,
         tell: Callable[[dict[str, Any]], None],
@@ -46,7 +46,8 @@ class Writer:
     def take(self, told: Told) -> None:
         """Take down a step."""
         spent = time.perf_counter() - self.began
-        row = {**told._asdict(), "samples_per_s": self.trainer.batch_size / spent}
+        row: dict[str, Any] = {"step": told.step, "loss": told.loss, "learning_rate": told.learning_rate}
+        row |= {**told.parts, "samples_per_s": self.trainer.batch_size / spent}
         every = self.config.train.evaluate_steps
         is_due = every is not None and self.trainer.step % every == 0
         if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
@@ -86,17 +87,17 @@ class Writer:
 
 def begin_rank(
     config: TrainConfig, num_steps: int, num_kinds: int, device: str, num_threads: int | None
-) -> Trainer:
+) -> Trainer[PairsObjective]:
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     clip = load_start(fetch_model(config.model), find_loss(config.train.loss).bias).to(device)
     size, said = config.train.batch_size, config.model.said_weights
-    return Trainer(clip, config.train, num_steps, size, num_kinds, wrap=share, said_weights=said)
+    return Trainer(PairsObjective(clip, config.train, num_steps, size, num_kinds, said), num_steps)
 
 
 def train_rank(
-    trainer: Trainer,
+    trainer: Trainer[PairsObjective],
     batches: Iterable[Batch],
     checkpoint_steps: int,
     writer: Writer | None = None,
@@ -122,7 +123,7 @@ def train_rank(
         writer.close()
 
 
-def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
+def finish(trainer: Trainer[PairsObjective], model: ModelConfig, out: Folder) -> None:
     """Write what a trainer has made of ``model`` to ``checkpoint/`` in ``out``; one rank does.
 
     The weights; open_clip's config of the model, which comes last, as without it there is no checkpoint;
@@ -137,7 +138,7 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
                 f"{name} after step {trainer.step}: must be finite; "
                 f"train.learning_rate={trainer.config.learning_rate} may be too high"
             )
-    architecture = describe_start(model, trainer.loss.bias)
+    architecture = describe_start(model, trainer.objective.loss.bias)
     hub = {"model_cfg": architecture, "preprocess_cfg": describe_preprocessing(clip)}
     files = {
         WEIGHTS: safetensors.torch.save({name: value.cpu().contiguous() for name, value in weights.items()}),
@@ -149,12 +150,12 @@ def finish(trainer: Trainer, model: ModelConfig, out: Folder) -> None:
         out.write_bytes(content, CHECKPOINT, name)
 
 
-def make_final(trainer: Trainer, model: ModelConfig) -> Any:
+def make_final(trainer: Trainer[PairsObjective], model: ModelConfig) -> Any:
     """Return the model that a trainer would leave now: without adapters, drawn back towards its start."""
-    clip, share = trainer.plain_model(), trainer.config.keep_start
+    clip, share = trainer.objective.plain_model(), trainer.config.keep_start
     if not share:
         return clip
-    start = load_start(model, trainer.loss.bias)
+    start = load_start(model, trainer.objective.loss.bias)
     weights = interpolate(clip.state_dict(), start.state_dict(), share)
     start.load_state_dict(weights)
     return start.to(trainer.clip.logit_scale.device)

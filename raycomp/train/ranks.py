@@ -15,6 +15,25 @@ from torch.nn.parallel import DistributedDataParallel
 from raycomp.core.epochs import slice_of
 
 
+def find_rank() -> tuple[int, int]:
+    """Return this process's rank and how many there are: 0 of 1 without a process group."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def find_own(num_rows: int) -> slice:
+    """Return which of so many rows of a global batch are this rank's."""
+    return slice_of(*find_rank(), num_rows)
+
+
+def add_up(value: Tensor) -> Tensor:
+    """Return the sum over all ranks, the same on each; without a process group the value itself."""
+    if find_rank()[1] == 1:
+        return value
+    total = value.clone()
+    dist.all_reduce(total)
+    return total
+
+
 def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     """Return the rows of all ranks, (B, D), in the order of the global batch.
 
@@ -22,17 +41,16 @@ def gather(local_RD: Tensor, batch_size: int) -> Tensor:
     gradients, weights get the gradient that one process would give them. Without a process group these are
     the rows of the one rank.
     """
-    rank, num_ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    own = slice_of(rank, num_ranks, batch_size)
+    own = find_own(batch_size)
     assert len(local_RD) == own.stop - own.start, f"{len(local_RD)} rows of {own} came"
-    if num_ranks == 1:
+    if find_rank()[1] == 1:
         return local_RD
     return _Gather.apply(local_RD, batch_size)
 
 
 def share(towers: nn.Module) -> nn.Module:
     """Return the model behind DistributedDataParallel where there are several ranks, else as it is."""
-    return DistributedDataParallel(towers) if dist.is_initialized() and dist.get_world_size() > 1 else towers
+    return DistributedDataParallel(towers) if find_rank()[1] > 1 else towers
 
 
 class _Gather(torch.autograd.Function):

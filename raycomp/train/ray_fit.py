@@ -4,8 +4,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import ray
@@ -38,23 +39,51 @@ class TrainWorkers:
     on_gpus: bool
 
 
-def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
-    """Train to the end and return what was told; ``check`` raises LeaseLost where the folder is another's.
+@dataclass(frozen=True)
+class RankJob:
+    """What every rank does, and what the driver says of it."""
 
-    Raises what the ranks found that no start mends: ValueError for what the user can mend, OSError where the
-    storage failed one start after the other, ClusterFailed where workers were lost, RuntimeError with the
-    traceback of a rank for a mistake of our own.
-    """
-    training = replace(
-        training, stock=ray.put(training.stock), course=ray.put(training.course), board=_make_board()
+    work: Callable[[Any], None]
+    """Takes the board. Ray Train's controller reads it, too: it imports what is heavy when it is called."""
+    num_steps: int
+    batch_size: int
+    selector: Mapping[str, str]
+    """Labels of the nodes that the ranks run on."""
+    label: str = "train"
+    """What the line of a start that resumed begins with."""
+
+
+def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
+    """Train to the end and return what was reported, as ``run_ranks``."""
+    config = training.config
+    training = replace(training, stock=ray.put(training.stock), course=ray.put(training.course))
+    job = RankJob(
+        partial(_train, training), training.num_steps, config.train.batch_size, config.cluster.selector
     )
+    return run_ranks(job, ranks, check, say)
+
+
+def _train(training: Training, board: Any) -> None:
+    from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
+
+    train_as_rank(replace(training, board=board))
+
+
+def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
+    """Run a job on all ranks to its end, and return what they reported.
+
+    ``check`` raises LeaseLost where the folder is another's. Raises what the ranks found that no start fixes:
+    ValueError for what the user can fix, OSError where the storage failed one start after the other,
+    ClusterFailed where workers were lost, RuntimeError with the traceback of a rank for a mistake of our own.
+    """
+    board = _make_board()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
 
     def run() -> None:
         with tempfile.TemporaryDirectory() as room:
             try:
-                _make_trainer(training, ranks, room).fit()
+                _make_trainer(job, board, ranks, room).fit()
                 ended.append(None)
             except BaseException as error:  # told by the thread that waits
                 ended.append(error)
@@ -63,10 +92,10 @@ def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say:
     thread = threading.Thread(target=run, daemon=True, name="ray train")
     thread.start()
     try:
-        news = _follow(training, thread, check, say)
+        news = _follow(job, board, thread, check, say)
     except BaseException:
         # The cluster may outlive this run: its ranks are to take no further step.
-        training.board.fail.remote("", RuntimeError("the driver follows no longer"))
+        board.fail.remote("", RuntimeError("the driver follows no longer"))
         raise
     if news.error is not None:
         raise news.error
@@ -84,7 +113,7 @@ def _make_board() -> Any:
     return ray.remote(num_cpus=0)(Board).options(scheduling_strategy=here).remote()
 
 
-def _make_trainer(training: Training, ranks: TrainWorkers, room: str) -> TorchTrainer:
+def _make_trainer(job: RankJob, board: Any, ranks: TrainWorkers, room: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
     # ray.train shows type checkers the classes of its first version.
     run_config: Any = v2.RunConfig(
@@ -96,30 +125,30 @@ def _make_trainer(training: Training, ranks: TrainWorkers, room: str) -> TorchTr
     )
     return TorchTrainer(
         _work,
-        train_loop_config={"training": training},
+        train_loop_config={"work": job.work, "board": board},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=v2.ScalingConfig(
             num_workers=ranks.count,
             use_gpu=ranks.on_gpus,
             resources_per_worker=resources,
-            label_selector=training.config.cluster.selector or None,
+            label_selector=dict(job.selector) or None,
         ),
         run_config=run_config,
     )
 
 
-def _follow(training: Training, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
-    """Tell how far training is until it ends; ``check`` that the folder is still this run's."""
+def _follow(job: RankJob, board: Any, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
+    """Report how far the ranks are until they end; ``check`` that the folder is still this run's."""
     num_starts, checked_at = 0, time.monotonic()
-    with Progress("train", training.num_steps, unit="step") as progress:
+    with Progress("train", job.num_steps, unit="step") as progress:
         while True:
             is_over = not thread.is_alive()
-            news = ray.get(training.board.news.remote())
+            news = ray.get(board.news.remote())
             for start in news.starts[num_starts:]:
-                say_start(start, say)
+                say_start(start, say, job.label)
                 progress.begin_at(start["step"])
             num_starts = len(news.starts)
-            progress.reach(news.step, training.config.train.batch_size)
+            progress.reach(news.step, job.batch_size)
             if time.monotonic() - checked_at > _CHECK_S:
                 check()
                 checked_at = time.monotonic()
@@ -128,8 +157,6 @@ def _follow(training: Training, thread: threading.Thread, check: Callable[[], No
             thread.join(_POLL_S)
 
 
-def _work(told: dict[str, Training]) -> None:
-    """Train as one rank of Ray Train's."""
-    from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
-
-    train_as_rank(told["training"])
+def _work(told: dict[str, Any]) -> None:
+    """Do the job as one rank of Ray Train's."""
+    told["work"](told["board"])

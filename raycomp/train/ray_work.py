@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -31,12 +32,19 @@ class Stopped(Exception):
 
 
 def train_as_rank(training: Training) -> None:
-    """Train as one rank. Whatever no start mends ends the run for good."""
-    try:
+    """Train as one rank."""
+    with told_failures(training.board):
         _train(training)
+
+
+@contextmanager
+def told_failures(board: Any) -> Iterator[None]:
+    """Report to the board what ends the block of a rank: what no start fixes ends the run for good."""
+    try:
+        yield
     except Exception as error:
         why, final = judge_failure(error)
-        ray.get(training.board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
+        ray.get(board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
         raise
 
 
@@ -72,7 +80,7 @@ def find_cause(error: Exception) -> BaseException:
     return cause
 
 
-class _Line:
+class Line:
     """A rank's line to the board: one step's word is on its way while the next step is taken."""
 
     def __init__(self, board: Any):
@@ -89,8 +97,7 @@ class _Line:
 def _train(training: Training) -> None:
     context, folder = ray.train.get_context(), Folder(training.out)
     rank, num_ranks = context.get_world_rank(), context.get_world_size()
-    # A new start after one that failed for good ends here.
-    if not broadcast_from_rank_zero(rank == 0 and ray.get(training.board.arrive.remote())):
+    if not may_arrive(training.board):
         return
     trainer = begin_rank(
         training.config, training.num_steps, training.num_kinds, str(get_device()), training.threads
@@ -98,14 +105,26 @@ def _train(training: Training) -> None:
     steps = broadcast_from_rank_zero(list_states(folder))
     if steps:
         load_state(trainer, folder, steps[-1])
-    if not broadcast_from_rank_zero(rank == 0 and ray.get(training.board.begin.remote(trainer.step))):
+    if not may_begin(training.board, trainer.step):
         return
     shelf = broadcast_from_rank_zero(_put_up_shelf(training) if rank == 0 else None)
     writer = None
     if rank == 0:
-        writer = Writer(trainer, training.config, folder, _Line(training.board).tell, training.evaluate)
+        writer = Writer(trainer, training.config, folder, Line(training.board).tell, training.evaluate)
     batches = _move(Feed(training.course, shelf, rank, num_ranks), trainer.step, training)
-    train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, _Warning())
+    train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
+
+
+def may_arrive(board: Any) -> bool:
+    """Return, on all ranks, whether they are to load anything: not after a start that failed for good."""
+    is_first = ray.train.get_context().get_world_rank() == 0
+    return bool(broadcast_from_rank_zero(is_first and ray.get(board.arrive.remote())))
+
+
+def may_begin(board: Any, step: int) -> bool:
+    """Return, on all ranks, whether training may start, or resume, at a step."""
+    is_first = ray.train.get_context().get_world_rank() == 0
+    return bool(broadcast_from_rank_zero(is_first and ray.get(board.begin.remote(step))))
 
 
 def _put_up_shelf(training: Training) -> Any:
@@ -113,7 +132,7 @@ def _put_up_shelf(training: Training) -> Any:
     return ray.remote(num_cpus=0)(Shelf).remote([training.stock], plan, training.num_steps)
 
 
-class _Warning:
+class Preemption:
     """Whether a rank's machine will soon be taken away. All ranks ask and hear the same, which takes each as
     long as the slowest, so only every so many steps."""
 

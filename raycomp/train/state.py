@@ -16,22 +16,23 @@ from torch import Tensor
 from raycomp.config import UserError
 from raycomp.data.folder import Folder
 from raycomp.train.fit import Trainer
+from raycomp.train.objective import PairsObjective
 from raycomp.train.states import ROOM, STATE
 
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
-def save_state(trainer: Trainer, out: Folder) -> None:
+def save_state(trainer: Trainer[PairsObjective], out: Folder) -> None:
     """Write what a trainer needs to go on from its next step as if it had never stopped."""
     place = (ROOM, f"{trainer.step:08d}")
     out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
     out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
-    margins = trainer.loss.margin_S.tolist()
+    margins = trainer.objective.loss.margin_S.tolist()
     state = {"step": trainer.step, "margins": margins, "run": _describe_run(trainer)}
     out.write_json(state, *place, STATE)
 
 
-def load_state(trainer: Trainer, out: Folder, step: int) -> None:
+def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None:
     """Let a new trainer of the same config go on from the state of ``step``.
 
     Raises UserError, one line, where the state is damaged or of another model or run.
@@ -47,8 +48,8 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
         trainer.clip.load_state_dict(weights)
         known = trainer.optimizer.state_dict()
         trainer.optimizer.load_state_dict({**known, "state": _nest(moments)})
-        margin_S = torch.tensor(state["margins"], dtype=trainer.loss.margin_S.dtype)
-        if margin_S.shape != trainer.loss.margin_S.shape or state["step"] != step:
+        margin_S = torch.tensor(state["margins"], dtype=trainer.objective.loss.margin_S.dtype)
+        if margin_S.shape != trainer.objective.loss.margin_S.shape or state["step"] != step:
             raise ValueError("its step or its kinds of negatives are others")
     except torch.OutOfMemoryError:
         raise
@@ -57,10 +58,10 @@ def load_state(trainer: Trainer, out: Folder, step: int) -> None:
         raise UserError(
             f"{where}: no state of this training ({line}); remove it to go on before it"
         ) from error
-    trainer.loss.margin_S, trainer.step = margin_S, step
+    trainer.objective.loss.margin_S, trainer.step = margin_S, step
 
 
-def _describe_run(trainer: Trainer) -> dict[str, Any]:
+def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
     """Return, as json has it, on what the steps to come depend beside data and weights."""
     dials = {
         f"train.{field.name}": getattr(trainer.config, field.name)

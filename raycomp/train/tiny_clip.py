@@ -29,6 +29,7 @@ from raycomp.models.spec import ScorerSpec
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Trainer
 from raycomp.train.little_world import FIT, TINY_CLIP, TrainedScorer, World
+from raycomp.train.objective import PairsObjective
 from raycomp.train.towers import Batch
 from raycomp.words import OK, PIXELS, STATUS
 
@@ -76,7 +77,8 @@ def _fit(
     """Train ``model`` in place and return the loss of every step."""
     assert config.steps, "the little world counts steps"
     losses = []
-    for told in Trainer(model, config, config.steps, config.batch_size).run(batches):
+    objective = PairsObjective(model, config, config.steps, config.batch_size)
+    for told in Trainer(objective, config.steps).run(batches):
         losses.append(told.loss)
         if on_step:
             on_step(told.step, told.loss)

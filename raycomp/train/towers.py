@@ -4,9 +4,9 @@ N pairs of the global batch (and tokens of context), R rows of a rank, of I imag
 negatives per caption, C x H x W pixels, D embedding dims.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,17 +14,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.core.alignment import has_unit_length
+from raycomp.core.epochs import slice_of
 from raycomp.models.images import ImageSpec
 from raycomp.models.short_text import encode_text
 
-# What is made of a batch: something of each row, and something once for all.
 Made = dict[str, Tensor]
-OF_ROWS, OF_ALL = ("image", "text", "negative", "negative_image"), ("scale", "bias")
+"""What a model makes of a batch, by name: a value of each row, or one of the model's for all of them."""
+OF_ALL = ("scale", "bias", "l2")
+"""The names of the latter."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A rank's rows of a global batch, ready for the model."""
+    """A rank's rows of a global batch, ready for the model. Every field that is a tensor has a value of each
+    row; a subclass may have rows of another number, and fields of the whole batch."""
 
     image_RCHW: Tensor
     token_RN: Tensor
@@ -33,13 +36,21 @@ class Batch:
     kind_RK: Tensor | None = None
     negative_image_RCHW: Tensor | None = None
 
-    def cut(self, rows: slice) -> "Batch":
+    def cut(self, rows: slice) -> Self:
         """Return some of the rows."""
+        return self._take(lambda _: rows)
 
-        def some(value: Any) -> Any:
-            return None if value is None else value[rows]
+    def split(self, num_parts: int) -> list[Self]:
+        """Return the rows in so many parts."""
+        return [
+            self._take(lambda num, part=part: slice_of(part, num_parts, num))  # type: ignore[misc]
+            for part in range(num_parts)
+        ]
 
-        return Batch(*(some(getattr(self, field.name)) for field in fields(self)))
+    def _take(self, choose: Callable[[int], slice]) -> Self:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        rows = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **{name: value[choose(len(value))] for name, value in rows.items()})
 
 
 @dataclass(frozen=True)
@@ -84,35 +95,34 @@ class Towers(nn.Module):
         super().__init__()
         self.clip = clip
 
-    def forward(self, image_ICHW: Tensor, token_TN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return images (I, D) and texts (T, D) of length 1 in fp32, exp(logit_scale) and the bias."""
-        image_ID = F.normalize(self.clip.encode_image(image_ICHW).float(), dim=-1)
-        text_TD = F.normalize(encode_text(self.clip, token_TN).float(), dim=-1)
-        return image_ID, text_TD, self.clip.logit_scale.exp(), getattr(self.clip, "logit_bias", None)
+    def forward(self, batch: Batch) -> Made:
+        """Return embeddings of length 1 in fp32, exp(logit_scale), and the bias of a model that has one.
 
-
-def embed_batch(towers: Any, batch: Batch) -> Made:
-    """Embed all images and all texts of a batch in one call, so that a model has one gradient to share."""
-    num, texts, images = len(batch.token_RN), [batch.token_RN], [batch.image_RCHW]
-    if batch.negative_RKN is not None:
-        texts.append(batch.negative_RKN.flatten(0, 1))
-    if batch.negative_image_RCHW is not None:
-        images.append(batch.negative_image_RCHW)
-    image_ID, text_TD, scale, bias = towers(torch.cat(images), torch.cat(texts))
-    made = {"image": image_ID[:num], "text": text_TD[:num], "scale": scale}
-    if bias is not None:
-        made["bias"] = bias
-    if batch.negative_RKN is not None:
-        made["negative"] = text_TD[num:].unflatten(0, batch.negative_RKN.shape[:2])
-    if batch.negative_image_RCHW is not None:
-        made["negative_image"] = image_ID[num:]
-    return made
+        All images pass together, and all texts.
+        """
+        num, texts, images = len(batch.token_RN), [batch.token_RN], [batch.image_RCHW]
+        if batch.negative_RKN is not None:
+            texts.append(batch.negative_RKN.flatten(0, 1))
+        if batch.negative_image_RCHW is not None:
+            images.append(batch.negative_image_RCHW)
+        image_ID = F.normalize(self.clip.encode_image(torch.cat(images)).float(), dim=-1)
+        text_TD = F.normalize(encode_text(self.clip, torch.cat(texts)).float(), dim=-1)
+        made = {"image": image_ID[:num], "text": text_TD[:num], "scale": self.clip.logit_scale.exp()}
+        if getattr(self.clip, "logit_bias", None) is not None:
+            made["bias"] = self.clip.logit_bias
+        if batch.negative_RKN is not None:
+            made["negative"] = text_TD[num:].unflatten(0, batch.negative_RKN.shape[:2])
+        if batch.negative_image_RCHW is not None:
+            made["negative_image"] = image_ID[num:]
+        return made
 
 
 def join_parts(parts: list[Made]) -> Made:
     """Return what parts of a batch make as what the batch makes."""
-    rows = {name: torch.cat([part[name] for part in parts]) for name in OF_ROWS if name in parts[0]}
-    return {**rows, **{name: parts[0][name] for name in OF_ALL if name in parts[0]}}
+    return {
+        name: value if name in OF_ALL else torch.cat([part[name] for part in parts])
+        for name, value in parts[0].items()
+    }
 
 
 def to_batch(arrays: Mapping[str, np.ndarray], device: torch.device | str, spec: ImageSpec) -> Batch:

@@ -25,9 +25,11 @@ class Told(NamedTuple):
     loss: float
     """Of the global batch, before the step."""
     learning_rate: float
+    parts: Mapping[str, float] = {}
+    """What the loss is the sum of, by name, where it is one."""
 
 
-OWN_COLUMNS = (*Told._fields, "samples_per_s")
+OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
 """The columns of metrics.jsonl that every step has. An evaluation must choose other names."""
 
 

@@ -67,5 +67,5 @@ def test_nothing_but_the_tasks_prompts_is_trained(few):
     for choice, before in zip(learner.choices.values(), first, strict=True):
         assert all(value.equal(before[name]) for name, value in choice.sets[0].state_dict().items())
         assert choice.sets[1].value.detach().any()
-    numbers = {group["lr"] for group in learner.optimizer.param_groups}
+    numbers = {group["lr"] for group in learner.trainer.optimizer.param_groups}
     assert numbers == {10 * learner.config.learning_rate}

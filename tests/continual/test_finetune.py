@@ -68,7 +68,7 @@ def test_the_rate_rises_and_stays(few):
         far.append(float((learner.model.visual.conv1.weight.detach() - before).abs().median()))
         before = learner.model.visual.conv1.weight.detach().clone()
     assert far[0] == pytest.approx(1e-3 / 4, rel=0.05)
-    assert {group["lr"] for group in learner.optimizer.param_groups} == {1e-3}
+    assert {group["lr"] for group in learner.trainer.optimizer.param_groups} == {1e-3}
 
 
 def test_a_task_of_the_same_seed_is_the_same(few):

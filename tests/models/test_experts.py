@@ -48,14 +48,18 @@ def test_positions_and_tasks_weigh_the_experts(tasks):
 def test_training_counts_the_best_two_of_every_position():
     layer, x_RNI = make(Routes()), draw(ROWS, PLACES, WIDTH)
     layer(x_RNI)
-    assert not layer.count_E.any()
+    with torch.no_grad():
+        layer.train()(x_RNI)
+    assert not layer.take_count().any() and not layer.count_E.any()
     assert layer.share().tolist() == pytest.approx([1 / 3] * 3)
-    layer.train()(x_RNI)
+    layer(x_RNI)
+    layer.count_E += layer.take_count()
     wanted = [0] * EXPERTS
     for x_I in x_RNI.flatten(0, 1):
         logits = (layer.router @ x_I).tolist()
         for expert in sorted(range(EXPERTS), key=lambda e: -logits[e])[:2]:
             wanted[expert] += 1
+    assert not layer.take_count().any()
     assert layer.count_E.tolist() == wanted and len(set(wanted)) > 1
     assert layer.share().tolist() == pytest.approx([count / sum(wanted) for count in wanted])
 

@@ -194,3 +194,24 @@ def test_a_stream_that_is_closed_ends_no_work(log):
         shown.tell()
         shown.finish_one()
     assert shown.shards == 1
+
+
+def test_a_phase_within_another_speaks_alone(monkeypatch, capsys):
+    """Of one thread; when it has ended the outer one speaks again."""
+    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.02)
+    Progress.forget()
+
+    def hear(until: str) -> str:
+        said, ends = "", time.monotonic() + 10
+        while until not in said and time.monotonic() < ends:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+        return said
+
+    with Progress("outer", 2, unit="run"):
+        assert "outer: run 0 of 2" in hear("outer:")
+        with Progress("inner", 3, unit="step"):
+            hear("inner:")
+            time.sleep(0.1)
+            assert "outer" not in capsys.readouterr().err
+        assert "outer: run 0 of 2" in hear("outer:")

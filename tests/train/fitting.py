@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.config import ModelConfig
 from raycomp.core.epochs import slice_of
@@ -18,6 +17,7 @@ from raycomp.models.clip import load_start
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Batch, Trainer
 from raycomp.train.losses import find_loss
+from raycomp.train.objective import PairsObjective
 from raycomp.train.state import load_state, save_state
 
 STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
@@ -71,10 +71,8 @@ def begin(
 ) -> Trainer:
     """Return a trainer of a rank before its first step."""
     config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **dials})
-    wrap = DistributedDataParallel if num_ranks > 1 else (lambda towers: towers)
-    return Trainer(
-        load_start(model, find_loss(loss).bias), config, num_steps, BATCH, num_kinds=KINDS, wrap=wrap
-    )
+    clip = load_start(model, find_loss(loss).bias)
+    return Trainer(PairsObjective(clip, config, num_steps, BATCH, num_kinds=KINDS), num_steps)
 
 
 def run(trainer: Trainer, rank: int = 0, num_ranks: int = 1, until: int = STEPS) -> list[float]:

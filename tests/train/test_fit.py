@@ -14,6 +14,7 @@ from raycomp.models.clip import load_start
 from raycomp.train.config import FitConfig
 from raycomp.train.fit import Batch, Trainer
 from raycomp.train.losses import find_loss
+from raycomp.train.objective import PairsObjective
 from raycomp.train.schedule import learning_rate_at
 from raycomp.train.towers import Embedded
 from tests.train.fitting import (
@@ -136,7 +137,8 @@ def spoil(model: ModelConfig, kind: str, config: FitConfig) -> Trainer:
             clip.text_projection.copy_(3e38 * (1 - 2 * (torch.arange(32) % 2)[:, None]))
         else:  # one word of the first batch
             clip.token_embedding.weight[next(batches(slice(None))).token_RN[0, 1]] = 3e38
-    return Trainer(clip, config, STEPS, BATCH, said_weights="model.weights='x.pt'")
+    objective = PairsObjective(clip, config, STEPS, BATCH, said_weights="model.weights='x.pt'")
+    return Trainer(objective, STEPS)
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
@@ -177,7 +179,7 @@ def find_gap(model: ModelConfig, loss: str) -> float:
     other_RN = token_RN.clone()
     other_RN[:, 1] = WORDS - 2
     negatives = (other_RN[:, None], torch.ones(BATCH, 1, dtype=torch.bool)) if loss == "negclip" else ()
-    trainer = Trainer(clip, FitConfig(loss=loss, learning_rate=1e-3), 10, BATCH)
+    trainer = Trainer(PairsObjective(clip, FitConfig(loss=loss, learning_rate=1e-3), 10, BATCH), 10)
     list(trainer.run([Batch(image_RCHW, token_RN, *negatives)] * 10))
     with torch.no_grad():
         image_RD = F.normalize(clip.encode_image(image_RCHW), dim=-1)

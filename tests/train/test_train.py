@@ -12,7 +12,9 @@ from raycomp.config import ScorerConfig
 from raycomp.core.losses import clip_loss
 from raycomp.models.clip import Clip
 from raycomp.train.config import FitConfig
-from raycomp.train.fit import MAX_LOGIT_SCALE, Batch, Trainer, learning_rate_at, make_optimizer
+from raycomp.train.fit import MAX_LOGIT_SCALE, Batch, Trainer, make_optimizer
+from raycomp.train.objective import PairsObjective
+from raycomp.train.schedule import learning_rate_at
 
 
 class Towers(nn.Module):
@@ -46,7 +48,8 @@ def toy_batches() -> Iterator[Batch]:
 
 
 def train(model: Towers, config: FitConfig, num_steps: int) -> list[float]:
-    return [told.loss for told in Trainer(model, config, num_steps, 4).run(toy_batches())]
+    objective = PairsObjective(model, config, num_steps, 4)
+    return [told.loss for told in Trainer(objective, num_steps).run(toy_batches())]
 
 
 def test_loop_takes_the_steps_of_adamw_written_out() -> None:

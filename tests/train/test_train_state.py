@@ -44,7 +44,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(model, out, dials):
     save_state(first, out)
     again = make_trainer(model, **dials)
     load_state(again, out, 3)
-    assert again.loss.margin_S.any()
+    assert again.objective.loss.margin_S.any()
     assert found + run(again, until=STEPS) == curve
     for name, value in whole.clip.state_dict().items():
         assert torch.equal(value, again.clip.state_dict()[name]), name

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.methods.tuner import Tuner, contrast_batch, encode
+from raycomp.continual.methods.tuner import TaskBatch, Tuner, encode
 from raycomp.core.retention import consolidate
 from raycomp.models.adapters import add_adapters, merge_adapters
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
+from raycomp.train.ranks import gather
+from raycomp.train.towers import Made
 
 
 class CClip(Tuner):
@@ -49,26 +51,35 @@ class CClip(Tuner):
         self.task = nn.ModuleDict({"adapters": adapters, "projector": projector}).to(self.device)
         self.model.eval()
 
-    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
-        """Return CLIP's loss, and that of the consolidation."""
-        batch, project = self.batch(row_B), self.task["projector"]
-        image_BD, text_BD = encode(self.adapted, batch)
+    def embed_batch(self, batch: TaskBatch) -> Made:
+        """Add what the projector makes of both, and what the model of before the task does."""
+        made, project = super().embed_batch(batch), self.task["projector"]
         with torch.no_grad():
             old = encode(self.model, batch)
-        clip = contrast_batch(image_BD, text_BD, self.group(row_B), self.adapted.logit_scale)
-        return {"clip": clip, "consolidation": consolidate((project(image_BD), project(text_BD)), old)}
+        new = project(made["image"]).float(), project(made["text"]).float()
+        return {**made, "new_image": new[0], "new_text": new[1], "old_image": old[0], "old_text": old[1]}
+
+    def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
+        """Return CLIP's loss, and that of the consolidation."""
+        new, old = (
+            (gather(made[f"{age}_image"], batch.num_rows), gather(made[f"{age}_text"], batch.num_rows))
+            for age in ("new", "old")
+        )
+        return {**super().losses(made, batch), "consolidation": consolidate(new, old)}
 
     def close(self) -> None:
         """Add a share of what was learned."""
         self.model = self.seen_model()
         self.adapted, self.task = None, nn.ModuleDict()
 
+    @property
     def trained(self) -> nn.Module:
-        """Return adapters and projector."""
+        """Adapters and projector."""
         return self.task
 
-    def running_model(self) -> Any:
-        """Return the model with its adapters."""
+    @property
+    def clip(self) -> Any:
+        """The model with its adapters."""
         return self.adapted
 
     def seen_model(self) -> Any:

@@ -1,6 +1,7 @@
 """CL-MoE adapted: low-rank experts of both towers, two routers, and momentum by whose an expert is.
 
-R rows of a pass, N rows in all, L tokens of context, E experts, G tasks so far, D dims.
+R rows of a pass, N rows in all, L tokens of context (of counts: layers with experts), E experts, G tasks so
+far, D dims.
 """
 
 from typing import Any
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast_batch, encode
+from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner
 from raycomp.core.retention import expert_momentum
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.experts import ExpertLinear, Routes, add_experts
 from raycomp.models.spec import ScorerSpec
+from raycomp.train.ranks import add_up
 from raycomp.train.towers import to_image
 
 TOWERS = ("image", "text")
@@ -69,10 +71,11 @@ class ClMoe(Tuner):
             del centres[self.number :]
             centres.append(torch.from_numpy(features[tower].mean(0)))
 
-    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
-        """Return CLIP's loss of the task's rows; positions choose their experts."""
-        image_BD, text_BD = encode(self.model, self.batch(row_B))
-        return {"clip": contrast_batch(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+    def after(self, step: int) -> None:
+        """Count which experts the positions of all ranks chose."""
+        count_LE = add_up(torch.stack([layer.take_count() for layer in self.layers]))
+        for layer, count_E in zip(self.layers, count_LE, strict=True):
+            layer.count_E += count_E
 
     @torch.no_grad()
     def close(self) -> None:

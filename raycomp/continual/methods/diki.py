@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split
-from raycomp.continual.methods.tuner import TEXTS_PER_PASS, Tuner, contrast_batch, encode
+from raycomp.continual.methods.tuner import TEXTS_PER_PASS, TaskBatch, Tuner
 from raycomp.core.gaussian import Gaussian, fit_gaussian, log_density
 from raycomp.models.blocks import find_blocks
 from raycomp.models.clip import Clip
 from raycomp.models.prompts import PromptChoice, Prompts, add_prompts
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.towers import to_image
+from raycomp.train.towers import Made, to_image
 
 TOWERS = ("image", "text")
 
@@ -70,15 +70,15 @@ class Diki(Tuner):
         made = Prompts(self.depths[tower], self.config.contexts, self.widths[tower], generator)
         sets.append(made.to(self.device))
 
-    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
-        """Return CLIP's loss of the task's rows by the task's prompts, in full."""
+    def embed_batch(self, batch: TaskBatch) -> Made:
+        """Embed the task's rows by the task's prompts, in full."""
         for choice in self.choices.values():
             choice.set_R, choice.share_R = None, None
-        image_BD, text_BD = encode(self.model, self.batch(row_B))
-        return {"clip": contrast_batch(image_BD, text_BD, self.group(row_B), self.model.logit_scale)}
+        return super().embed_batch(batch)
 
+    @property
     def trained(self) -> nn.Module:
-        """Return the prompts of the open task."""
+        """The prompts of the open task."""
         return nn.ModuleDict({tower: choice.sets[-1] for tower, choice in self.choices.items()})
 
     def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

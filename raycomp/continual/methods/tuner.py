@@ -1,11 +1,11 @@
-"""What all methods that train the model itself share: a step, a look, and a state to go on from.
+"""What all methods that train the model itself share: an objective, a look, and a state to resume from.
 
 N samples, T texts, R rows of a pass, B rows of a batch, L tokens of context, H x W pixels, D dims.
 """
 
 import copy
-import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,55 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.config import UserError
-from raycomp.continual.config import ContinualConfig
+from raycomp.continual.config import ContinualConfig, TuneConfig
 from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.core.realign import Views, contrast_views
 from raycomp.models.clip import Clip
 from raycomp.models.short_text import encode_text
 from raycomp.models.spec import ScorerSpec
 from raycomp.train.config import FitConfig
-from raycomp.train.fit import MAX_LOGIT_SCALE
-from raycomp.train.schedule import make_optimizer
-from raycomp.train.towers import Batch, to_batch, to_image
+from raycomp.train.fit import Trainer
+from raycomp.train.objective import Judged
+from raycomp.train.ranks import add_up, find_own, find_rank, gather
+from raycomp.train.towers import Batch, Made, to_batch, to_image
 
 # Share of a task's steps in which the learning rate rises.
 _WARMUP = 0.1
 TEXTS_PER_PASS = 64
 
 
+@dataclass(frozen=True)
+class TaskBatch(Batch):
+    """A rank's rows of a task."""
+
+    group_R: Tensor | None = None
+    """Whose caption is whose: rows with the same number have the same one."""
+    num_rows: int = 0
+    """Of the global batch."""
+
+
+class Called(nn.Module):
+    """What a task trains, and how a method embeds by it, as one call."""
+
+    def __init__(self, trained: nn.Module, embed: Callable[[Any], Made]):
+        super().__init__()
+        self.trained, self.embed = trained, embed
+
+    def forward(self, batch: TaskBatch) -> Made:
+        """Return what the method embeds of a batch."""
+        return self.embed(batch)
+
+
 class Tuner:
     """A ``Learner`` of a copy of the model; the one given stays as it is.
 
-    AdamW begins anew with every task. Its learning rate rises over the first tenth of ``tune.steps`` and then
-    stays, the same for all methods: so no step need know how many there are, and a mean of weights over
-    steps, as zscl takes it, is one of equals.
+    Each task is an ``Objective`` of its own: ``raycomp train``'s ``Trainer`` takes its steps, on one rank as
+    on many. AdamW begins anew with every task. Its learning rate rises over the first tenth of ``tune.steps``
+    and then stays, the same for all methods: so no step need know how many there are, and a mean of weights
+    over steps, as zscl takes it, is one of equals.
     """
 
+    group = "tune"
     times = 1.0
     """What the learning rate is multiplied by."""
 
@@ -46,6 +71,7 @@ class Tuner:
         if clip.dtype != torch.float32:
             raise UserError(f"model.precision={config.model.precision!r}: must be fp32 or tf32 to be trained")
         self.spec, self.config, self.seed = spec, config.tune, seed
+        self.fit = describe_fit(self.config, self.times)
         self.device, self.images_per_pass = clip.device.place, clip.images_per_pass
         self.model: Any = copy.deepcopy(clip.model)
         if getattr(self.model, "logit_bias", None) is not None:
@@ -53,43 +79,73 @@ class Tuner:
             self.model.logit_bias.requires_grad_(False)
         self.number = 0
         self.train: Split | None = None
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.trainer: Trainer[Tuner] | None = None
         """Of the task that is open; none between tasks."""
 
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch of the open task: all of a task that has fewer than a batch."""
+        assert self.train is not None, "no task is open"
+        return min(self.config.batch_size, len(self.train))
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return self.seed, self.number
+
+    @property
+    def where(self) -> str:
+        return f" of task {self.number}"
+
+    @property
+    def said_weights(self) -> str | None:
+        return "model.weights" if self.number == 0 else None
+
+    @property
+    def said_rate(self) -> str:
+        return f"tune.learning_rate={self.config.learning_rate}"
+
+    @property
+    def clip(self) -> Any:
+        """The model that the steps of a task run through."""
+        return self.model
+
+    @property
+    def trained(self) -> nn.Module:
+        """The module that holds all weights that a task trains."""
+        return self.model
+
+    @property
+    def towers(self) -> nn.Module:
+        """What ``embed_batch`` makes of a batch, as one call."""
+        return Called(self.trained, self.embed_batch)
+
     def begin(self, number: int, train: Split) -> None:
-        """Get ready for a task, with a new optimiser."""
+        """Get ready for a task, with a new optimizer.
+
+        Raises UserError where the task has fewer samples than there are workers.
+        """
         assert train.pixels is not None and train.token_TL is not None, "a tuner needs pixels and tokens"
         self.number, self.train = number, train
+        num_ranks = find_rank()[1]
+        if len(train) < num_ranks:
+            raise UserError(
+                f"tune.workers={num_ranks}: must be at most {len(train)}, the samples of task {number}"
+            )
         self.open()
-        self.optimizer = make_optimizer(self.trained(), self._fit())
+        self.trainer = Trainer(self, self.config.steps)
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
-        """Learn from these rows; return the loss and its parts."""
-        assert self.optimizer is not None, "no task is open"
-        key = np.random.SeedSequence((self.seed, self.number, step))
-        torch.manual_seed(int(key.generate_state(1)[0]))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._rate_at(step)
-        self.trained().train()
-        self.optimizer.zero_grad()
-        parts = self.losses(step, row_B)
-        loss = torch.stack(list(parts.values())).sum()
-        if not math.isfinite(loss.item()):
-            raise UserError(
-                f"loss={loss.item()} at step {step} of task {self.number}: must be finite; "
-                f"tune.learning_rate={self.config.learning_rate} may be too high"
-            )
-        loss.backward()
-        self.optimizer.step()
-        with torch.no_grad():
-            self.running_model().logit_scale.clamp_(0, MAX_LOGIT_SCALE)
+        """Learn from these rows of the task; return the loss and its parts."""
+        assert self.trainer is not None, "no task is open"
+        self.trainer.step = step
+        told = self.trainer.take(self.batch(step, row_B))
         self.after(step)
-        return {"loss": loss.item(), **{name: part.item() for name, part in parts.items()}}
+        return {"loss": told.loss, **told.parts}
 
     def end(self) -> None:
         """Close the task."""
         self.close()
-        self.train, self.optimizer = None, None
+        self.train, self.trainer = None, None
 
     def look(self, split: Split) -> Keys:
         """Embed all pixels and tokens of a split by the model as it is now."""
@@ -101,27 +157,49 @@ class Tuner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned and, within a task, what the optimiser carries along; on the CPU."""
+        """Return what was learned and, within a task, what the optimizer carries along; on the CPU."""
         state: dict[str, Any] = {"number": self.number, "learned": self.learned()}
-        if self.optimizer is not None:
-            state["optimizer"] = self.optimizer.state_dict()
+        if self.trainer is not None:
+            state["optimizer"] = self.trainer.optimizer.state_dict()
         return _to_cpu(state)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there: in the middle of a task, or between tasks."""
+        """Resume from there: in the middle of a task, or between tasks."""
         state = copy.deepcopy(state)
         self.relearn(state["learned"])
         if self.train is None:
             self.number = state["number"]
         elif "optimizer" in state:
-            self.optimizer = make_optimizer(self.trained(), self._fit())
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.trainer = Trainer(self, self.config.steps)
+            self.trainer.optimizer.load_state_dict(state["optimizer"])
         else:  # of the end of the task before: this one begins with what was learned there
             self.begin(self.number, self.train)
 
-    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
-        """Return what is to become small, by its name; the loss is their sum."""
-        raise NotImplementedError
+    def embed_batch(self, batch: TaskBatch) -> Made:
+        """Return what the loss takes of this rank's rows: images and texts as long as the towers make them,
+        and the logit scale; a subclass adds to them."""
+        image_RD, text_RD = encode(self.clip, batch)
+        return {"image": image_RD, "text": text_RD, "scale": self.clip.logit_scale}
+
+    def judge(self, made: Made, batch: Batch) -> Judged:
+        """Return the loss of the global batch: the sum of ``losses``."""
+        assert isinstance(batch, TaskBatch)
+        parts = self.losses(made, batch)
+        return Judged(torch.stack(list(parts.values())).sum(), parts)
+
+    def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
+        """Return what is to become small, by its name: CLIP's loss; a subclass adds to it."""
+        assert batch.group_R is not None
+        num = batch.num_rows
+        image_BD, text_BD, group_B = (
+            gather(rows, num) for rows in (made["image"], made["text"], batch.group_R)
+        )
+        return {"clip": contrast_batch(image_BD, text_BD, group_B, made["scale"])}
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of a step: it rises, then it stays."""
+        warmup = max(1, round(_WARMUP * self.config.steps))
+        return self.fit.learning_rate * min(1.0, (step + 1) / warmup)
 
     def open(self) -> None:
         """Make what a task needs of its own."""
@@ -131,14 +209,6 @@ class Tuner:
 
     def close(self) -> None:
         """Keep of a task what is kept."""
-
-    def trained(self) -> nn.Module:
-        """Return the module that holds all weights that a task trains."""
-        return self.model
-
-    def running_model(self) -> Any:
-        """Return the model that the steps of a task run through."""
-        return self.model
 
     def seen_model(self) -> Any:
         """Return the model that a look embeds with."""
@@ -152,20 +222,18 @@ class Tuner:
         """Take it back."""
         self.model.load_state_dict(learned["model"])
 
-    def batch(self, row_B: np.ndarray) -> Batch:
-        """Return rows of the task, ready for the model."""
+    def batch(self, step: int, row_B: np.ndarray) -> TaskBatch:
+        """Return this rank's rows of a batch of the task, ready for the model."""
         train = self.train
         assert train is not None and train.pixels is not None and train.token_TL is not None
+        row_R = row_B[find_own(len(row_B))]
         arrays = {
-            "image": train.pixels[row_B],
-            "token": np.asarray(train.token_TL)[train.own_N[row_B]],
+            "image": train.pixels[row_R],
+            "token": np.asarray(train.token_TL)[train.own_N[row_R]],
         }
-        return to_batch(arrays, self.device, self.spec.image)
-
-    def group(self, row_B: np.ndarray) -> Tensor:
-        """Return whose caption is whose: rows with the same number have the same one."""
-        assert self.train is not None
-        return torch.from_numpy(self.train.own_N[row_B]).to(self.device)
+        plain = to_batch(arrays, self.device, self.spec.image)
+        group_R = torch.from_numpy(train.own_N[row_R]).to(self.device)
+        return TaskBatch(plain.image_RCHW, plain.token_RN, group_R=group_R, num_rows=len(row_B))
 
     def embed_images(self, model: Any, pixels: Pixels) -> np.ndarray:
         """Return (N, D) of length 1."""
@@ -181,25 +249,32 @@ class Tuner:
 
     @torch.inference_mode()
     def embed(self, encode: Callable[..., Tensor], size: int, *arrays: np.ndarray | Pixels) -> np.ndarray:
-        """Return what ``encode`` makes of rows of these arrays, in passes of one size, of length 1."""
-        found = [np.zeros((0, self.spec.embedding_dim), np.float32)]
-        for start in range(0, len(arrays[0]), size):
+        """Return what ``encode`` makes of rows of these arrays, in passes of one size, of length 1.
+
+        Ranks share the passes, and each has the rows of all.
+        """
+        rank, num_ranks = find_rank()
+        found_ND = torch.zeros(len(arrays[0]), self.spec.embedding_dim)
+        for start in range(rank * size, len(arrays[0]), num_ranks * size):
             parts = [np.array(array[start : start + size]) for array in arrays]
             num = len(parts[0])
             padded = [
                 np.concatenate([part, np.zeros((size - num, *part.shape[1:]), part.dtype)]) for part in parts
             ]
             made = encode(*(torch.from_numpy(part).to(self.device) for part in padded))
-            found.append(F.normalize(made.float(), dim=-1)[:num].cpu().numpy())
-        return np.concatenate(found)
+            found_ND[start : start + num] = F.normalize(made.float(), dim=-1)[:num].cpu()
+        return found_ND.numpy() if num_ranks == 1 else add_up(found_ND.to(self.device)).cpu().numpy()
 
-    def _fit(self) -> FitConfig:
-        rate = self.config.learning_rate * self.times
-        return FitConfig(learning_rate=rate, weight_decay=self.config.weight_decay)
 
-    def _rate_at(self, step: int) -> float:
-        warmup = max(1, round(_WARMUP * self.config.steps))
-        return self.config.learning_rate * self.times * min(1.0, (step + 1) / warmup)
+def describe_fit(config: TuneConfig, times: float) -> FitConfig:
+    """Return how a trainer fits a task, which the options of the group say."""
+    return FitConfig(
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate * times,
+        weight_decay=config.weight_decay,
+        autocast=config.autocast,
+        accumulate=config.accumulate,
+    )
 
 
 def encode(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 N reference images, T reference texts, B of either drawn for a step, L tokens of context, D dims.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +13,12 @@ from torch import Tensor
 
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Pixels
-from raycomp.continual.methods.finetune import Finetune
+from raycomp.continual.methods.tuner import TaskBatch, Tuner
 from raycomp.core.retention import distil
 from raycomp.models.clip import Clip
 from raycomp.models.spec import ScorerSpec
-from raycomp.train.towers import to_image
+from raycomp.train.ranks import find_own, gather
+from raycomp.train.towers import Made, to_image
 
 # Reference texts that a step's images are held against, at most.
 _MOST_TEXTS = 1024
@@ -29,7 +31,16 @@ class Reference(NamedTuple):
     token_TL: np.ndarray
 
 
-class Zscl(Finetune):
+@dataclass(frozen=True)
+class HeldBatch(TaskBatch):
+    """Rows of a task, and of the reference images that a step draws."""
+
+    reference_RCHW: Tensor | None = None
+    drawn: tuple[np.ndarray, np.ndarray] = (np.empty(0, np.int64), np.empty(0, np.int64))
+    """Reference images and texts of the step, of all ranks."""
+
+
+class Zscl(Tuner):
     """Zheng et al. 2023, arXiv:2303.06628, as the authors' code has it, with CLIP's loss of the task's pairs.
 
     Images drawn from the reference are held, by ``distil``, against the first model's reference texts, which
@@ -65,24 +76,43 @@ class Zscl(Finetune):
         self.start = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         self.mean, self.count = {name: value.clone() for name, value in self.start.items()}, 0
 
-    def losses(self, step: int, row_B: np.ndarray) -> dict[str, Tensor]:
-        """Return CLIP's loss and what holds the model; a part of weight 0 is left out."""
-        parts = super().losses(step, row_B)
-        if self.config.distil:
-            images, texts = self._distil(step)
-            parts |= {"images": self.config.distil * images, "texts": self.config.distil * texts}
-        if self.config.l2:
-            far = [(value - self.start[name]).square().sum() for name, value in self.model.named_parameters()]
-            parts["l2"] = self.config.l2 * torch.stack(far).sum()
-        return parts
-
-    def _distil(self, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, row_B: np.ndarray) -> TaskBatch:
+        """Return this rank's rows, and of the reference images that the step draws."""
+        plain = super().batch(step, row_B)
+        if not self.config.distil:
+            return plain
         assert self.reference is not None
         rng = np.random.default_rng([self.seed, self.number, step])
         image_B = _draw(rng, len(self.image_ND), self.config.batch_size)
-        text_TD = self.text_TD[_draw(rng, len(self.text_TD), _MOST_TEXTS)]
-        pixels = torch.from_numpy(self.reference.pixels[image_B]).to(self.device)
-        image_BD = F.normalize(self.model.encode_image(to_image(pixels, self.spec.image)).float(), dim=-1)
+        text_T = _draw(rng, len(self.text_TD), _MOST_TEXTS)
+        pixels = torch.from_numpy(self.reference.pixels[image_B[find_own(len(image_B))]]).to(self.device)
+        return HeldBatch(
+            **vars(plain), reference_RCHW=to_image(pixels, self.spec.image), drawn=(image_B, text_T)
+        )
+
+    def embed_batch(self, batch: TaskBatch) -> Made:
+        """Add the reference images, of length 1, and how far the weights have moved."""
+        made = super().embed_batch(batch)
+        if isinstance(batch, HeldBatch):
+            made["reference"] = F.normalize(self.model.encode_image(batch.reference_RCHW).float(), dim=-1)
+        if self.config.l2:
+            far = [(value - self.start[name]).square().sum() for name, value in self.model.named_parameters()]
+            made["l2"] = torch.stack(far).sum()
+        return made
+
+    def losses(self, made: Made, batch: TaskBatch) -> dict[str, Tensor]:
+        """Return CLIP's loss and what holds the model; a part of weight 0 is left out."""
+        parts = super().losses(made, batch)
+        if isinstance(batch, HeldBatch):
+            images, texts = self._distil(made["reference"], batch.drawn)
+            parts |= {"images": self.config.distil * images, "texts": self.config.distil * texts}
+        if self.config.l2:
+            parts["l2"] = self.config.l2 * made["l2"]
+        return parts
+
+    def _distil(self, image_RD: Tensor, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[Tensor, Tensor]:
+        image_B, text_T = drawn
+        image_BD, text_TD = gather(image_RD, len(image_B)), self.text_TD[text_T]
         student_BT = self.scale * image_BD @ text_TD.T
         teacher_BT = self.scale * self.image_ND[image_B] @ text_TD.T
         return distil(student_BT, teacher_BT), distil(student_BT.T, teacher_BT.T)

@@ -1,14 +1,21 @@
 """The little world's tiny CLIPs, each trained on the pairs of colour and shape that it may have seen."""
 
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.little_world import find_seed, make_backbone_world
 from raycomp.data.folder import Folder
+from raycomp.run.progress import Progress
 from raycomp.train.little_world import FIT
 
-_MADE = "made.json"
+_MADE, _STEPS = "made.json", "steps.json"
+# Between two looks at how many steps have been taken, and between two files that say so.
+_LOOK_S = 1.0
 
 
 def is_made(folder: Folder) -> bool:
@@ -17,7 +24,10 @@ def is_made(folder: Folder) -> bool:
 
 
 def make_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> None:
-    """Train a tiny CLIP on one thread; its weights, and its recall among pairs like its own, stay there."""
+    """Train a tiny CLIP on one thread; its weights, and its recall among pairs like its own, stay there.
+
+    A file says now and then how many steps it has taken: the process may be on another machine.
+    """
     import torch
 
     from raycomp.train.tiny_clip import train_scorer
@@ -25,10 +35,49 @@ def make_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Non
     torch.set_num_threads(1)
     world = make_backbone_world(config, folder.at("world"), backbone)
     fit = replace(FIT, steps=config.little.backbone_steps)
-    trained = train_scorer(world, folder.at("scorer"), find_seed(config, backbone), fit)
+    said_at = time.monotonic()
+
+    def say_step(step: int, loss: float) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _LOOK_S:
+            folder.write_json(step + 1, _STEPS)
+            said_at = time.monotonic()
+
+    trained = train_scorer(world, folder.at("scorer"), find_seed(config, backbone), fit, say_step)
     figures = {name: getattr(trained, name) for name in ("image_to_text", "text_to_image", "train_s")}
     folder.write_json(figures, _MADE)
     folder.remove("world", "train")
+    folder.remove(_STEPS)
+
+
+def count_steps(folder: Folder, num_steps: int) -> int:
+    """Return how many of its steps the tiny CLIP in a folder has taken, as far as its file says."""
+    if is_made(folder):
+        return num_steps
+    try:
+        return int(folder.read_json(_STEPS))
+    except FileNotFoundError:  # not one yet, or all of them just now
+        return 0
+
+
+@contextmanager
+def follow_steps(folders: Sequence[Folder], num_steps: int) -> Iterator[None]:
+    """Report, while the block runs, how many steps the tiny CLIPs in these folders have taken together."""
+    ended = threading.Event()
+    with Progress("backbones", len(folders) * num_steps, unit="step") as progress:
+
+        def follow() -> None:
+            while not ended.wait(_LOOK_S):
+                taken = sum(count_steps(folder, num_steps) for folder in folders)
+                progress.reach(max(taken, progress.shards), FIT.batch_size)
+
+        follower = threading.Thread(target=follow, name="steps of backbones", daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            follower.join()
 
 
 def find_reference(folder: Folder) -> str:

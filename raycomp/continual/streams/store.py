@@ -60,6 +60,11 @@ def read_stream(folder: Folder, with_pixels: bool) -> Stream:
     return Stream(facts["name"], tasks, zero_shot, drawn, tuple(facts["names"]), name_VD, reference)
 
 
+def count_tasks(folder: Folder) -> int:
+    """Return how many tasks the stream in a folder has."""
+    return len(folder.read_json(_STREAM)["tasks"])
+
+
 def name_split(kind: str, number: int, part: str) -> str:
     """Return the name of a split; ``kind``: tasks or zero_shot."""
     return f"{kind}-{number}-{part}"

@@ -1,0 +1,28 @@
+"""What a process is given to run a cell. Light: Ray Train's controller reads it, too."""
+
+from typing import NamedTuple
+
+from raycomp.config import ModelConfig
+from raycomp.continual.cells import Cell
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.streams.place import EmbeddedStream
+from raycomp.data.folder import Folder
+
+
+class CellJob(NamedTuple):
+    """A cell, what it is run with, and where its state and its results lie."""
+
+    cell: Cell
+    place: EmbeddedStream
+    model: ModelConfig
+    """The backbone."""
+    config: ContinualConfig
+    work: Folder
+    out: Folder
+    alpha: float | None = None
+    """Of fixed-clip."""
+
+    @property
+    def state(self) -> Folder:
+        """The folder of the state that a cell resumes from."""
+        return Folder(self.work.at(self.cell.name))

@@ -1,0 +1,30 @@
+"""A cell on several workers: Ray Train starts a process for each, and all again where one is lost."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from raycomp.continual.jobs import CellJob
+from raycomp.continual.streams.store import count_tasks
+from raycomp.run.run import Say
+from raycomp.train.ray_fit import RankJob, TrainWorkers, run_ranks
+
+
+def fit_cell(job: CellJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:
+    """Run a cell of a method that trains the model on ``tune.workers`` workers; raises as ``run_ranks``."""
+    tune, cell = job.config.tune, job.cell
+    assert tune.workers is not None, "one process runs a cell without Ray Train"
+    ranks = RankJob(
+        partial(_work, job),
+        num_steps=tune.steps * count_tasks(job.place.files),
+        batch_size=tune.batch_size,
+        selector=job.config.cluster.selector,
+        label=cell.name,
+    )
+    run_ranks(ranks, TrainWorkers(tune.workers, on_gpus), check, say)
+
+
+def _work(job: CellJob, board: Any) -> None:
+    from raycomp.continual.ray_cell_work import run_as_rank  # seconds, which the ranks alone need
+
+    run_as_rank(job, board)

@@ -1,0 +1,30 @@
+"""What every rank of Ray Train does of a cell: open it, resume from its last state, learn to the end."""
+
+from typing import Any
+
+import ray.train
+from ray.train.torch import get_device
+
+from raycomp.continual.jobs import CellJob
+from raycomp.continual.results import is_done
+from raycomp.continual.run import finish_cell, open_cell
+from raycomp.train.ray_work import Line, Preemption, may_arrive, may_begin, told_failures
+
+
+def run_as_rank(job: CellJob, board: Any) -> None:
+    """Run a cell as one rank."""
+    with told_failures(board):
+        _run(job, board)
+
+
+def _run(job: CellJob, board: Any) -> None:
+    # All ranks of a start that was lost as it wrote its last file find that the cell is done.
+    if not may_arrive(board) or is_done(job.out, job.cell):
+        return
+    opened = open_cell(job, str(get_device()))
+    opened.walk.start(job.state)
+    if not may_begin(board, opened.walk.taken):
+        return
+    is_first = ray.train.get_context().get_world_rank() == 0
+    tell = Line(board).tell if is_first else lambda told: None
+    finish_cell(job, opened, tell, Preemption())

@@ -1,0 +1,169 @@
+"""Methods that train the model on several workers of Ray Train: from any storage, and whatever is killed."""
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import ray
+import torch
+
+from raycomp.config import override_all
+from raycomp.continual.command import continual
+from raycomp.continual.config import ContinualConfig
+from raycomp.data.folder import Folder
+from raycomp.data.tar import write_tar
+from raycomp.worlds.samples import world_shards
+from tests.conftest import without_ray
+from tests.faults.harness import find_parent, processes
+from tests.train.little import describe_model
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+RANK = "ray::RayTrainWorker"
+DIALS: dict[str, Any] = {
+    "model.weights": "random:0",
+    "order": "given",
+    "tune.batch_size": 6,
+    "tune.rank": 2,
+    "checkpoint_steps": 2,
+}
+
+
+def write_stream(folder: Path, places: list[tuple[str, str]]) -> dict[str, Any]:
+    """Write a stream of tasks whose train and test lie there; return the options that name it and a model."""
+    tasks = [{"name": f"task-{i}", "train": train, "test": test} for i, (train, test) in enumerate(places)]
+    (folder / "stream.json").write_text(json.dumps({"tasks": tasks}))
+    (folder / "tiny.json").write_text(json.dumps(describe_model()))
+    return {**DIALS, "stream": str(folder / "stream.json"), "model.name": str(folder / "tiny.json")}
+
+
+def run(out: Path, dials: dict[str, Any], **more: Any) -> tuple[dict[str, Any], list[str]]:
+    said: list[str] = []
+    config = override_all(ContinualConfig(), {**dials, **more})
+    return continual(config, str(out), said.append), said
+
+
+def read_cell(out: Path, name: str) -> list[str]:
+    """Every figure of a cell as text: one that is not known equals itself."""
+    return [str(row) for row in pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()]
+
+
+def read_losses(out: Path, name: str) -> list[float]:
+    """Return the mean loss of every task."""
+    rows = pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()
+    return [row["value"] for row in rows if row["figure"] == "loss_mean"]
+
+
+def write_photos(data: Path, folder: Path, num: int) -> list[tuple[str, str]]:
+    """Write so many photos with their captions as shards; every fourth is asked about. Return two tasks."""
+    lines = (data / "flickr8k_800" / "captions.jsonl").read_text().splitlines()[:num]
+    rows = [json.loads(line) for line in lines]
+    places = []
+    for task in range(2):
+        own, found = rows[task * num // 2 : (task + 1) * num // 2], []
+        for part, some in (("train", [r for i, r in enumerate(own) if i % 4]), ("test", own[::4])):
+            samples = [
+                (
+                    f"{number:04d}",
+                    {
+                        "jpg": (data / "flickr8k_800" / "images" / Path(row["image"]).name).read_bytes(),
+                        "txt": row["captions"][0].encode(),
+                    },
+                )
+                for number, row in enumerate(some)
+            ]
+            place = folder / f"photos-{task}" / part
+            write_tar(str(place / "0.tar"), samples)
+            found.append(str(place))
+        places.append((found[0], found[1]))
+    return places
+
+
+def test_real_photos_on_disk_and_on_s3_are_learned_by_two_workers(shared, tmp_path, s3_store, bucket):
+    """The second task lies on S3."""
+    near = write_photos(shared / "data", tmp_path, 64)[0]
+    bucket_name = bucket.removeprefix("s3://")
+    for part in ("train", "test"):
+        content = (tmp_path / "photos-1" / part / "0.tar").read_bytes()
+        s3_store.create_dir(f"{bucket_name}/photos/{part}")
+        with s3_store.open_output_stream(f"{bucket_name}/photos/{part}/0.tar") as stream:
+            stream.write(content)
+    dials = write_stream(tmp_path, [near, (f"{bucket}/photos/train", f"{bucket}/photos/test")])
+    dials |= {"method": "frozen,finetune", "tune.steps": 3, "prepared": str(tmp_path / "prepared")}
+    record, said = run(tmp_path / "two", dials, **{"tune.workers": 2})
+    counts = next(iter(record["streams"].values()))["samples"]
+    assert [one for name, one in counts.items() if "task" in name] == [{"ok": n} for n in (24, 8, 24, 8)]
+    assert record["funnel"] == {"read": 2, "kept": 2, "dropped": {}}
+    facts = json.loads((tmp_path / "two/cells/stream-finetune-00.json").read_text())
+    assert facts["workers"] == 2 and facts["steps"] == 3
+    assert sum(": last " in line for line in said) == 2
+    with without_ray():
+        run(tmp_path / "one", dials)
+    one, two = (read_losses(tmp_path / name, "stream-finetune-00") for name in ("one", "two"))
+    assert len(one) == 2 and one == pytest.approx(two, abs=1e-4)
+
+
+def kill_a_rank(state: Path, raylet: int, killed: list[int]) -> None:
+    """Kill a rank once the state in a file is of the second task, after its first checkpoint."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            found = torch.load(io.BytesIO(state.read_bytes()), weights_only=True)
+            if found["number"] == 1 and found["step"] > 0:
+                break
+        except FileNotFoundError:
+            pass
+        time.sleep(0.005)
+    lines = processes(os.getsid(0)).items()
+    ranks = [pid for pid, line in lines if line.startswith(RANK) and find_parent(pid) == raylet]
+    for pid in ranks[1:2]:
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_in_the_second_task_changes_no_bit(tmp_path):
+    for number in range(4):
+        for name, samples in world_shards(24, 0, number, per_shard=24):
+            write_tar(str(tmp_path / str(number) / name), samples)
+    dials = write_stream(tmp_path, [("0", "1"), ("2", "3")])
+    dials |= {
+        "method": "c-clip",
+        "tune.steps": 100,
+        "tune.workers": 2,
+        "prepared": str(tmp_path / "prepared"),
+    }
+    run(tmp_path / "calm", dials)
+    raylet = ray.get(ray.remote(os.getppid).remote())
+    killed: list[int] = []
+    state = tmp_path / "hurt/work/cells/stream-c-clip-00/state.pt"
+    killer = threading.Thread(target=kill_a_rank, args=(state, raylet, killed))
+    killer.start()
+    _, said = run(tmp_path / "hurt", dials)
+    killer.join()
+    (line,) = [line for line in said if "a worker was lost" in line]
+    assert killed and line.startswith("stream-c-clip-00: a worker was lost")
+    assert int(line.rpartition(" ")[2]) > 100, "resumed within the second task"
+    assert read_cell(tmp_path / "calm", "stream-c-clip-00") == read_cell(
+        tmp_path / "hurt", "stream-c-clip-00"
+    )
+    assert not Folder(str(tmp_path / "hurt")).exists("work")
+
+
+def test_more_workers_than_the_cluster_has_are_refused(tmp_path):
+    dials = write_stream(tmp_path, [("0", "1")])
+    for name, samples in world_shards(8, 0, 0):
+        write_tar(str(tmp_path / "0" / name), samples), write_tar(str(tmp_path / "1" / name), samples)
+    config = {**dials, "method": "finetune", "tune.workers": 6}
+    with pytest.raises(
+        ValueError, match=r"tune\.workers=6: must be at most 5, the CPUs that the cluster has"
+    ):
+        run(tmp_path / "out", config)
+    with pytest.raises(ValueError, match=r"cluster\.executor=local: tune\.workers=6 are several processes"):
+        run(tmp_path / "out", config, **{"cluster.executor": "local"})
