@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from raycomp.config import override_all
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig, Method
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE, Method
 from raycomp.words import FUNCTION, SCENE, WORLD_STREAMS
 
-FULL, CLIPPED = "compo-realign", "fixed-clip"
 # A language model's method, here an adaptation to answers that are ranked.
 _OF_QUESTIONS = ("cl-moe",)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from raycomp.config import ModelConfig, changed_dials
 from raycomp.config.check import check
-from raycomp.continual.cells import CLIPPED, FULL, Cell, list_cells
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig
+from raycomp.continual.cells import Cell, list_cells
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone_of,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from raycomp.continual.cells import FULL
 from raycomp.continual.judge import TASK
 from raycomp.continual.means import Runs, as_estimate
+from raycomp.continual.method import FULL
 from raycomp.continual.results import Result
 from raycomp.core.contrasts import wilcoxon
 from raycomp.core.regression import correlate_within

@@ -14,10 +14,11 @@ import torch
 
 from raycomp.config import UserError
 from raycomp.continual.cells import Cell, count_steps
-from raycomp.continual.config import JOINT, METHODS, RANDOM, TUNE, ContinualConfig, Method
+from raycomp.continual.config import RANDOM, ContinualConfig
 from raycomp.continual.controls import judge_blind, judge_margins
 from raycomp.continual.data import Keys, Split, Stream, join_splits
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT, Figure, gather_questions, judge_tasks
+from raycomp.continual.method import JOINT, METHODS, TUNE, Method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
 from raycomp.data.folder import Folder

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from raycomp.continual.cells import FULL
 from raycomp.continual.judge import ANSWERS
 from raycomp.continual.means import Runs
+from raycomp.continual.method import FULL
 from raycomp.core.contrasts import Contrast
 from raycomp.table import Cell, Column, Columns, Estimate, Table
 from raycomp.words import FUNCTION, SCENE

@@ -7,9 +7,10 @@ import torch
 
 from raycomp.config import ModelConfig, override
 from raycomp.continual.cells import Cell, make_config
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig, Method
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.loop import Walk
+from raycomp.continual.method import METHODS, TUNE, Method
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner

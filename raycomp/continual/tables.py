@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.continual.cells import FULL, name_stream
+from raycomp.continual.cells import name_stream
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.continual.head_tables import tell_correlations, tell_head, tell_margin_gaps, tell_margins
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
+from raycomp.continual.method import FULL
 from raycomp.continual.published import tell_published
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from raycomp.config import override_all
 from raycomp.continual.cells import Cell
-from raycomp.continual.config import METHODS, ContinualConfig
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.head_tables import tell_margin_gaps
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
+from raycomp.continual.method import METHODS
 from raycomp.continual.published import tell_published
 from raycomp.continual.results import Result, is_done, measure, read_cell
 from raycomp.continual.streams.place import find_place
