@@ -179,6 +179,29 @@ class TuneConfig:
 
 
 @dataclass(frozen=True)
+class DevelopConfig:
+    """Learning rates and weights w, chosen for each method on development seeds; the others are reported."""
+
+    seeds: int = 0
+    """Development seeds, numbered after the reported ones; 0 = nothing is chosen. A method is developed on
+    the first of ``stream`` that has it, by Last. In the little world a seed has a backbone of its own only
+    where ``little.backbones`` is at least the number of all seeds."""
+    rates: tuple[float, ...] = (0.3, 1.0, 3.0)
+    """Multiples of the method's learning rate that are tried, of heads and of models alike."""
+    weights: tuple[float, ...] = (0.25, 0.5, 0.75)
+    """Weights w of the fused score that are tried, of methods with compositions."""
+
+    def __post_init__(self) -> None:
+        check_count("develop.seeds", self.seeds, 0, MOST_SEEDS)
+        check(bool(self.rates), "develop.rates", self.rates, "at least one")
+        check(bool(self.weights), "develop.weights", self.weights, "at least one")
+        for rate in self.rates:
+            check(0 < rate <= 1000, "develop.rates", rate, "above 0, and at most 1,000")
+        for weight in self.weights:
+            check(0 < weight <= 1, "develop.weights", weight, "above 0, and at most 1")
+
+
+@dataclass(frozen=True)
 class LittleConfig:
     """The little world's streams, and the tiny CLIPs that meet them."""
 
@@ -226,6 +249,7 @@ class ContinualConfig:
     buffer: BufferConfig = field(default_factory=BufferConfig)
     trust: TrustConfig = field(default_factory=TrustConfig)
     tune: TuneConfig = field(default_factory=TuneConfig)
+    develop: DevelopConfig = field(default_factory=DevelopConfig)
     little: LittleConfig = field(default_factory=LittleConfig)
     parser: ParserConfig = field(default_factory=ParserConfig)
     reference: str | None = field(default=None, metadata=INPUT)
@@ -269,6 +293,10 @@ class ContinualConfig:
         for name, most in (("seeds", most_seeds), ("tune_seeds", most_seeds), ("side_by_side", MOST)):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1, most)
+        last = self.first_seed + max(self.seeds, self.tune_seeds or 0) + self.develop.seeds
+        check(
+            last <= MOST_SEEDS, "develop.seeds", self.develop.seeds, f"so few that seeds end at {MOST_SEEDS}"
+        )
         check_count("checkpoint_steps", self.checkpoint_steps, 1)
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         fits = 1 <= self.max_pixels <= 178_956_970

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from raycomp.config import ModelConfig, override
-from raycomp.continual.cells import Cell, make_config
+from raycomp.continual.cells import Cell, Choice, make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.loop import Walk
@@ -36,17 +36,18 @@ def run_cell(
     work: Folder,
     out: Folder,
     alpha: float | None = None,
+    choice: Choice = Choice(),  # noqa: B008
 ) -> dict[str, Any]:
     """Let a method learn a stream, on one thread; write cells/NAME.parquet, and NAME.json last: then it is
     done. One that was broken off goes on from its state below ``work``.
 
-    ``model``: the backbone; ``alpha``: of fixed-clip. The numbers depend on the cell, the stream and the
-    config's dials alone.
+    ``model``: the backbone; ``alpha``: of fixed-clip; ``choice``: of development. The
+    numbers depend on the cell, the stream, these and the config's options alone.
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
     method = METHODS[cell.method]
-    own = make_config(config, method)
+    own = make_config(config, method, choice)
     own = own if alpha is None else override(own, "trust.alpha", alpha)
     stream = read_stream(place.files, method.trains == TUNE)
     state = Folder(work.at(cell.name))
@@ -60,6 +61,8 @@ def run_cell(
         "tasks": [task.name for task in stream.tasks],
         "zero_shot": [task.name for task in stream.zero_shot],
         "alpha": alpha,
+        "rate": choice.rate,
+        "weight": own.weight,
         "steps": walk.steps,
         "seconds": time.perf_counter() - started,
     }
