@@ -2,10 +2,11 @@
 
     python -m bench.trust_region [--dim 512] [--batch 64] [--steps 60] [--model ViT-B-32]
 
-A step of the whole method with ``trust.mode`` off, and spectral by one power iteration (the default) and exact
-by autograd, of raw primitives; in turn, blocks of steps after a few that are not timed, with an empty buffer
-and with one that 64 texts are drawn from. With the encoders on, a step first embeds its images and captions by
-the frozen model (random weights), no gradients. Medians; last line one JSON object. Goals: 25 % of a step on embeddings, 2 % of one with encoders.
+A step of the whole method with ``trust.mode`` off, and spectral by one power iteration (the default) and
+exact by autograd, of raw primitives; in turn, blocks of steps after a few that are not timed, with an empty
+buffer and with one that 64 texts are drawn from. With the encoders on, a step first embeds its images and
+captions by the frozen model (random weights), no gradients. Medians; last line one JSON object. Goals: 25 %
+of a step on embeddings, 2 % of one with encoders.
 """
 
 import argparse
