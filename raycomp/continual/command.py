@@ -11,6 +11,7 @@ from raycomp.config.check import check
 from raycomp.continual.cells import Cell, Choice, list_cells, list_methods
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.develop import choose, list_trials, tell_trials
+from raycomp.continual.means import by_stream
 from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE
 from raycomp.continual.prepare import (
     describe_places,
@@ -18,6 +19,7 @@ from raycomp.continual.prepare import (
     list_dropped,
     prepare_streams,
 )
+from raycomp.continual.published import write_published
 from raycomp.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.streams.place import EmbeddedStream
@@ -40,7 +42,7 @@ from raycomp.run.tasks import map_some
 from raycomp.train.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
-TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
+TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"
 
 
 def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     config, cells, trials = check_streams(asked), list_cells(asked), list_trials(asked)
     check_writable(out)
     rerun = command_line("raycomp continual", changed_dials(asked), out)
-    rooms = (CELLS, _FIGURES, TABLE)
+    rooms = (CELLS, _FIGURES, TABLE, PUBLISHED)
     with begin(
         "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
     ) as run:
@@ -201,6 +203,8 @@ def _close(
     results = {cell: read_cell(run.folder, cell) for cell in cells}
     measured = {cell: measure(result) for cell, result in results.items()}
     run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
+    published = write_published(by_stream(results, measured).values())
+    run.folder.write_bytes(published.encode(), PUBLISHED)
     charts = {name: intervals(plot) for name, plot in list_plots(results, measured).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")

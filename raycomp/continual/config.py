@@ -184,7 +184,7 @@ class DevelopConfig:
 
     seeds: int = 0
     """Development seeds, numbered after the reported ones; 0 = nothing is chosen. A method is developed on
-    the first of ``stream`` that has it, by Last. In the little world a seed has a backbone of its own only
+    the first of ``stream`` that has it, by Last. In the little world each seed has a backbone of its own
     where ``little.backbones`` is at least the number of all seeds."""
     rates: tuple[float, ...] = (0.3, 1.0, 3.0)
     """Multiples of the method's learning rate that are tried, of heads and of models alike."""
@@ -193,12 +193,10 @@ class DevelopConfig:
 
     def __post_init__(self) -> None:
         check_count("develop.seeds", self.seeds, 0, MOST_SEEDS)
-        check(bool(self.rates), "develop.rates", self.rates, "at least one")
-        check(bool(self.weights), "develop.weights", self.weights, "at least one")
-        for rate in self.rates:
-            check(0 < rate <= 1000, "develop.rates", rate, "above 0, and at most 1,000")
-        for weight in self.weights:
-            check(0 < weight <= 1, "develop.weights", weight, "above 0, and at most 1")
+        for name, values, most in (("rates", self.rates, 1000), ("weights", self.weights, 1)):
+            check(bool(values), f"develop.{name}", values, "at least one")
+            for value in values:
+                check(0 < value <= most, f"develop.{name}", value, f"above 0, and at most {most:,}")
 
 
 @dataclass(frozen=True)

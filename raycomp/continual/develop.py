@@ -68,16 +68,12 @@ def _score(
     for rate in dict.fromkeys(cell.rate for cell in own):
         some = [result for cell, result in own.items() if cell.rate == rate]
         measured, figure = [measure(one) for one in some], some[0].main.partition(" ")[2]
-        for weight in (*dict.fromkeys(config.develop.weights), None):
+        is_weighed = any(name.startswith("w=") for name in measured[0])
+        weights = tuple(dict.fromkeys(config.develop.weights)) if is_weighed else (None,)
+        for weight in weights:
             prefix = "" if weight is None else f"{name_weighed(weight, figure)} "
-            names = {name: f"{prefix}{name}" for name in _METRICS}
-            has_weights = any(one.startswith("w=") for one in measured[0])
-            if (weight is not None) == has_weights:
-                means = {
-                    name: float(np.mean([one.get(full, np.nan) for one in measured]))
-                    for name, full in names.items()
-                }
-                yield Choice(rate or 1.0, weight), means
+            values = {name: [one.get(prefix + name, np.nan) for one in measured] for name in _METRICS}
+            yield Choice(rate or 1.0, weight), {name: float(np.mean(found)) for name, found in values.items()}
 
 
 def tell_trials(

@@ -5,14 +5,15 @@ streams of real photos and larger models than here. The signs are to be compared
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from raycomp.continual.cells import name_stream
 from raycomp.continual.judge import ANSWERS
 from raycomp.continual.means import Runs
 from raycomp.continual.method import FULL, name_method
 from raycomp.core.contrasts import Contrast
-from raycomp.table import Cell, Column, Columns, Estimate, Table
+from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 from raycomp.words import FUNCTION, SCENE
 
 REAPPEARS, REVERSED, UNDECIDED = "reappears", "reversed", "undecided"
@@ -82,30 +83,24 @@ OF_STREAMS = {
 }
 
 
+class Line(NamedTuple):
+    """A difference from the whole method, or a figure of the whole method itself."""
+
+    method: str
+    figure: Published
+    found: Contrast
+    published: float
+    verdict: str
+
+
 def tell_published(runs: Runs) -> Table:
     """Return the paper's figures and differences beside those found here; empty without the whole method."""
-    has_answers = runs.main.endswith(ANSWERS)
-    asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
+    lines = list(judge_published(runs))
     rows: list[tuple[Cell, ...]] = []
-    words: list[str] = []
-    inert = {method: twin for method in runs.methods if (twin := find_twin(runs, method))}
-    for one in asked:
-        own = runs.estimate(FULL, one.metric)
-        if own is None:
-            continue
-        rows.append((FULL, one.name, Estimate.of(own).times(one.scale), None, one.values[FULL], ""))
-        for method in runs.methods:
-            found = runs.compare(method, FULL, one.metric)
-            if method != FULL and method in one.values and found is not None:
-                gap = one.values[method] - one.values[FULL]
-                word = (
-                    INERT
-                    if method in inert and gap
-                    else judge_sign(found, one, gap, runs.count_blocks(method))
-                )
-                words.append(word)
-                here, least = Estimate.of(found).times(one.scale), one.scale * found.detectable
-                rows.append((f"{name_method(method)} less {FULL}", one.name, here, least, gap, word))
+    for method, figure, found, value, verdict in lines:
+        name = FULL if method == FULL else f"{name_method(method)} less {FULL}"
+        here, least = Estimate.of(found).times(figure.scale), figure.scale * found.detectable
+        rows.append((name, figure.name, here, None if method == FULL else least, value, verdict))
     columns: Columns = (
         "",
         "Figure",
@@ -114,9 +109,41 @@ def tell_published(runs: Runs) -> Table:
         Column("published", digits=1),
         "",
     )
-    return Table(
-        runs.title("beside the paper"), columns, rows if any(words) else [], _say_counts(words, inert)
-    )
+    words = [line.verdict for line in lines]
+    inert = {line.method: find_twin(runs, line.method) or "" for line in lines if line.verdict == INERT}
+    note = _say_counts(words, inert)
+    return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
+
+
+def judge_published(runs: Runs) -> Iterator[Line]:
+    """Yield each published figure of the whole method, and after it each difference with its verdict."""
+    has_answers = runs.main.endswith(ANSWERS)
+    asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
+    inert = {method for method in runs.methods if find_twin(runs, method)}
+    for one in asked:
+        own = runs.estimate(FULL, one.metric)
+        if own is None:
+            continue
+        yield Line(FULL, one, own, one.values[FULL], "")
+        for method in runs.methods:
+            found = runs.compare(method, FULL, one.metric)
+            if method != FULL and method in one.values and found is not None:
+                gap = one.values[method] - one.values[FULL]
+                word = judge_sign(found, one, gap, runs.count_blocks(method))
+                yield Line(method, one, found, gap, INERT if word and method in inert else word)
+
+
+def write_published(streams: Iterable[Runs]) -> str:
+    """Return the published differences with their verdicts as CSV."""
+    head = ("track", "method", "figure", "less compo-realign", "low", "high", "detectable", "published")
+    lines: list[tuple[object, ...]] = [(*head, "verdict")]
+    for runs in streams:
+        for method, figure, found, gap, verdict in judge_published(runs):
+            if verdict:
+                values = (found.value, found.low, found.high, found.detectable)
+                scaled = (figure.scale * value for value in values)
+                lines.append((name_stream(runs.stream), method, figure.name, *scaled, gap, verdict))
+    return write_csv(lines)
 
 
 def find_twin(runs: Runs, method: str) -> str | None:

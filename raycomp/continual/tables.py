@@ -18,6 +18,7 @@ from raycomp.words import OK
 
 FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"
+MINUS_FULL = f" minus {FULL}"
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
 
@@ -154,6 +155,8 @@ def write_long(results: Results, measured: Measured) -> str:
         figures = {name: runs.estimate(method, name) for name in names}
         if method != FROZEN:
             figures |= {f"{name}{MINUS_FROZEN}": runs.compare(method, FROZEN, name) for name in MAIN}
+        if method != FULL:
+            figures |= {f"{name}{MINUS_FULL}": runs.compare(method, FULL, name) for name in MAIN}
         lines += [
             (name_stream(stream), method, metric, found.value, found.low, found.high, found.num)
             for metric, found in figures.items()

@@ -20,7 +20,7 @@ from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
 from raycomp.continual.method import METHODS
-from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, tell_published
+from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, tell_published, write_published
 from raycomp.continual.results import Result, is_done, measure, read_cell
 from raycomp.continual.streams.place import find_place
 from raycomp.continual.streams.store import read_stream, write_stream
@@ -248,6 +248,9 @@ def test_published_differences_reappear_are_reversed_or_cannot_be_read():
     assert min(counts) > 0
     said = f"Of {sum(counts)} published differences {sum(counts[:3])} can be read: reappears {counts[0]}"
     assert said in tell_published(runs).note
+    written = list(csv.DictReader(io.StringIO(write_published([runs]))))
+    assert [row["verdict"] for row in written] == [word for word in words if word]
+    assert float(written[0]["less compo-realign"]) == pytest.approx(-10.45, abs=0.01)
     alone = {cell: result for cell, result in runs.results.items() if cell.method == "compo-realign"}
     assert not tell_published(replace(runs, results=alone)).rows
 
