@@ -134,11 +134,11 @@ class TrustRegion:
         self.sum_alpha = values["sum_alpha"]
 
 
-def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDATE) -> None:
-    """Let the optimiser step, ``alpha`` times as far; weight decay is part of a step, momentum is not.
+def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> None:
+    """Let the optimiser step with gradients times ``alpha``; with ``update`` it steps ``alpha`` times as far.
 
-    With ``gradient`` gradients are scaled before it: SGD then goes alpha times as far, Adam all the way where
-    alpha does not change.
+    Both are the same for SGD without momentum or weight decay; Adam goes all the way where alpha does not
+    change. Weight decay is part of an update, momentum is not.
     """
     check_choice("trust.apply", apply, APPLIES)
     parameters = list_parameters(optimizer)
@@ -155,7 +155,7 @@ def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDAT
             parameter.copy_(old.lerp(parameter, alpha))
 
 
-def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDATE) -> float:
+def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> float:
     """Take this step and return how long it was, in whole steps: beside it a copy steps without alpha.
 
     NaN where the whole step is 0. A copy of the state is made: for some steps, not for all.
