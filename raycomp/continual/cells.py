@@ -33,7 +33,7 @@ class Cell:
         stream = name_stream(self.stream)
         ends = tuple(f"{mark}{one}" for one in METHODS if len(one) > len(self.method) for mark in "-.")
         mark = "." if f"{stream}-{self.method}".endswith(ends) else "-"
-        end = "" if self.rate is None else f"-x{self.rate:g}"
+        end = "" if self.rate is None else f"-x{self.rate}"
         return f"{stream}{mark}{self.method}-{self.seed:02d}{end}"
 
 

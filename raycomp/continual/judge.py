@@ -98,7 +98,7 @@ def judge_weights(asked: Questions, keys: Keys, weights: Sequence[float]) -> Ite
 
 def name_weighed(weight: float, figure: str) -> str:
     """Return the name of a figure by the fused score with a weight that development tries."""
-    return f"w={weight:g} {figure}"
+    return f"w={weight} {figure}"
 
 
 def weigh(score: str, weight: float) -> float:

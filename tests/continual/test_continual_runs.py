@@ -148,7 +148,7 @@ def test_rates_are_chosen_on_development_seeds_and_reported_on_others(finished, 
     assert chosen["compo-realign"] == chosen["fixed-clip"] and set(chosen) == set(methods[1:])
     facts = json.loads((tmp_path / "out/cells/world-compo-realign-00.json").read_text())
     assert {name: facts[name] for name in ("rate", "weight")} == chosen["compo-realign"]
-    tried = json.loads((tmp_path / "out/cells/world-compo-realign-01-x3.json").read_text())
+    tried = json.loads((tmp_path / "out/cells/world-compo-realign-01-x3.0.json").read_text())
     assert (tried["rate"], tried["cell"]["seed"], tried["weight"]) == (3, 1, 0.5)
     rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
     assert {row["seeds"] for row in rows} == {"1"} and not any("w=" in row["metric"] for row in rows)

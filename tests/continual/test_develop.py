@@ -95,7 +95,7 @@ def test_development_judges_by_the_fused_score_at_every_weight(tmp_path):
     found = measure(read_walk(walk, walk.run(Folder(str(tmp_path))), "sequential"))
     for name in ("last", "learned", "forgetting_best"):
         assert found[f"w=0.5 {MERGED} both {name}"] == found[name]
-        assert found[f"w=1 {MERGED} both {name}"] == found[f"composed {MERGED} both {name}"]
+        assert found[f"w=1.0 {MERGED} both {name}"] == found[f"composed {MERGED} both {name}"]
 
 
 def test_the_meaning_of_a_method_is_in_the_fingerprint(monkeypatch):
