@@ -67,6 +67,8 @@ def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
     assert len({cell.name for cell in [*trials, *list_cells(config)]}) == len(trials) + len(
         list_cells(config)
     )
+    near = list_trials(override_all(config, {"develop.rates": (1.0, 1.0000001)}))
+    assert len({cell.name for cell in near}) == len(near)
 
 
 def test_a_choice_multiplies_the_learning_rate_that_the_method_has():
