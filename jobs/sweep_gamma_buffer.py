@@ -1,4 +1,4 @@
-"""How far a step may go and how many texts are kept: gamma and the buffer of COMPO-REALIGN.
+"""How far a step may go and how many texts are kept: gamma and the buffer of compo-realign-adapted.
 
     raycomp sweep jobs/sweep_gamma_buffer.py --out out/gamma-buffer
     raycomp sweep jobs/sweep_gamma_buffer.py:gammas --out out/gammas
@@ -34,7 +34,7 @@ def config() -> SweepConfig:
         metric="world.last_minus_frozen",
         seeds=6,
         report_seeds=4,
-        continual=ContinualConfig(little=LittleConfig(backbones=10)),
+        continual=ContinualConfig(method=("compo-realign-adapted",), little=LittleConfig(backbones=10)),
     )
 
 
@@ -45,13 +45,13 @@ def gammas() -> SweepConfig:
 
 def rates() -> SweepConfig:
     """Learned and forgotten over learning rates, method by method."""
-    methods = "sequential,no-buffer,no-trust,compo-realign,image-buffer"
+    methods = "sequential,compo-realign,adapted-no-buffer,compo-realign-adapted,image-buffer"
     space = f"method=grid({methods}) head.learning_rate=grid(2e-4,1e-3,5e-3)"
     return replace(config(), space=space, per="method", report="all", report_seeds=0)
 
 
 def primitives() -> SweepConfig:
     """Primitives as they are named, and as they are parsed."""
-    methods = "no-buffer,compo-realign,image-buffer"
+    methods = "adapted-no-buffer,compo-realign-adapted,image-buffer"
     space = f"method=grid({methods}) primitives=grid(gold,parsed)"
     return replace(config(), space=space, per="method", report="all", report_seeds=0)

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from raycomp.config import override_all
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig, Method
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.method import CLIPPED, FULL, HEAD, METHODS, TUNE, Method
 from raycomp.words import FUNCTION, SCENE, WORLD_STREAMS
 
-FULL, CLIPPED = "compo-realign", "fixed-clip"
 # A language model's method, here an adaptation to answers that are ranked.
 _OF_QUESTIONS = ("cl-moe",)
 
@@ -20,16 +21,29 @@ class Cell:
     stream: str
     method: str
     seed: int
+    rate: float | None = None
+    """In development, the multiple of the learning rate that is tried; none of what is reported."""
 
     @property
     def name(self) -> str:
-        """stream-method-seed; no two cells of a run share it, for it is read from its end with the longest
-        method that fits. Where that would be another method, a dot, which no method has, comes before the
-        cell's own: a-joint.finetune-00 is of stream a-joint, a-joint-finetune-00 of stream a."""
+        """stream-method-seed, in development with -xRATE behind it. No two cells of a run share it: it is
+        read from its end with the longest method that fits. Where that would be another method, a dot, which
+        no method has, comes before the cell's own: a-joint.finetune-00 is of stream a-joint,
+        a-joint-finetune-00 of stream a."""
         stream = name_stream(self.stream)
         ends = tuple(f"{mark}{one}" for one in METHODS if len(one) > len(self.method) for mark in "-.")
         mark = "." if f"{stream}-{self.method}".endswith(ends) else "-"
-        return f"{stream}{mark}{self.method}-{self.seed:02d}"
+        end = "" if self.rate is None else f"-x{self.rate}"
+        return f"{stream}{mark}{self.method}-{self.seed:02d}{end}"
+
+
+class Choice(NamedTuple):
+    """What a method was given in development."""
+
+    rate: float = 1.0
+    """Multiple of its learning rate."""
+    weight: float | None = None
+    """w of the fused score; none = the config's."""
 
 
 def name_stream(stream: str) -> str:
@@ -78,9 +92,15 @@ def list_methods(config: ContinualConfig, stream: str) -> list[str]:
     ]
 
 
-def make_config(config: ContinualConfig, method: Method) -> ContinualConfig:
-    """Return the config with the dials that make the method."""
-    return override_all(config, dict(method.settings))
+def make_config(config: ContinualConfig, method: Method, choice: Choice = Choice()) -> ContinualConfig:  # noqa: B008
+    """Return the config with the options that make the method, its learning rate multiplied."""
+    own = override_all(config, dict(method.settings))
+    times = {HEAD: choice.rate, TUNE: choice.rate * method.times}.get(method.trains or "", 1.0)
+    changes = {} if choice.weight is None else {"weight": choice.weight}
+    if times != 1:
+        group = own.tune if method.trains == TUNE else own.head
+        changes[f"{method.trains}.learning_rate"] = times * group.learning_rate
+    return override_all(own, changes)
 
 
 def count_steps(config: ContinualConfig, method: Method) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """``raycomp continual``: make and embed the streams, run the methods, say what is left."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,15 +8,19 @@ from typing import Any
 
 from raycomp.config import ModelConfig, changed_dials
 from raycomp.config.check import check
-from raycomp.continual.cells import CLIPPED, FULL, Cell, list_cells
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig
+from raycomp.continual.cells import Cell, Choice, list_cells, list_methods
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.develop import choose, list_trials, tell_trials
 from raycomp.continual.jobs import CellJob
+from raycomp.continual.means import by_stream
+from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE
 from raycomp.continual.prepare import (
     describe_places,
     find_backbone_of,
     list_dropped,
     prepare_streams,
 )
+from raycomp.continual.published import write_published
 from raycomp.continual.results import CELLS, is_done, measure, read_cell
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.streams.place import EmbeddedStream
@@ -39,7 +43,7 @@ from raycomp.run.tasks import map_some
 from raycomp.train.little_world import TINY_CLIP
 from raycomp.words import OK, WORLD_STREAMS
 
-TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
+TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"
 # Of a cluster that is started here: for each scorer that embeds, and beside scorers or workers.
 _CPUS_OF_SCORER, _CPUS_BESIDE = 2, 3
 
@@ -54,10 +58,10 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     if "://" in out:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     check_prepared(asked, out)
-    config, cells = check_streams(asked), list_cells(asked)
+    config, cells, trials = check_streams(asked), list_cells(asked), list_trials(asked)
     check_writable(out)
     rerun = command_line("raycomp continual", changed_dials(asked), out)
-    rooms = (CELLS, _FIGURES, TABLE)
+    rooms = (CELLS, _FIGURES, TABLE, PUBLISHED)
     with begin(
         "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
     ) as run:
@@ -70,19 +74,21 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             run.lease.check,
             _count_cpus(workers, config),
             say=say,
-            better=say_many(len(cells)),
+            better=say_many(len(cells) + len(trials)),
             ray_for=f"tune.workers={workers} are several processes" if workers > 1 else None,
         ) as session:
             _check_workers(workers, session)
             run.bind(session.device, session.gpu)
-            left = [cell for cell in cells if not is_done(run.folder, cell)]
             prepared = Folder(config.prepared or run.work.at(STREAMS))
-            places = prepare_streams(config, cells, prepared, run, session, say)
+            places = prepare_streams(config, [*trials, *cells], prepared, run, session, say)
             models = {place: find_backbone_of(place, config, prepared) for place in places}
-            for cells_of in _part(left):
-                _run_cells(cells_of, models, config, session, run, say)
+            for part in _part(trials):
+                _run_cells(part, models, config, {}, session, run, say)
+            chosen = choose({cell: read_cell(run.folder, cell) for cell in trials}, config)
+            for part in _part(cells):
+                _run_cells(part, models, config, chosen, session, run, say)
             streams = describe_places(places)
-        _close(run, cells, streams)
+        _close(run, config, cells, trials, chosen, streams)
     return run.record
 
 
@@ -118,6 +124,9 @@ def _has_own(config: ContinualConfig) -> bool:
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     """Return what results depend on beside the dials. Raises ValueError where a stream cannot be made."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
+    found["methods"] = fingerprint_methods(
+        {name for stream in config.stream for name in list_methods(config, stream)}
+    )
     sources: dict[str, StreamSource | Source] = {}
     for stream in config.stream:
         if stream in WORLD_STREAMS:
@@ -137,6 +146,12 @@ def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
     if _has_own(config) or config.primitives == PARSED:
         found["parser"] = fingerprint_parser(config.parser.name)
     return found
+
+
+def fingerprint_methods(names: Collection[str] = tuple(METHODS)) -> str:
+    """Return what methods mean, which is not among the options: their learners and the options they set."""
+    own = {name: METHODS[name] for name in names}
+    return digest({name: one._asdict() | {"settings": dict(one.settings)} for name, one in own.items()})
 
 
 def _identify(source: StreamSource | Source) -> str:
@@ -177,16 +192,18 @@ def _run_cells(
     cells: Sequence[Cell],
     models: Mapping[EmbeddedStream, ModelConfig],
     config: ContinualConfig,
+    chosen: Mapping[str, Choice],
     session: Session,
     run: Run,
     say: Say,
 ) -> None:
-    """Run cells, started in their order."""
+    """Run those of the cells that have not ended, started in their order."""
     work, jobs = Folder(run.work.at(CELLS)), []
-    for cell in cells:
+    for cell in (cell for cell in cells if not is_done(run.folder, cell)):
         place = next(place for place in models if place.has(cell, config))
         alpha = _find_alpha(cell, config, run.folder)
-        jobs.append(CellJob(cell, place, models[place], config, work, run.folder, alpha))
+        choice = chosen.get(cell.method, Choice()) if cell.rate is None else Choice(cell.rate)
+        jobs.append(CellJob(cell, place, models[place], config, work, run.folder, alpha, choice))
     is_tuned = any(METHODS[cell.method].trains == TUNE for cell in cells)
     is_shared = is_tuned and config.tune.workers is not None and not session.is_local
     ended = _on_workers(jobs, session, run, say) if is_shared else _side_by_side(jobs, is_tuned, session, run)
@@ -224,21 +241,35 @@ def _find_alpha(cell: Cell, config: ContinualConfig, folder: Folder) -> float | 
     return float(whole.of_method("alpha_realised")[-1])
 
 
-def _close(run: Run, cells: Sequence[Cell], streams: Mapping[str, Any]) -> None:
+def _close(
+    run: Run,
+    config: ContinualConfig,
+    cells: Sequence[Cell],
+    trials: Sequence[Cell],
+    chosen: Mapping[str, Choice],
+    streams: Mapping[str, Any],
+) -> None:
     """Write down and say what came of the cells."""
     results = {cell: read_cell(run.folder, cell) for cell in cells}
     measured = {cell: measure(result) for cell, result in results.items()}
     run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
+    published = write_published(by_stream(results, measured).values())
+    run.folder.write_bytes(published.encode(), PUBLISHED)
     charts = {name: intervals(plot) for name, plot in list_plots(results, measured).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     lines = say_main(results, measured)
-    run.close({OK: len(cells)}, {OK: len(cells)}, OK, lines=lines, streams=streams)
+    developed = {cell: read_cell(run.folder, cell) for cell in trials}
+    counts = {OK: len(cells) + len(trials)}
+    choices = {method: choice._asdict() for method, choice in chosen.items()}
+    run.close(counts, counts, OK, lines=lines, streams=streams, chosen=choices)
     repeats = [line for facts in streams.values() for line in facts["warnings"]]
     run.record["warnings"] = [*list_dropped(streams), *repeats]
     samples = tell_samples(streams)
     told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
     tables = [*([samples] if samples else []), *make_tables(results, measured)]
+    if developed:
+        tables.append(tell_trials(developed, chosen, config))
     page = render_page(
         "continual/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values())
     )

@@ -1,61 +1,15 @@
 """The dials of continual learning."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
 from raycomp.config.dials import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.continual.method import FULL, METHODS
 from raycomp.words import OVERLAPS, WARN, WORLD, WORLD_STREAMS
 
-HEAD, TUNE = "head", "tune"
 GIVEN, RANDOM = "given", "random"
-
-
-class Method(NamedTuple):
-    """Who learns, and the dials that make the method of it."""
-
-    learner: str
-    settings: Mapping[str, Any] = MappingProxyType({})
-    trains: str | None = HEAD
-    """Which group of dials holds its steps: that of a head on frozen embeddings, or of the model itself; none
-    where nothing is trained."""
-
-
-_PLAIN = {"buffer.kind": "none", "trust.mode": "off"}
-METHODS = {
-    "frozen": Method("frozen", trains=None),
-    "untrained": Method("head", {"head.steps": 0, **_PLAIN}),
-    "sequential": Method("head", _PLAIN),
-    "replay-text": Method("head", {"buffer.reading": "literal", "trust.mode": "off"}),
-    "image-buffer": Method("head", {"buffer.kind": "image", "trust.mode": "off"}),
-    "random-texts": Method("head", {"buffer.kind": "random", "trust.mode": "off"}),
-    "current-texts": Method("head", {"buffer.kind": "current", "trust.mode": "off"}),
-    "experts": Method("experts", _PLAIN),
-    "compo-realign": Method("head"),
-    "no-synthetic": Method("head", {"head.synthetic": False}),
-    "no-trust": Method("head", {"trust.mode": "off"}),
-    "no-buffer": Method("head", {"buffer.kind": "none"}),
-    "linear-mix": Method("head", {"head.mix": "linear"}),
-    "identity-mix": Method("head", {"head.mix": "identity"}),
-    "attention-pool": Method("head", {"head.pool": "attention"}),
-    "no-shaper": Method("head", {"head.shaped": False}),
-    "fixed-clip": Method("head", {"trust.mode": "fixed"}),
-    "joint": Method("head", _PLAIN),
-    "finetune": Method("finetune", trains=TUNE),
-    "joint-finetune": Method("finetune", trains=TUNE),
-    "zscl": Method("zscl", trains=TUNE),
-    "c-clip": Method("c-clip", trains=TUNE),
-    "diki": Method("diki", trains=TUNE),
-    "cl-moe": Method("cl-moe", trains=TUNE),
-}
-JOINT = ("joint", "joint-finetune")
-"""Those that see the tasks all at once, for as many steps as the others take in all of them."""
-
-
 MOST_SEEDS = 1000
 """A run's own seed is 1000 * ``seed`` + the seed of a cell."""
 _MOST_WIDE, _MOST_PARTS = 65_536, 1000
@@ -85,8 +39,8 @@ class HeadConfig:
     text: str = "literal"
     """literal: captions are frozen; adapted: they pass the head, each as a composition of one."""
     c2v: str = "own"
-    """From texts to images: own = each view is a query of its own; joint = both in one quotient, which trains
-    compositions away from images."""
+    """From texts to images, which the paper calls symmetric: own = each view is a query of its own; joint =
+    both in one quotient, which trains compositions away from images."""
     temperature: float = 0.07
     steps: int = 100
     """Of each task."""
@@ -129,9 +83,10 @@ class BufferConfig:
     """A second limit of each task, in bytes; none = entries alone count."""
     draw: int = 64
     """Entries that a step draws, at most."""
-    reading: str = "anchored"
-    """What a past text is for: anchored = it draws its own composition to itself; literal = it is one more
-    positive of the samples that say the same; negatives = all images turn it away."""
+    reading: str = "literal"
+    """What a past text is for: literal = one more positive of the batch's samples with the same primitives,
+    as the paper has it; anchored = it draws its own composition to itself; negatives = all images turn it
+    away."""
 
     def __post_init__(self) -> None:
         check_choice("buffer.kind", self.kind, ("text", "image", "random", "current", "none"))
@@ -144,22 +99,28 @@ class BufferConfig:
 
 @dataclass(frozen=True)
 class TrustConfig:
-    """The spectral trust region: how far a step goes where alignment leans hard on the primitives."""
+    """The spectral trust region: the head's gradient is scaled down where s(image, e^_c) is sensitive to the
+    primitives."""
 
     mode: str = "spectral"
-    """spectral: min(1, gamma / sigma_max); fixed: ``alpha`` always; off: whole steps."""
+    """spectral: alpha = min(1, gamma / sigma_max); fixed: ``alpha`` always; off: 1."""
+    power_steps: int | None = 1
+    """Power iterations on J^T J that sigma is estimated by, 1 or 2 in the paper; none = exact, by autograd or
+    in closed form. The Jacobian of a sample is one row, so that one iteration is exact but for rounding."""
     gamma: float | None = None
-    """The largest sigma of a whole step; none = ``quantile`` of the sigmas of the first ``first`` steps."""
+    """The largest sigma that leaves alpha at 1; none = ``quantile`` of the sigmas of the first ``first``
+    steps."""
     quantile: float = 0.5
     first: int = 20
     reduce: str = "max"
     """max or mean of a batch's sigmas."""
     primitives: str = "raw"
     """Whose influence: raw = embeddings as they come, shaped = behind the shaper."""
-    apply: str = "update"
-    """update: the optimiser's step is shortened; gradient: its gradient, which Adam divides out again."""
+    apply: str = "gradient"
+    """gradient: alpha scales the gradient, as the paper has it, which Adam divides out where alpha is
+    constant; update: alpha scales the optimiser's step."""
     alpha: float | None = None
-    """fixed: how far a step goes; none = the mean that compo-realign realised with the same seed."""
+    """fixed: the scale; none = the mean that compo-realign realised with the same seed."""
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -173,6 +134,8 @@ class TrustConfig:
         check(gamma is None or 0 < gamma < inf, "trust.gamma", gamma, "above 0, and finite")
         check_share("trust.quantile", self.quantile)
         check_count("trust.first", self.first, 1)
+        if self.power_steps is not None:
+            check_count("trust.power_steps", self.power_steps, 1, _MOST_PARTS)
         check(alpha is None or 0 < alpha <= 1, "trust.alpha", alpha, "above 0, and at most 1")
 
 
@@ -226,6 +189,27 @@ class TuneConfig:
 
 
 @dataclass(frozen=True)
+class DevelopConfig:
+    """Learning rates and weights w, chosen for each method on development seeds; the others are reported."""
+
+    seeds: int = 0
+    """Development seeds, numbered after the reported ones; 0 = nothing is chosen. A method is developed on
+    the first of ``stream`` that has it, by Last. In the little world each seed has a backbone of its own
+    where ``little.backbones`` is at least the number of all seeds."""
+    rates: tuple[float, ...] = (0.3, 1.0, 3.0)
+    """Multiples of the method's learning rate that are tried, of heads and of models alike."""
+    weights: tuple[float, ...] = (0.25, 0.5, 0.75)
+    """Weights w of the fused score that are tried, of methods with compositions."""
+
+    def __post_init__(self) -> None:
+        check_count("develop.seeds", self.seeds, 0, MOST_SEEDS)
+        for name, values, most in (("rates", self.rates, 1000), ("weights", self.weights, 1)):
+            check(bool(values), f"develop.{name}", values, "at least one")
+            for value in values:
+                check(0 < value <= most, f"develop.{name}", value, f"above 0, and at most {most:,}")
+
+
+@dataclass(frozen=True)
 class LittleConfig:
     """The little world's streams, and the tiny CLIPs that meet them."""
 
@@ -252,7 +236,7 @@ class ContinualConfig:
     stream: tuple[str, ...] = (WORLD,)
     """Which, joined with commas: world, domains, questions-scene, questions-function of the little world; or
     a json file that lists tasks of yours (docs/continual.md)."""
-    method: tuple[str, ...] = ("compo-realign",)
+    method: tuple[str, ...] = (FULL,)
     """Which, joined with commas; all = every method that the streams have."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The backbone of streams of yours; the little world's have tiny ones of their own."""
@@ -265,13 +249,15 @@ class ContinualConfig:
     order: str = RANDOM
     """random: a seed's own order of the tasks; given: as the stream has them."""
     weight: float = 0.5
-    """w of the fused score (1 - w) s(image, caption) + w s(image, composition); fixed in advance."""
+    """w of the fused score (1 - w) s(image, caption) + w s(image, composition). What the paper scores by is
+    open."""
     primitives: str = "gold"
     """gold: as the stream's rows name them, parsed where they do not; parsed: always by the parser."""
     head: HeadConfig = field(default_factory=HeadConfig)
     buffer: BufferConfig = field(default_factory=BufferConfig)
     trust: TrustConfig = field(default_factory=TrustConfig)
     tune: TuneConfig = field(default_factory=TuneConfig)
+    develop: DevelopConfig = field(default_factory=DevelopConfig)
     little: LittleConfig = field(default_factory=LittleConfig)
     parser: ParserConfig = field(default_factory=ParserConfig)
     reference: str | None = field(default=None, metadata=INPUT)
@@ -315,6 +301,10 @@ class ContinualConfig:
         for name, most in (("seeds", most_seeds), ("tune_seeds", most_seeds), ("side_by_side", MOST)):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1, most)
+        last = self.first_seed + max(self.seeds, self.tune_seeds or 0) + self.develop.seeds
+        check(
+            last <= MOST_SEEDS, "develop.seeds", self.develop.seeds, f"so few that seeds end at {MOST_SEEDS}"
+        )
         check_count("checkpoint_steps", self.checkpoint_steps, 1)
         check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
         fits = 1 <= self.max_pixels <= 178_956_970

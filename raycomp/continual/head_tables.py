@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from raycomp.continual.cells import FULL
 from raycomp.continual.judge import TASK
 from raycomp.continual.means import Runs, as_estimate
+from raycomp.continual.method import FULL, name_method
 from raycomp.continual.results import Result
 from raycomp.core.contrasts import wilcoxon
 from raycomp.core.regression import correlate_within
@@ -51,7 +51,7 @@ def tell_margins(runs: Runs) -> Table:
             ]
             found = [runs.estimate(method, metric) for metric in metrics]
             if any(found):
-                rows.append((method, category, *map(as_estimate, found)))
+                rows.append((name_method(method), category, *map(as_estimate, found)))
     ends = ("margin", "above 0", "exactly 0", "p")
     columns: Columns = (
         "Method",
@@ -77,7 +77,7 @@ def tell_margin_gaps(runs: Runs) -> Table:
                 told: list[Cell] = []
                 for name, gap in zip(names, gaps, strict=True):
                     told += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
-                rows.append((method, category, len(gaps[0]), *told))
+                rows.append((name_method(method), category, len(gaps[0]), *told))
     columns: Columns = (
         "Than",
         "Edit",

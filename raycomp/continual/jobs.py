@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from raycomp.config import ModelConfig
-from raycomp.continual.cells import Cell
+from raycomp.continual.cells import Cell, Choice
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.data.folder import Folder
@@ -21,6 +21,8 @@ class CellJob(NamedTuple):
     out: Folder
     alpha: float | None = None
     """Of fixed-clip."""
+    choice: Choice = Choice()
+    """Of development."""
 
     @property
     def state(self) -> Folder:

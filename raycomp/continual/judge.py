@@ -77,6 +77,30 @@ def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]
             yield from _tell_binding(task, score, asked.split, sample_N, merged.first_N[sample_N])
 
 
+def judge_weights(asked: Questions, keys: Keys, weights: Sequence[float]) -> Iterator[Figure]:
+    """Yield the main figure of every task by each weight w, as a share; nothing without compositions."""
+    if keys.composed_ETD is None:
+        return
+    for weight in weights:
+        if asked.split.candidate_NK is not None:
+            right_N = answer(asked.split, keys, weight)
+            for task, sample_N in enumerate(asked.sample_IN):
+                yield Figure(task, name_weighed(weight, ANSWERS), float(right_N[sample_N].mean()))
+            continue
+        found = search(
+            asked.split, keys, weight, np.arange(len(asked.split)), np.arange(len(asked.split.texts))
+        )
+        for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
+            right_T = found.right_T[text_T[np.isin(text_T, asked.split.own_N[sample_N])]]
+            both = float(found.right_N[sample_N].mean() + right_T.mean()) / 2
+            yield Figure(task, name_weighed(weight, f"{MERGED} {BOTH}"), both)
+
+
+def name_weighed(weight: float, figure: str) -> str:
+    """Return the name of a figure by the fused score with a weight that development tries."""
+    return f"w={weight} {figure}"
+
+
 def weigh(score: str, weight: float) -> float:
     """Return how much of a score is the composition's."""
     return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]

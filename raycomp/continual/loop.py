@@ -14,10 +14,20 @@ import torch
 
 from raycomp.config import UserError
 from raycomp.continual.cells import Cell, count_steps
-from raycomp.continual.config import JOINT, METHODS, RANDOM, TUNE, ContinualConfig, Method
+from raycomp.continual.config import RANDOM, ContinualConfig
 from raycomp.continual.controls import judge_blind, judge_margins
 from raycomp.continual.data import Keys, Split, Stream, join_splits
-from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT, Figure, gather_questions, judge_tasks
+from raycomp.continual.judge import (
+    BEFORE,
+    METHOD,
+    TASK,
+    ZERO_SHOT,
+    Figure,
+    gather_questions,
+    judge_tasks,
+    judge_weights,
+)
+from raycomp.continual.method import JOINT, METHODS, TUNE, Method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
 from raycomp.data.folder import Folder
@@ -55,7 +65,8 @@ class Walk:
     """One cell: which task comes when, how far it has come, and what was seen on the way."""
 
     def __init__(self, cell: Cell, stream: Stream, config: ContinualConfig, learner: Learner):
-        """``config``: with the method's own dials."""
+        """``config``: with the method's own options. In development all weights are judged that are tried."""
+        self.weights = () if cell.rate is None else config.develop.weights
         self.config, self.learner, self.seed = config, learner, cell.seed
         self.order = order_tasks(len(stream.tasks), config, cell.seed)
         tasks = [stream.tasks[number] for number in self.order]
@@ -138,6 +149,7 @@ class Walk:
         """Ask about all tasks, learned or not, and about what is never learned."""
         keys = self._look(self.asked.split)
         found = [(TASK, one) for one in judge_tasks(self.asked, keys, self.config.weight)]
+        found += [(TASK, one) for one in judge_weights(self.asked, keys, self.weights)]
         for number, asked in enumerate(self.unlearned):
             seen = judge_tasks(asked, self._look(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]

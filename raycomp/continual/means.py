@@ -10,6 +10,8 @@ import numpy as np
 
 from raycomp import table
 from raycomp.continual.cells import Cell, name_stream
+from raycomp.continual.judge import TASK, ZERO_SHOT
+from raycomp.continual.method import name_method
 from raycomp.continual.results import Result
 from raycomp.core.contrasts import Contrast, contrast, mean_by
 from raycomp.table import Column, Columns, Estimate, Table, group_by
@@ -61,6 +63,23 @@ class Runs:
         }
         return {cell: a[metric] - b[metric] for cell, (a, b) in pairs.items() if metric in a and metric in b}
 
+    def count_blocks(self, method: str) -> int:
+        """Return how many independent parts a method's interval is over: backbones where there are several,
+        else seeds."""
+        own = [cell for cell in self.results if cell.method == method]
+        backbones = {self.results[cell].facts["backbone"] for cell in own}
+        return len(backbones) if len(backbones) > 1 else len(own)
+
+    def are_equal(self, method: str, other: str) -> bool:
+        """Whether two methods have runs of the same seeds and the same figures in all that is asked of them,
+        bit for bit; what a method says of itself is not compared."""
+        pairs = [
+            (result, self.results.get(replace(cell, method=other)))
+            for cell, result in self.results.items()
+            if cell.method == method
+        ]
+        return bool(pairs) and all(b is not None and _ask(a) == _ask(b) for a, b in pairs)
+
     def _spread(self, value: Mapping[Cell, float]) -> Contrast | None:
         if not value:
             return None
@@ -76,10 +95,19 @@ class Runs:
             found = [self.estimate(method, metric) for metric in metrics.values()]
             if any(found):
                 runs = max(one.num for one in found if one is not None)
-                rows.append((method, runs, *map(as_estimate, found)))
+                rows.append((name_method(method), runs, *map(as_estimate, found)))
         heads = (Column(head, digits=digits or _choose_digits(head)) for head in metrics)
         columns: Columns = ("Method", "runs", *heads)
         return Table(self.title(title), columns, rows, note)
+
+
+def _ask(result: Result) -> dict[tuple[str, str], dict[tuple[int, int], str]]:
+    """Return what is asked of a method, as text: a figure that is not known equals itself."""
+    return {
+        name: {place: repr(value) for place, value in found.items()}
+        for name, found in result.values.items()
+        if name[0] in (TASK, ZERO_SHOT)
+    }
 
 
 def by_stream(results: Results, measured: Measured) -> dict[str, Runs]:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig
 from raycomp.continual.cells import Cell
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.method import METHODS, TUNE
 from raycomp.continual.streams.assemble import (
     Maker,
     check_texts,

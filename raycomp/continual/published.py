@@ -5,18 +5,24 @@ streams of real photos and larger models than here. The signs are to be compared
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from raycomp.continual.cells import FULL
+from raycomp.continual.cells import name_stream
 from raycomp.continual.judge import ANSWERS
 from raycomp.continual.means import Runs
+from raycomp.continual.method import FULL, name_method
 from raycomp.core.contrasts import Contrast
-from raycomp.table import Cell, Column, Columns, Estimate, Table
+from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 from raycomp.words import FUNCTION, SCENE
 
-REAPPEARS, REVERSED, UNDECIDED, NO_INTERVAL = "reappears", "reversed", "undecided", "no interval"
-WORDS = (REAPPEARS, REVERSED, UNDECIDED, NO_INTERVAL)
+REAPPEARS, REVERSED, UNDECIDED = "reappears", "reversed", "undecided"
+INERT, UNREADABLE = "inert", "unreadable"
+COUNTED, NOT_COUNTED = (REAPPEARS, REVERSED, UNDECIDED), (INERT, UNREADABLE)
+MIN_BLOCKS = 10
+"""Backbones, or seeds of one backbone, that a difference must be over to be counted."""
+# What a method equals, if not the whole one, where the part that it differs in cannot act, or trains nothing.
+_TWINS = {"replay-text": "sequential", "no-synthetic": "untrained"}
 
 
 class Published(NamedTuple):
@@ -77,41 +83,107 @@ OF_STREAMS = {
 }
 
 
+class Line(NamedTuple):
+    """A difference from the whole method, or a figure of the whole method itself."""
+
+    method: str
+    figure: Published
+    found: Contrast
+    published: float
+    verdict: str
+
+
 def tell_published(runs: Runs) -> Table:
     """Return the paper's figures and differences beside those found here; empty without the whole method."""
+    lines = list(judge_published(runs))
+    rows: list[tuple[Cell, ...]] = []
+    for method, figure, found, value, verdict in lines:
+        name = FULL if method == FULL else f"{name_method(method)} less {FULL}"
+        here, least = Estimate.of(found).times(figure.scale), figure.scale * found.detectable
+        rows.append((name, figure.name, here, None if method == FULL else least, value, verdict))
+    columns: Columns = (
+        "",
+        "Figure",
+        Column("here", digits=1),
+        Column("detectable", digits=1),
+        Column("published", digits=1),
+        "",
+    )
+    words = [line.verdict for line in lines]
+    inert = {line.method: find_twin(runs, line.method) or "" for line in lines if line.verdict == INERT}
+    note = _say_counts(words, inert)
+    return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
+
+
+def judge_published(runs: Runs) -> Iterator[Line]:
+    """Yield each published figure of the whole method, and after it each difference with its verdict."""
     has_answers = runs.main.endswith(ANSWERS)
     asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
-    rows: list[tuple[Cell, ...]] = []
-    words = []
+    inert = {method for method in runs.methods if find_twin(runs, method)}
     for one in asked:
         own = runs.estimate(FULL, one.metric)
         if own is None:
             continue
-        rows.append((FULL, one.name, Estimate.of(own).times(one.scale), one.values[FULL], ""))
+        yield Line(FULL, one, own, one.values[FULL], "")
         for method in runs.methods:
             found = runs.compare(method, FULL, one.metric)
             if method != FULL and method in one.values and found is not None:
                 gap = one.values[method] - one.values[FULL]
-                words.append(say_sign(found, gap))
-                here = Estimate.of(found).times(one.scale)
-                rows.append((f"{method} less {FULL}", one.name, here, gap, words[-1]))
-    known = Counter(word for word in words if word)
-    counted = ", ".join(f"{word} {known[word]}" for word in WORDS if known[word])
-    columns: Columns = ("", "Figure", Column("here", digits=1), Column("published", digits=1), "")
-    note = (
-        f"Of {known.total()} published differences: {counted}. Undecided: the 95 % interval holds 0. "
-        "Published by COMPO-REALIGN (ICLR 2026) on other data and larger models: the signs are to be "
-        "compared, not the sizes. Not adjusted for their number."
-    )
-    return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
+                word = judge_sign(found, one, gap, runs.count_blocks(method))
+                yield Line(method, one, found, gap, INERT if word and method in inert else word)
 
 
-def say_sign(found: Contrast, gap: float) -> str:
-    """Return whether a difference has the sign of the published one; nothing where that is 0."""
+def write_published(streams: Iterable[Runs]) -> str:
+    """Return the published differences with their verdicts as CSV."""
+    head = ("track", "method", "figure", "less compo-realign", "low", "high", "detectable", "published")
+    lines: list[tuple[object, ...]] = [(*head, "verdict")]
+    for runs in streams:
+        for method, figure, found, gap, verdict in judge_published(runs):
+            if verdict:
+                values = (found.value, found.low, found.high, found.detectable)
+                scaled = (figure.scale * value for value in values)
+                lines.append((name_stream(runs.stream), method, figure.name, *scaled, gap, verdict))
+    return write_csv(lines)
+
+
+def find_twin(runs: Runs, method: str) -> str | None:
+    """Return another method that has the same figures in every run, bit for bit: what both differ in is inert
+    on this stream."""
+    twins = (FULL, _TWINS.get(method, FULL))
+    return next((twin for twin in twins if method != twin and runs.are_equal(method, twin)), None)
+
+
+def judge_sign(found: Contrast, figure: Published, gap: float, num_blocks: int) -> str:
+    """Return whether a difference has the sign of the published one, which it can show or not; nothing where
+    that is 0.
+
+    Unreadable: a CRR, which is 1 for whatever is right independently and moves with how much is right; a
+    difference over fewer than ``MIN_BLOCKS``; one whose interval holds 0 though not even the published size
+    would have been seen in 80 % of studies.
+    """
     if not gap:
         return ""
-    if not found.low <= found.high:
-        return NO_INTERVAL
+    if figure.metric.endswith("crr") or num_blocks < MIN_BLOCKS or not found.low <= found.high:
+        return UNREADABLE
     if found.low <= 0 <= found.high:
-        return UNDECIDED
+        return UNREADABLE if figure.scale * found.detectable > abs(gap) else UNDECIDED
     return REAPPEARS if (found.value > 0) == (gap > 0) else REVERSED
+
+
+def _say_counts(words: Sequence[str], inert: Mapping[str, str]) -> str:
+    known = Counter(word for word in words if word)
+    counted, left = (
+        ", ".join(f"{word} {known[word]}" for word in some if known[word]) for some in (COUNTED, NOT_COUNTED)
+    )
+    num = sum(known[word] for word in COUNTED)
+    equals = "".join(f" {name_method(method)} is {twin} in every figure." for method, twin in inert.items())
+    return (
+        f"Of {known.total()} published differences {num} can be read{': ' if counted else ''}{counted}. Not "
+        f"counted: {left or 'none'}. Inert: the same figures in every run, bit for bit.{equals} Unreadable: "
+        f"CRR, whose sign means nothing alone; fewer than {MIN_BLOCKS} backbones (or seeds of one); an "
+        "interval that holds 0 though the detectable difference (80 % of studies, at 5 % two-sided) exceeds "
+        "the published one. Undecided: the interval holds 0, and a difference of the published size would "
+        "have been detectable. Published by COMPO-REALIGN (ICLR 2026) on other data and larger models: the "
+        "signs are to be compared, not the sizes. Not adjusted for their number. Methods whose options were "
+        "chosen on this world (compo-realign-adapted and its ablations) are not in this table."
+    )

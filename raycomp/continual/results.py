@@ -91,7 +91,8 @@ def _read_facts(folder: Folder, cell: Cell) -> dict[str, Any] | None:
         facts = folder.read_json(CELLS, f"{cell.name}.json")
     except (ValueError, RecursionError):
         return None
-    return facts if isinstance(facts, dict) and facts.get("cell") == vars(cell) else None
+    known = facts.get("cell") if isinstance(facts, dict) else None
+    return facts if isinstance(known, dict) and {"rate": None, **known} == vars(cell) else None
 
 
 def measure(result: Result) -> dict[str, float]:

@@ -7,10 +7,11 @@ import torch
 
 from raycomp.config import ModelConfig, override
 from raycomp.continual.cells import make_config
-from raycomp.continual.config import METHODS, TUNE, ContinualConfig, Method
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.jobs import CellJob
 from raycomp.continual.loop import IsWarned, Tell, Walk
+from raycomp.continual.method import METHODS, TUNE, Method
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
@@ -50,7 +51,7 @@ def open_cell(job: CellJob, device: str | None = None) -> OpenedCell:
     is seen, or the CPU."""
     torch.set_num_threads(1)
     began, method = time.perf_counter(), METHODS[job.cell.method]
-    own = make_config(job.config, method)
+    own = make_config(job.config, method, job.choice)
     own = own if job.alpha is None else override(own, "trust.alpha", job.alpha)
     stream = read_stream(job.place.files, method.trains == TUNE)
     learner = _make_learner(method, stream, own, job.model, job.cell.seed, device)
@@ -78,6 +79,8 @@ def finish_cell(
         "tasks": [task.name for task in opened.stream.tasks],
         "zero_shot": [task.name for task in opened.stream.zero_shot],
         "alpha": job.alpha,
+        "rate": job.choice.rate,
+        "weight": walk.config.weight,
         "steps": walk.steps,
         "workers": num_ranks,
         "seconds": time.perf_counter() - opened.began,

@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.continual.cells import FULL, name_stream
+from raycomp.continual.cells import name_stream
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.continual.head_tables import tell_correlations, tell_head, tell_margin_gaps, tell_margins
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
+from raycomp.continual.method import ADAPTED, FULL, name_method
 from raycomp.continual.published import tell_published
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK
 
 FROZEN = "frozen"
 MINUS_FROZEN = " minus frozen"
+MINUS_FULL = f" minus {FULL}"
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
 
@@ -29,6 +31,7 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
             tell_main(runs),
             tell_against(runs, FROZEN),
             tell_against(runs, FULL),
+            tell_against(runs, ADAPTED),
             tell_scores(runs),
             tell_binding(runs),
             tell_published(runs),
@@ -77,16 +80,21 @@ def tell_against(runs: Runs, other: str) -> Table:
     for method in runs.methods:
         found = [runs.compare(method, other, metric) for metric in metrics]
         if method != other and found[0] is not None:
-            rows.append((method, found[0].num, *map(as_estimate, found), found[0].detectable))
+            equal = "equal" if runs.are_equal(method, other) else ""
+            rows.append(
+                (name_method(method), found[0].num, *map(as_estimate, found), found[0].detectable, equal)
+            )
     columns: Columns = (
         "Method",
         "runs",
         *(Column(name.replace("_", " "), "points", 1) for name in metrics),
         Column("detectable, last", "points", 1),
+        "",
     )
     note = (
         "Paired by seed, which draws the order of tasks. Detectable: the least difference that as many runs "
-        "would show in 80 % of studies, at 5 % two-sided. Not adjusted for the number of rows."
+        "would show in 80 % of studies, at 5 % two-sided. Not adjusted for the number of rows. Equal: the "
+        "same figures in every run, bit for bit, so that what the two differ in cannot act here."
     )
     return Table(runs.title(f"minus {other}"), columns, rows, note)
 
@@ -104,7 +112,7 @@ def tell_scores(runs: Runs) -> Table:
         blind = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
         metrics |= {head: f"{name} {ANSWERS} last" for head, name in blind.items()}
     note = (
-        "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, half of both. "
+        "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, both by w. "
         "By e_c every head is frozen: only methods that train the model differ. A method without a head has "
         f"e_c for all three. Own: among what the task itself asks. By prior: as often as an answer was "
         f"right to such questions before; another's picture: fused, a task's pictures shuffled. {_SAID}"
@@ -133,7 +141,7 @@ def tell_matrices(runs: Runs) -> Iterator[Table]:
         rows: list[tuple[Cell, ...]] = [("none", *map(float, before_T))]
         rows += [(f"task {t + 1}", *map(float, row)) for t, row in enumerate(mean_TT)]
         columns = [Column(f"task {i + 1}", digits=1) for i in range(len(before_T))]
-        yield Table(runs.title(f"{method}, task by task"), ("After", *columns), rows)
+        yield Table(runs.title(f"{name_method(method)}, task by task"), ("After", *columns), rows)
 
 
 def write_long(results: Results, measured: Measured) -> str:
@@ -147,6 +155,8 @@ def write_long(results: Results, measured: Measured) -> str:
         figures = {name: runs.estimate(method, name) for name in names}
         if method != FROZEN:
             figures |= {f"{name}{MINUS_FROZEN}": runs.compare(method, FROZEN, name) for name in MAIN}
+        if method != FULL:
+            figures |= {f"{name}{MINUS_FULL}": runs.compare(method, FULL, name) for name in MAIN}
         lines += [
             (name_stream(stream), method, metric, found.value, found.low, found.high, found.num)
             for metric, found in figures.items()
@@ -164,7 +174,7 @@ def say_main(results: Results, measured: Measured) -> list[str]:
         against = as_estimate(runs.compare(method, FROZEN, "last"))
         if last is None:
             continue
-        said = f"{name_stream(stream)}, {method}: last {write_cell(last, 1)}"
+        said = f"{name_stream(stream)}, {name_method(method)}: last {write_cell(last, 1)}"
         said += f", forgetting {write_cell(lost, 1)}" if lost is not None else ""
         if against is not None and method != FROZEN:
             said += f", last minus frozen {write_cell(against, 1)}"
@@ -178,7 +188,7 @@ def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:
     for stream, runs in by_stream(results, measured).items():
         others = [method for method in runs.methods if method != FROZEN]
         found = {method: runs.compare(method, FROZEN, "last") for method in others}
-        rows = [(method, Estimate.of(one)) for method, one in found.items() if one is not None]
+        rows = [(name_method(method), Estimate.of(one)) for method, one in found.items() if one is not None]
         if rows:
             unit = "points, with 95 % intervals"
             plots[name_stream(stream)] = Plot(runs.title("last minus frozen, fused"), unit, rows, 0.0)

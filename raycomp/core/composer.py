@@ -81,7 +81,12 @@ class Composer(nn.Module):
         """Compose every sample. Raises ValueError for one without a primitive, and for other shapes."""
         self._check(primitive_BPD, valid_BP)
         shaped_ND = self.shape(primitive_BPD[valid_BP])
-        shaped_BPD = shaped_ND.new_zeros(primitive_BPD.shape).index_put((valid_BP,), shaped_ND)
+        return self.combine(
+            shaped_ND.new_zeros(primitive_BPD.shape).index_put((valid_BP,), shaped_ND), valid_BP
+        )
+
+    def combine(self, shaped_BPD: Tensor, valid_BP: Tensor) -> Composed:
+        """Compose every sample of primitives that are shaped already; where padding is they must be 0."""
         mean_BD = torch.einsum("bp,bpd->bd", self._weigh(shaped_BPD, valid_BP), shaped_BPD)
         composed_BD = F.normalize(self.turn(mean_BD), dim=-1).to(mean_BD.dtype)
         return Composed(composed_BD, mean_BD, shaped_BPD)

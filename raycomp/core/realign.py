@@ -1,7 +1,7 @@
 """Multi-positive InfoNCE: an image and its caption's views, one of them composed of primitives.
 
-COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), second and third key design, whose text leaves
-gaps: what was chosen has a name here. B samples, M views of all of them, K entries of the buffer, D dims.
+COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), second and third key design. What the text
+leaves open has a name here. B samples, M views of all of them, K entries of the buffer, D dims.
 Embeddings have length 1; ``scale`` is 1 / tau. Samples with the same number in ``group_B`` are of the same
 composition: they are neither positive nor negative for each other.
 """
@@ -19,8 +19,9 @@ QUERIES = (OWN, JOINT)
 trains the composed one away from images."""
 ANCHORED, LITERAL, NEGATIVES = "anchored", "literal", "negatives"
 READINGS = (ANCHORED, LITERAL, NEGATIVES)
-"""What the buffer's texts are for: each draws its own composition to itself, as an image does; or it is one
-more positive of the samples that say the same; or one more negative of all images."""
+"""What the buffer's texts are for: literal, the paper's, one more positive of the samples of the same
+composition; anchored, each draws its own composition to itself, as an image does; negatives, one more
+negative of all images."""
 
 
 class Views(NamedTuple):
@@ -63,7 +64,7 @@ def compo_realign(
     group_B: Tensor,
     scale: Tensor | float,
     past: Past | None = None,
-    reading: str = ANCHORED,
+    reading: str = LITERAL,
     c2v: str = OWN,
 ) -> Parts:
     """Return the objective of a batch: e_c and e^_c both are their image's.

@@ -1,4 +1,4 @@
-"""The spectral trust region: a step is shortened where the alignment leans too hard on the primitives.
+"""The spectral trust region: the gradient is scaled down where alignment is too sensitive to the primitives.
 
 COMPO-REALIGN (ICLR 2026, openreview.net/forum?id=eiTy6AYeQi), fourth key design: J_p = d s(z_v, e^_c) / d
 vec(U_p), U_p the primitives of a sample, and alpha = min(1, gamma / sigma_max(J_p)). J_p is one row, so its
@@ -23,7 +23,8 @@ MAX, MEAN = "max", "mean"
 REDUCTIONS = (MAX, MEAN)
 UPDATE, GRADIENT = "update", "gradient"
 APPLIES = (UPDATE, GRADIENT)
-"""alpha shortens the optimiser's step, or its gradient (the paper), which Adam divides out again."""
+"""alpha scales the optimiser's step, or its gradient (the paper), which Adam divides out where alpha is
+constant."""
 
 
 def find_sigma(similarity_B: Tensor, primitive_BPD: Tensor) -> Tensor:
@@ -48,16 +49,19 @@ def shaped_sigma(similarity_B: Tensor, mean_BD: Tensor, num_B: Tensor) -> Tensor
 def power_sigma(
     similarity: Callable[[Tensor], Tensor], primitive_BPD: Tensor, num_steps: int, generator: torch.Generator
 ) -> Tensor:
-    """Return |J v| after power iteration on J^T J from a random v, which one step makes exact, J being a row.
+    """Return |J v| after ``num_steps`` power iterations on J^T J from a random v: the paper's estimate.
 
-    ``similarity`` gives s(z_v, e^_c) (B,) of primitives. Without a step |J v| of any v is far too low.
+    ``similarity`` gives s(z_v, e^_c) (B,) of primitives. J v is a JVP, J^T (J v) its pull back. As J is
+    one row, J^T J has rank 1, and one iteration is exact but for rounding. Without an iteration |J v| of a
+    random v of length 1 is about sigma |N(0, 1)| / sqrt(m d), far too low.
     """
     check(num_steps >= 1, "num_steps", num_steps, "at least 1")
     shape, dtype = primitive_BPD.shape, primitive_BPD.dtype
     v_BPD = torch.randn(shape, generator=generator, dtype=dtype).to(primitive_BPD.device)
+    pull_back = vjp(similarity, primitive_BPD)[1]
     for _ in range(num_steps):
         along_B = jvp(similarity, (primitive_BPD,), (v_BPD,))[1]
-        (v_BPD,) = vjp(similarity, primitive_BPD)[1](along_B)
+        (v_BPD,) = pull_back(along_B)
         length_B = v_BPD.flatten(1).norm(dim=1).clamp_min(torch.finfo(dtype).tiny)
         v_BPD = v_BPD / length_B[:, None, None]
     return jvp(similarity, (primitive_BPD,), (v_BPD,))[1].abs()
@@ -130,11 +134,11 @@ class TrustRegion:
         self.sum_alpha = values["sum_alpha"]
 
 
-def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDATE) -> None:
-    """Let the optimiser step, ``alpha`` times as far; weight decay is part of a step, momentum is not.
+def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> None:
+    """Let the optimiser step with gradients times ``alpha``; with ``update`` it steps ``alpha`` times as far.
 
-    With ``gradient`` gradients are scaled before it: SGD then goes alpha times as far, Adam all the way where
-    alpha does not change.
+    Both are the same for SGD without momentum or weight decay; Adam goes all the way where alpha does not
+    change. Weight decay is part of an update, momentum is not.
     """
     check_choice("trust.apply", apply, APPLIES)
     parameters = list_parameters(optimizer)
@@ -151,7 +155,7 @@ def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDAT
             parameter.copy_(old.lerp(parameter, alpha))
 
 
-def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = UPDATE) -> float:
+def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADIENT) -> float:
     """Take this step and return how long it was, in whole steps: beside it a copy steps without alpha.
 
     NaN where the whole step is 0. A copy of the state is made: for some steps, not for all.

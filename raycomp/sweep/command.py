@@ -7,7 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from raycomp.continual.command import check_prepared, check_streams, fingerprint_streams
+from raycomp.config.check import check
+from raycomp.continual.command import (
+    check_prepared,
+    check_streams,
+    fingerprint_methods,
+    fingerprint_streams,
+)
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
@@ -130,10 +136,12 @@ def _check(config: SweepConfig) -> tuple[Plan, str]:
 
 
 def _check_streams(plan: Plan) -> None:
-    """Raise ValueError where the streams of a trial cannot be had: each set of what they are made of once."""
+    """Raise ValueError where the streams of a trial cannot be had, each set of what they are made of once,
+    and where a trial would itself choose what the sweep tries."""
     seen: set[tuple[Any, ...]] = set()
     for dials in list_checked(plan):
         trial = plan.find_trial(dials)
+        check(trial.develop.seeds == 0, "develop.seeds", trial.develop.seeds, "0 in a sweep, which chooses")
         key = (trial.model, trial.reference, trial.parser, trial.primitives)
         if key not in seen:
             seen.add(key)
@@ -148,7 +156,7 @@ def _list_known(config: SweepConfig) -> list[str]:
 
 def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
     if config.command == "continual":
-        return fingerprint_streams(config.continual)
+        return {**fingerprint_streams(config.continual), "methods": fingerprint_methods()}
     own = [fingerprint_loss(loss) for loss in _list_losses(plan)]
     found: dict[str, Any] = {"losses": digest(own)} if any(own) else {}
     if config.has_worlds:

@@ -16,6 +16,7 @@ from raycomp.config import TooMuchBadData, override_all
 from raycomp.continual import command, prepare
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig, LittleConfig
+from raycomp.continual.method import METHODS
 from raycomp.data.tar import write_tar
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
@@ -136,6 +137,29 @@ def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another
     names = sorted(path.name for path in alone.iterdir())
     assert names == sorted(path.name for path in beside.iterdir()) and len(names) > 2
     assert all((alone / name).read_bytes() == (beside / name).read_bytes() for name in names)
+
+
+def test_rates_are_chosen_on_development_seeds_and_reported_on_others(finished, tmp_path):
+    prepared, methods = str(finished / "prepared"), ("frozen", "compo-realign", "fixed-clip")
+    own = replace(CONFIG, prepared=prepared, stream=("world",), method=methods, seeds=1)
+    config = override_all(own, {"develop.seeds": 1, "develop.rates": "1,3", "develop.weights": "0.25,1"})
+    run = continual(config, str(tmp_path / "out"), lambda line: None)
+    chosen = run["chosen"]
+    assert chosen["compo-realign"] == chosen["fixed-clip"] and set(chosen) == set(methods[1:])
+    facts = json.loads((tmp_path / "out/cells/world-compo-realign-00.json").read_text())
+    assert {name: facts[name] for name in ("rate", "weight")} == chosen["compo-realign"]
+    tried = json.loads((tmp_path / "out/cells/world-compo-realign-01-x3.0.json").read_text())
+    assert (tried["rate"], tried["cell"]["seed"], tried["weight"]) == (3, 1, 0.5)
+    rows = list(csv.DictReader((tmp_path / "out/continual.csv").open()))
+    assert {row["seeds"] for row in rows} == {"1"} and not any("w=" in row["metric"] for row in rows)
+    assert "Development: learned against forgotten" in (tmp_path / "out/report.html").read_text()
+
+
+def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatch):
+    config = replace(CONFIG, prepared=str(finished / "prepared"))
+    monkeypatch.setitem(METHODS, "fixed-clip", METHODS["no-trust"])
+    with pytest.raises(ValueError, match="holds a run that differs in methods; name another folder"):
+        continual(config, str(finished / "out"), lambda line: None)
 
 
 @pytest.mark.parametrize(

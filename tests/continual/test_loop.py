@@ -11,10 +11,11 @@ import torch
 
 from raycomp.config import UserError, override_all
 from raycomp.continual.cells import Cell, list_cells, make_config
-from raycomp.continual.config import METHODS, ContinualConfig
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.judge import MERGED, TEXT, gather_questions
 from raycomp.continual.loop import Walk, draw_rows, order_tasks
+from raycomp.continual.method import METHODS
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
@@ -126,7 +127,7 @@ def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
         assert torch.equal(value, new.composer.state_dict()[name]), name
     found = read(walk, table).of_method("gradient_mean")
     assert (found == 0).all()
-    anchored, _ = run("no-synthetic", tmp_path / "b")
+    anchored, _ = run("no-synthetic", tmp_path / "b", **{"buffer.reading": "anchored"})
     assert not torch.equal(anchored.learner.composer.theta_DD, new.composer.theta_DD)
 
 
@@ -188,7 +189,7 @@ def test_current_texts_are_anchored_from_the_second_task_on(tmp_path):
 
 def test_past_texts_change_what_is_learned_from_the_second_task_on(tmp_path):
     off = {"trust.mode": "off"}
-    names = ("no-buffer", "compo-realign", "random-texts")
+    names = ("no-buffer", "adapted-no-trust", "random-texts")
     tables = {name: run(name, tmp_path / name, **off)[1] for name in names}
     first, later = ({name: rows(table, after) for name, table in tables.items()} for after in (0, 1))
     assert first["no-buffer"] == first["random-texts"]
@@ -202,7 +203,7 @@ def rows(table: pa.Table, after: int) -> list:
 
 def test_a_fixed_alpha_of_one_is_no_trust_region(tmp_path):
     _, without = run("no-trust", tmp_path / "a")
-    walk = begin("fixed-clip")
+    walk = begin("fixed-clip", **{"trust.apply": "update"})
     walk.learner.trust.alpha = 1.0
     table = walk.run(Folder(str(tmp_path / "b")))
     is_told = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from raycomp.config import override_all
 from raycomp.continual.cells import Cell
-from raycomp.continual.config import METHODS, ContinualConfig
+from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.head_tables import tell_margin_gaps
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
-from raycomp.continual.published import tell_published
+from raycomp.continual.method import METHODS
+from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, tell_published, write_published
 from raycomp.continual.results import Result, is_done, measure, read_cell
 from raycomp.continual.streams.place import find_place
 from raycomp.continual.streams.store import read_stream, write_stream
@@ -83,6 +84,7 @@ def test_no_two_cells_share_a_file_whatever_streams_are_called():
         for seed in (0, 7, 123)
     ]
     assert len({cell.name for cell in cells}) == len(cells)
+    assert Cell("world", "zscl", 3, 0.3).name == "world-zscl-03-x0.3"
     for cell in (Cell("world", method, 3) for method in METHODS):
         assert cell.name == f"world-{cell.method}-03"
     assert Cell("a-joint.json", "finetune", 0).name == "a-joint.finetune-00"
@@ -208,35 +210,78 @@ def test_margins_are_compared_run_by_run():
     assert not tell_margin_gaps(Runs("world", one, alone)).rows
 
 
-def test_published_differences_reappear_are_reversed_or_undecided():
+def make_published(num: int, *more: str) -> Runs:
+    """Runs of the whole method and of others, each seed with a backbone of its own."""
     made = []
-    for seed in range(4):
+    for seed in range(num):
         wobble = seed / 500
         made.append(make_result("compo-realign", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed))
         made.append(make_result("no-trust", seed, [[0.5, 0.25], [0.7, 0.3], [0.5, 0.6]], seed))
-        made.append(make_result("no-buffer", seed, [[0.5, 0.25], [0.7, 0.3], [0.7, 0.7]], seed))
-        made.append(make_result("diki", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.4 + seed / 5]], seed))
+        made.append(make_result("no-shaper", seed, [[0.5, 0.25], [0.7, 0.3], [0.7, 0.7]], seed))
+        made.append(make_result("diki", seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.4 + seed % 3 / 3]], seed))
+        made += [
+            make_result(method, seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed) for method in more
+        ]
     results = {one.cell: one for one in made}
-    measured = {cell: measure(one) for cell, one in results.items()}
-    table = tell_published(Runs("world", results, measured))
-    found = {(row[0].partition(" less")[0], row[1]): row[2:] for row in table.rows}
-    here, published, word = found["no-trust", "R@1, image to text"]
-    assert (round(here.value, 2), round(published, 2), word) == (-10.15, -0.9, "reappears")
-    assert found["no-buffer", "R@1, image to text"][2] == "reversed"
-    assert found["diki", "R@1, text to image"][2] == "undecided"
-    assert found["no-trust", "forgetting"][2] == "reappears"
+    return Runs("world", results, {cell: measure(one) for cell, one in results.items()})
+
+
+def read_published(runs: Runs) -> dict[tuple[str, str], tuple]:
+    rows = tell_published(runs).rows
+    return {(row[0].partition(" less")[0], row[1]): row[2:] for row in rows}
+
+
+def test_published_differences_reappear_are_reversed_or_cannot_be_read():
+    runs = make_published(10)
+    found = read_published(runs)
+    here, least, published, word = found["no-trust", "R@1, image to text"]
+    assert (round(here.value, 2), round(published, 2), word) == (-10.45, -0.9, "reappears")
+    gaps = runs.list_gaps("no-trust", "compo-realign", "fused merged image_to_text last")
+    assert least == pytest.approx(contrast(list(gaps.values())).detectable)
+    assert found["no-shaper", "R@1, image to text"][3] == "reversed"
+    assert found["diki", "R@1, text to image"][3] == "unreadable", "wider than what was published"
+    assert found["no-trust", "forgetting"][3] == "reappears"
     whole = found["compo-realign", "R@1, image to text"]
-    assert (round(whole[0].value, 2), whole[1], whole[2]) == (65.15, 58.8, "")
-    told = [row[4] for row in table.rows]
-    counts = [told.count(word) for word in ("reappears", "reversed", "undecided")]
-    said = f"Of {sum(counts)} published differences: reappears {counts[0]}, reversed {counts[1]}, undecided"
-    assert said in table.note
-    whole_alone = {cell: result for cell, result in results.items() if cell.method == "compo-realign"}
-    assert not tell_published(Runs("world", whole_alone, measured)).rows
-    one = {cell: result for cell, result in results.items() if cell.seed == 0}
-    alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
-    table = tell_published(Runs("world", one, alone))
-    assert {row[4] for row in table.rows} == {"", "no interval"} and "undecided 0" not in table.note
+    assert (round(whole[0].value, 2), whole[1:]) == (65.45, (None, 58.8, ""))
+    words = [row[3] for row in found.values()]
+    counts = [words.count(word) for word in ("reappears", "reversed", "undecided", "unreadable")]
+    assert min(counts) > 0
+    said = f"Of {sum(counts)} published differences {sum(counts[:3])} can be read: reappears {counts[0]}"
+    assert said in tell_published(runs).note
+    written = list(csv.DictReader(io.StringIO(write_published([runs]))))
+    assert [row["verdict"] for row in written] == [word for word in words if word]
+    assert float(written[0]["less compo-realign"]) == pytest.approx(-10.45, abs=0.01)
+    alone = {cell: result for cell, result in runs.results.items() if cell.method == "compo-realign"}
+    assert not tell_published(replace(runs, results=alone)).rows
+
+
+@pytest.mark.parametrize("num", [1, 3, 9])
+def test_of_fewer_than_ten_backbones_no_difference_is_counted(num):
+    runs = make_published(num)
+    assert {row[3] for row in read_published(runs).values()} == {"", "unreadable"}
+    assert "0 can be read. Not counted: unreadable" in tell_published(runs).note
+
+
+def test_what_equals_another_method_is_inert_and_not_counted():
+    """A part that cannot act: no-buffer has the whole method's figures, replay-text those of sequential."""
+    runs = make_published(10, "no-buffer", "replay-text", "sequential")
+    found = read_published(runs)
+    assert {found[name, "forgetting"][3] for name in ("no-buffer", "replay-text")} == {"inert"}
+    assert "no-buffer is compo-realign in every figure" in tell_published(runs).note
+    assert find_twin(runs, "no-trust") is None
+    first = next(cell for cell in runs.results if cell.method == "no-buffer")
+    other = make_result("no-buffer", first.seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.71]], first.seed)
+    assert find_twin(replace(runs, results={**runs.results, first: other}), "no-buffer") is None
+
+
+def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():
+    (figure,) = (one for one in RETRIEVED if one.metric == "forgetting_best")
+    found = contrast([0.1, -0.1] * 5)
+    assert judge_sign(found, figure, 1.1, 10) == "undecided"
+    assert judge_sign(found, figure, 0.05, 10) == "unreadable"
+    assert judge_sign(found, figure, 0.0, 10) == ""
+    (crr,) = (one for one in RETRIEVED if one.metric == "fused crr")
+    assert judge_sign(contrast([-0.3, -0.31] * 5), crr, -4, 10) == "unreadable"
 
 
 def test_steps_are_summarised():

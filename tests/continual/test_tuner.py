@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import ModelConfig
-from raycomp.continual.config import METHODS, TUNE
+from raycomp.continual.method import METHODS, TUNE
 from raycomp.continual.methods.make_tuner import TUNERS, make_tuner
 from tests.continual.tuning import CONFIG, STEPS, Few, learn, on_disk, same, through, to_pixels
 

@@ -5,16 +5,16 @@ B samples of a step, K past entries, T texts, N samples, P primitives of each at
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
+from raycomp.continual.methods.rows import Rows, join_rows
 from raycomp.core.buffer import BufferEntry, MicroBuffer
 from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
 from raycomp.core.continual import cycle_errors, judge_read_out
@@ -24,29 +24,16 @@ from raycomp.core.trust_region import (
     find_sigma,
     list_parameters,
     measure_step,
+    power_sigma,
     shaped_sigma,
     take_step,
 )
 
 # Added to a seed, so that a head's weights, its steps and its buffer are drawn apart.
-_WEIGHTS, _STEPS, _BUFFER = 11, 12, 13
+_WEIGHTS, _STEPS, _BUFFER, _POWER = 11, 12, 13, 14
 _TEXTS_AT_ONCE = 4096
 # Sigma is told of so many steps where nothing hangs on it.
 _TOLD_EVERY = 10
-
-
-class Rows(NamedTuple):
-    """Texts and what they are made of, as the composer takes them."""
-
-    text_BD: Tensor
-    index_BP: Tensor
-    """Places of names; 0 where padding is."""
-    valid_BP: Tensor
-    group_B: Tensor
-    """Texts of the same set of primitives share a number."""
-
-    def take(self, row_C: Tensor) -> "Rows":
-        return Rows(*(value[row_C] for value in self))
 
 
 class HeadLearner:
@@ -93,7 +80,8 @@ class HeadLearner:
         image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
         raw_BPD = self.name_VD[rows.index_BP]
         is_bound, is_told = trust.mode == "spectral", step % _TOLD_EVERY == 0
-        raw_BPD.requires_grad_((is_bound or is_told) and trust.primitives == "raw")
+        is_exact = trust.power_steps is None
+        raw_BPD.requires_grad_((is_bound or is_told) and is_exact and trust.primitives == "raw")
         made = self.composer(raw_BPD, rows.valid_BP)
         loss = compo_realign(
             image_BD,
@@ -116,7 +104,7 @@ class HeadLearner:
             return {**told, "gradient": 0.0}
         sigma_B = similarity_B.detach()
         if is_bound or is_told:
-            sigma_B = self._find_sigma(similarity_B, raw_BPD, made, rows.valid_BP)
+            sigma_B = self._find_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
             told["sigma"] = float(sigma_B.max())
         told["alpha"] = alpha = self.trust.take_alpha(sigma_B)
         return {**told, **self._descend(loss, alpha, is_told)}
@@ -227,7 +215,7 @@ class HeadLearner:
         if buffer.kind != "image":
             return image_BD, rows, past
         image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
-        return torch.cat([image_BD, torch.from_numpy(image_KD)]), _join(rows, past), None
+        return torch.cat([image_BD, torch.from_numpy(image_KD)]), join_rows(rows, past), None
 
     def _draw(self, rng: np.random.Generator) -> list[BufferEntry]:
         """Draw entries of past tasks; without a memory, texts of names that were met."""
@@ -252,27 +240,33 @@ class HeadLearner:
     def _compose(self, rows: Rows) -> Tensor:
         return self.composer(self.name_VD[rows.index_BP], rows.valid_BP).composed_BD
 
-    def _find_sigma(self, similarity_B: Tensor, raw_BPD: Tensor, made: Composed, valid_BP: Tensor) -> Tensor:
-        if self.config.trust.primitives == "raw":
+    def _find_sigma(
+        self,
+        step: int,
+        image_BD: Tensor,
+        similarity_B: Tensor,
+        raw_BPD: Tensor,
+        made: Composed,
+        valid_BP: Tensor,
+    ) -> Tensor:
+        """Return sigma of every sample by ``trust.power_steps``, or exactly; it gets no gradient."""
+        trust, head, is_raw = self.config.trust, self.config.head, self.config.trust.primitives == "raw"
+        if trust.power_steps is not None:
+            compose = self.composer if is_raw else self.composer.combine
+            start_BPD = (raw_BPD if is_raw else made.shaped_BPD).detach()
+            key = np.random.SeedSequence((self.seed, _POWER, self.number, step)).generate_state(1)[0]
+
+            def similarity(primitive_BPD: Tensor) -> Tensor:
+                return (image_BD * compose(primitive_BPD, valid_BP).composed_BD).sum(1)
+
+            with torch.no_grad():
+                generator = torch.Generator().manual_seed(int(key))
+                return power_sigma(similarity, start_BPD, trust.power_steps, generator)
+        if is_raw:
             return find_sigma(similarity_B, raw_BPD)
-        if self.config.head.mix == LINEAR or self.config.head.pool == ATTENTION:
+        if head.mix == LINEAR or head.pool == ATTENTION:
             return find_sigma(similarity_B, made.shaped_BPD)
         return shaped_sigma(similarity_B.detach(), made.mean_BD.detach(), valid_BP.sum(1))
-
-
-def _join(first: Rows, second: Rows) -> Rows:
-    """Return the rows of both, as wide as the wider."""
-    width = max(first.index_BP.shape[1], second.index_BP.shape[1])
-
-    def widen(value_BP: Tensor) -> Tensor:
-        return F.pad(value_BP, (0, width - value_BP.shape[1]))
-
-    return Rows(
-        torch.cat([first.text_BD, second.text_BD]),
-        torch.cat([widen(first.index_BP), widen(second.index_BP)]),
-        torch.cat([widen(first.valid_BP), widen(second.valid_BP)]),
-        torch.cat([first.group_B, second.group_B]),
-    )
 
 
 def _make_optimizer(composer: Composer, config: ContinualConfig) -> torch.optim.Optimizer:

@@ -1,0 +1,106 @@
+"""Development: the learning rate and the weight w of each method, chosen on seeds that are not reported.
+
+A method is developed on the first stream that has it. All trained methods are tried at the same multiples of
+their learning rate; fixed-clip takes what compo-realign was given, whose mean alpha it takes.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import log
+
+import numpy as np
+
+from raycomp.continual.cells import Cell, Choice, list_methods, name_stream
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.judge import name_weighed
+from raycomp.continual.method import CLIPPED, FULL, METHODS, name_method
+from raycomp.continual.results import Result, measure
+from raycomp.table import Cell as Shown
+from raycomp.table import Column, Columns, Table
+
+_METRICS = ("last", "learned", "forgetting_best")
+
+
+def list_trials(config: ContinualConfig) -> list[Cell]:
+    """Return the development runs, all methods of a seed after one another; none where nothing is chosen."""
+    first = config.first_seed + max(config.seeds, config.tune_seeds or 0)
+    made = []
+    for method, stream in _find_streams(config).items():
+        for seed in range(first, first + config.develop.seeds):
+            made += [Cell(stream, method, seed, rate) for rate in _list_rates(method, config)]
+    return sorted(made, key=lambda cell: cell.seed)
+
+
+def _find_streams(config: ContinualConfig) -> dict[str, str]:
+    """Return the methods that are developed, each with its stream."""
+    found: dict[str, str] = {}
+    for stream in config.stream:
+        for method in list_methods(config, stream):
+            is_given = method == CLIPPED and config.trust.alpha is None
+            if METHODS[method].trains is not None and not is_given:
+                found.setdefault(method, stream)
+    return found
+
+
+def _list_rates(method: str, config: ContinualConfig) -> tuple[float, ...]:
+    """Return the multiples that are tried; 1 where the method takes no step."""
+    takes_steps = METHODS[method].settings.get("head.steps") != 0
+    return tuple(dict.fromkeys(config.develop.rates)) if takes_steps else (1.0,)
+
+
+def choose(results: Mapping[Cell, Result], config: ContinualConfig) -> dict[str, Choice]:
+    """Return what each method is given: the highest mean of Last over development seeds; of equals what is
+    nearest to its default."""
+    chosen: dict[str, Choice] = {}
+    for method in dict.fromkeys(cell.method for cell in results):
+        found = dict(_score(results, method, config))
+        nearest = sorted(found, key=lambda one: (abs(log(one.rate)), abs((one.weight or 0) - config.weight)))
+        chosen[method] = max(nearest, key=lambda one: found[one]["last"])
+    if FULL in chosen:
+        chosen.setdefault(CLIPPED, chosen[FULL])
+    return chosen
+
+
+def _score(
+    results: Mapping[Cell, Result], method: str, config: ContinualConfig
+) -> Iterator[tuple[Choice, dict[str, float]]]:
+    """Yield what was tried of a method, with the means of its metrics over seeds."""
+    own = {cell: result for cell, result in results.items() if cell.method == method}
+    for rate in dict.fromkeys(cell.rate for cell in own):
+        some = [result for cell, result in own.items() if cell.rate == rate]
+        measured, figure = [measure(one) for one in some], some[0].main.partition(" ")[2]
+        is_weighed = any(name.startswith("w=") for name in measured[0])
+        weights = tuple(dict.fromkeys(config.develop.weights)) if is_weighed else (None,)
+        for weight in weights:
+            prefix = "" if weight is None else f"{name_weighed(weight, figure)} "
+            values = {name: [one.get(prefix + name, np.nan) for one in measured] for name in _METRICS}
+            yield Choice(rate or 1.0, weight), {name: float(np.mean(found)) for name, found in values.items()}
+
+
+def tell_trials(
+    results: Mapping[Cell, Result], chosen: Mapping[str, Choice], config: ContinualConfig
+) -> Table:
+    """Return what was learned and forgotten at each rate and weight, and which were chosen."""
+    rows: list[tuple[Shown, ...]] = []
+    for method in dict.fromkeys(cell.method for cell in results):
+        stream = next(cell.stream for cell in results if cell.method == method)
+        for choice, means in _score(results, method, config):
+            found = (None if np.isnan(means[name]) else means[name] for name in _METRICS)
+            mark = "chosen" if choice == chosen[method] else ""
+            weight = choice.weight
+            rows.append((name_method(method), name_stream(stream), f"{choice.rate:g}", weight, *found, mark))
+    columns: Columns = (
+        "Method",
+        "stream",
+        "rate x",
+        Column("w", digits=2),
+        Column("last", digits=1),
+        Column("learned", digits=1),
+        Column("forgotten", digits=1),
+        "",
+    )
+    note = (
+        f"Means over {config.develop.seeds} development seeds, in percent, without intervals: no results. "
+        " The highest Last is chosen; all other tables are of other seeds. Rate: multiple of the "
+        "method's learning rate. A method that forgets less at a lower rate may only have learned less."
+    )
+    return Table("Development: learned against forgotten", columns, rows, note)

@@ -1,0 +1,79 @@
+"""Every method of continual learning: its learner, and the options that make the method of it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+HEAD, TUNE = "head", "tune"
+FULL, ADAPTED, CLIPPED = "compo-realign", "compo-realign-adapted", "fixed-clip"
+
+
+class Method(NamedTuple):
+    """A learner with settings."""
+
+    learner: str
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Options that the method sets, whatever the config says."""
+    trains: str | None = HEAD
+    """Which group of options holds its steps: a head's on frozen embeddings, or the model's own; none
+    where nothing is trained."""
+    times: float = 1.0
+    """What ``tune.learning_rate`` is multiplied by here, beside the learner's own ``times``. Methods whose
+    weights are new (adapters, prompts, experts) come to ten times the learning rate of whole models."""
+
+
+_PLAIN = {"buffer.kind": "none", "trust.mode": "off"}
+# What was chosen on the little world itself, so that no difference of it is evidence there.
+_ADAPTED = {
+    "head.c2v": "own",
+    "buffer.reading": "anchored",
+    "trust.primitives": "raw",
+    "trust.power_steps": None,
+    "trust.apply": "update",
+}
+_SGD = {"head.optimizer": "sgd", "head.learning_rate": 0.3}
+METHODS = {
+    "frozen": Method("frozen", trains=None),
+    "untrained": Method("head", {"head.steps": 0, **_PLAIN}),
+    "sequential": Method("head", _PLAIN),
+    "replay-text": Method("head", {"buffer.reading": "literal", "trust.mode": "off"}),
+    "image-buffer": Method("head", {"buffer.kind": "image", "trust.mode": "off"}),
+    "random-texts": Method(
+        "head", {"buffer.kind": "random", "buffer.reading": "anchored", "trust.mode": "off"}
+    ),
+    "current-texts": Method(
+        "head", {"buffer.kind": "current", "buffer.reading": "anchored", "trust.mode": "off"}
+    ),
+    "experts": Method("experts", _PLAIN),
+    FULL: Method("head"),
+    "no-synthetic": Method("head", {"head.synthetic": False}),
+    "no-trust": Method("head", {"trust.mode": "off"}),
+    "no-buffer": Method("head", {"buffer.kind": "none"}),
+    "linear-mix": Method("head", {"head.mix": "linear"}),
+    "identity-mix": Method("head", {"head.mix": "identity"}),
+    "attention-pool": Method("head", {"head.pool": "attention"}),
+    "no-shaper": Method("head", {"head.shaped": False}),
+    CLIPPED: Method("head", {"trust.mode": "fixed"}),
+    "joint-queries": Method("head", {"head.c2v": "joint"}),
+    "shaped-trust": Method("head", {"trust.primitives": "shaped"}),
+    "sgd": Method("head", _SGD),
+    "sgd-no-trust": Method("head", {**_SGD, "trust.mode": "off"}),
+    ADAPTED: Method("head", _ADAPTED),
+    "adapted-no-trust": Method("head", {**_ADAPTED, "trust.mode": "off"}),
+    "adapted-no-buffer": Method("head", {**_ADAPTED, "buffer.kind": "none"}),
+    "joint": Method("head", _PLAIN),
+    "finetune": Method("finetune", trains=TUNE),
+    "joint-finetune": Method("finetune", trains=TUNE),
+    "zscl": Method("zscl", trains=TUNE),
+    "c-clip": Method("c-clip", trains=TUNE, times=10.0),
+    "diki": Method("diki", trains=TUNE),
+    "cl-moe": Method("cl-moe", trains=TUNE),
+}
+JOINT = ("joint", "joint-finetune")
+"""Those that see the tasks all at once, for as many steps as the others take in all of them."""
+_SHOWN = {"cl-moe": "cl-moe (adapted)"}
+
+
+def name_method(method: str) -> str:
+    """Return the name of a method in tables: an adaptation of a published method says so."""
+    return _SHOWN.get(method, method)

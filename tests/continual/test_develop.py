@@ -1,0 +1,121 @@
+"""What is chosen on development seeds, and what is asked of all methods alike."""
+
+import pytest
+
+from raycomp.config import override_all
+from raycomp.continual.cells import Cell, Choice, list_cells, make_config
+from raycomp.continual.command import fingerprint_methods
+from raycomp.continual.config import ContinualConfig
+from raycomp.continual.develop import choose, list_trials, tell_trials
+from raycomp.continual.judge import MERGED, TASK
+from raycomp.continual.method import FULL, METHODS, TUNE, Method
+from raycomp.continual.methods.make_tuner import PLAIN
+from raycomp.continual.results import Result, measure
+from raycomp.data.folder import Folder
+from tests.continual.test_loop import begin
+from tests.continual.test_loop import read as read_walk
+from tests.continual.test_results import make_result
+
+DEVELOP = {"develop.seeds": 2, "develop.rates": (0.5, 1.0), "develop.weights": (0.25, 0.75)}
+
+
+def try_out(method: str, seed: int, rate: float, last: float, **weighed: float) -> Result:
+    """Return a development run that ends at ``last`` by the config's weight, at others by each other one."""
+    made = make_result(method, seed, [[0.5, 0.25], [0.7, 0.3], [last, last]])
+    values = dict(made.values)
+    for weight, value in weighed.items():
+        matrix = {(after, task): value for after in (-1, 0, 1) for task in (0, 1)}
+        values[TASK, f"w={float(weight[1:]) / 100:g} {MERGED} both"] = matrix
+    return Result(Cell("world", method, seed, rate), made.facts, values)
+
+
+def test_rate_and_weight_with_the_highest_mean_are_chosen():
+    config = override_all(ContinualConfig(method=("all",)), DEVELOP)
+    made = [
+        try_out(FULL, 1, 0.5, 0.9, w25=0.4, w75=0.6),
+        try_out(FULL, 2, 0.5, 0.9, w25=0.4, w75=0.2),
+        try_out(FULL, 1, 1.0, 0.9, w25=0.5, w75=0.4),
+        try_out(FULL, 2, 1.0, 0.9, w25=0.6, w75=0.1),
+        try_out("zscl", 1, 0.5, 0.7),
+        try_out("zscl", 1, 1.0, 0.7),
+        try_out("finetune", 1, 0.5, 0.8),
+        try_out("finetune", 1, 1.0, 0.7),
+    ]
+    results = {one.cell: one for one in made}
+    chosen = choose(results, config)
+    assert chosen[FULL] == chosen["fixed-clip"] == Choice(1.0, 0.25)
+    assert chosen["zscl"] == Choice(1.0), "of equals the nearest to the default"
+    assert chosen["finetune"] == Choice(0.5)
+    table = tell_trials(results, chosen, config)
+    marked = [row[:4] for row in table.rows if row[-1]]
+    assert marked[0] == (FULL, "world", "1", 0.25) and len(marked) == 3 and len(table.rows) == 8
+
+
+def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
+    config = override_all(
+        ContinualConfig(stream=("world", "questions-scene"), method=("all",), seeds=3, tune_seeds=5), DEVELOP
+    )
+    trials = list_trials(config)
+    assert {cell.seed for cell in trials} == {5, 6}
+    assert not {cell.seed for cell in trials} & {cell.seed for cell in list_cells(config)}
+    streams = {cell.method: cell.stream for cell in trials}
+    assert streams["cl-moe"] == "questions-scene" and streams["zscl"] == streams[FULL] == "world"
+    assert not {"frozen", "fixed-clip"} & set(streams)
+    rates = {method: sorted({cell.rate for cell in trials if cell.method == method}) for method in streams}
+    assert rates.pop("untrained") == [1.0] and {tuple(one) for one in rates.values()} == {(0.5, 1.0)}
+    assert list_trials(override_all(config, {"develop.seeds": 0})) == []
+    assert len({cell.name for cell in [*trials, *list_cells(config)]}) == len(trials) + len(
+        list_cells(config)
+    )
+    near = list_trials(override_all(config, {"develop.rates": (1.0, 1.0000001)}))
+    assert len({cell.name for cell in near}) == len(near)
+
+
+def test_a_choice_multiplies_the_learning_rate_that_the_method_has():
+    config = ContinualConfig()
+    assert make_config(config, METHODS["sgd"], Choice(3.0, 0.25)).head.learning_rate == pytest.approx(0.9)
+    assert make_config(config, METHODS["zscl"], Choice(3.0)).tune.learning_rate == pytest.approx(3e-4)
+    assert make_config(config, METHODS[FULL], Choice(1.0, 0.25)).weight == 0.25
+    assert make_config(config, METHODS[FULL]) == config
+
+
+def test_methods_whose_weights_are_new_learn_equally_fast():
+    """Adapters, prompts and experts take ten times the rate of whole models, wherever that is set."""
+    times = {
+        name: method.times * PLAIN[method.learner].times
+        for name, method in METHODS.items()
+        if method.trains == TUNE and method.learner in PLAIN
+    }
+    new = {times.pop(name) for name in ("c-clip", "diki", "cl-moe")}
+    assert new == {10.0} and set(times.values()) == {1.0}
+
+
+def test_development_judges_by_the_fused_score_at_every_weight(tmp_path):
+    """At the config's own weight it is the main figure."""
+    walk = begin("sequential", **{"develop.weights": (0.5, 1.0)})
+    walk.weights = walk.config.develop.weights
+    found = measure(read_walk(walk, walk.run(Folder(str(tmp_path))), "sequential"))
+    for name in ("last", "learned", "forgetting_best"):
+        assert found[f"w=0.5 {MERGED} both {name}"] == found[name]
+        assert found[f"w=1.0 {MERGED} both {name}"] == found[f"composed {MERGED} both {name}"]
+
+
+def test_the_meaning_of_a_method_is_in_the_fingerprint(monkeypatch):
+    before = fingerprint_methods(["no-trust", "frozen"])
+    assert before == fingerprint_methods(["frozen", "no-trust"]) != fingerprint_methods(["frozen"])
+    monkeypatch.setitem(METHODS, "no-trust", Method("head", {"trust.mode": "fixed"}))
+    assert fingerprint_methods(["no-trust", "frozen"]) != before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"develop.rates": "0"}, r"develop\.rates=0\.0: must be above 0"),
+        ({"develop.weights": "2"}, r"develop\.weights=2\.0: must be above 0, and at most 1"),
+        ({"develop.seeds": 1000}, r"develop\.seeds=1000: must be so few"),
+        ({"trust.power_steps": 0}, r"trust\.power_steps=0: must be between 1 and"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_in_a_line(settings, said):
+    with pytest.raises(ValueError, match=said):
+        override_all(ContinualConfig(), settings)
