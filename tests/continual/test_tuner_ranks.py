@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from raycomp.continual.methods import tuner, zscl
 from raycomp.continual.methods.make_tuner import TUNERS
 from tests.continual.tuning import Few, learn, on_disk
 from tests.train.fitting import on_ranks
@@ -143,7 +144,7 @@ def test_half_precision_computes_otherwise_and_leaves_the_weights_in_fp32(tmp_pa
 
 def test_fewer_samples_than_workers_are_refused(tmp_path, monkeypatch):
     few = Few(tmp_path)
-    monkeypatch.setattr("raycomp.continual.methods.tuner.find_rank", lambda: (0, 13))
+    monkeypatch.setattr(tuner, "find_rank", lambda: (0, 13))
     with pytest.raises(ValueError, match=r"^tune\.workers=13: must be at most 12, the samples of task 0$"):
         few.make("finetune").begin(0, few.tasks[0])
 
@@ -156,8 +157,8 @@ def test_a_batch_has_the_rows_of_its_rank(tmp_path, monkeypatch):
     parts = []
     for rank in range(2):
         own = slice(0, 2) if rank == 0 else slice(2, 5)
-        monkeypatch.setattr("raycomp.continual.methods.tuner.find_own", lambda num, own=own: own)
-        monkeypatch.setattr("raycomp.continual.methods.zscl.find_own", lambda num, own=own: own)
+        monkeypatch.setattr(tuner, "find_own", lambda num, own=own: own)
+        monkeypatch.setattr(zscl, "find_own", lambda num, own=own: own)
         parts.append(learner.batch(0, row_B))
     for name in ("image_RCHW", "token_RN", "group_R", "reference_RCHW"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
