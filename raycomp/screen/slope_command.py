@@ -94,7 +94,7 @@ def write_rows(found: Found) -> str:
     return write_csv(lines)
 
 
-def make_tables(found: Found) -> list[Table]:
+def make_slope_tables(found: Found) -> list[Table]:
     """Return the tables of the page."""
     return [_table_slopes(found), *(_table_shares(found, kind) for kind in list_kinds(found))]
 
@@ -178,6 +178,9 @@ def _close(run: Run, cells: Sequence[SlopeCell]) -> None:
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     run.close({OK: len(cells)}, {OK: len(cells)}, OK)
     page = render_page(
-        "screen/slope.html.jinja", run=run.record, tables=make_tables(found), charts=list(charts.values())
+        "screen/slope.html.jinja",
+        run=run.record,
+        tables=make_slope_tables(found),
+        charts=list(charts.values()),
     )
     run.tell(f"trained and tested {len(cells):,} cells", page)
