@@ -26,7 +26,7 @@ seen; the trust region's forgetting (1.1) can, and of the rivals' recall at most
 share no composition; ``no-synthetic``, which trains nothing; ``fixed-clip`` under AdamW but for its
 epsilon. Nothing that chose a default here (compo-realign-adapted) counts as evidence.
 
-Cost, estimated: 2 hours 20 minutes on 2 cores with nothing beside it, 3 hours beside others: 1,090 runs
+Cost: 2 hours 20 minutes (estimated) on 2 cores with nothing beside it, 3 hours beside others: 1,090 runs
 (206 that train the model at some 50 s, 324 heads with power iteration at 5 s, the others at 3 s), 12
 backbones 8 minutes, embedding 17; ``domains`` one hour more, ``quick`` 9 minutes. A killed run resumes by
 the same command.

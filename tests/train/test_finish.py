@@ -160,7 +160,7 @@ def test_adapters_end_as_plain_weights(model, tmp_path):
     moved = {name for name, value in merged.state_dict().items() if not torch.equal(value, start[name])}
     blocks = ("transformer.resblocks.0", "visual.transformer.resblocks.0")
     assert moved == {"logit_scale", *(f"{block}.attn.in_proj_weight" for block in blocks)}
-    assert torch.equal(embed(trainer.plain_model()), embed(merged))
+    assert torch.equal(embed(trainer.objective.plain_model()), embed(merged))
     assert (embed(trainer.clip) - embed(load_start(model))).abs().max() > 1e-3
 
 
