@@ -23,9 +23,9 @@ Cost: an estimate, about 1.2 hours of one A100 (jobs/train_clip.py says how; a s
 pair's 33), the negatives apart. The twins: some 4 minutes on 2 cores.
 Expected: SugarCrepe 59.53 on the half, 58.91 on all pairs (Go et al.); "overall" on CC3M 57.18 with one call,
 59.02 with two (arXiv 2510.26302). Unverified: was not run here, nor was `little_mc`.
-Result of `little`, seed 0, older code: loss 4.642 to 0.400, recall@1 among 1,000 unseen pairs .590 and .594; images
-prefer their caption to a SWAP of it in .637 (REPLACE .881, ADD .965), jobs/train_clip.py's in .629 (.871,
-.960). On 2 very busy cores, 19,200 pairs in 564 s, half of the steps at 91 samples/s or more.
+Result of `little`, seed 0, older code: loss 4.642 to 0.400, recall@1 among 1,000 unseen pairs .590 and .594;
+images prefer their caption to a SWAP of it in .637 (REPLACE .881, ADD .965), jobs/train_clip.py's in .629
+(.871, .960). On 2 very busy cores, 19,200 pairs in 564 s, half of the steps at 91 samples/s or more.
 """
 
 from dataclasses import replace
