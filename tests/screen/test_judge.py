@@ -1,8 +1,13 @@
 """What rules keep of a corpus, against plain loops, and of a score that knows all or nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from raycomp.curate.config import CurateConfig, SelectConfig, find_arm
+from raycomp.curate.measures import read_corpus
+from raycomp.curate.rules import PAS
 from raycomp.screen.judge import (
     ALIGNMENT,
     KEEPS,
@@ -12,8 +17,12 @@ from raycomp.screen.judge import (
     count_traits,
     judge,
     keep_best,
+    list_rules,
     standardise,
 )
+from raycomp.words import ALIGNMENT as ALIGN
+from raycomp.words import KEPT
+from tests.curate.test_select import choose, make_table
 
 NUM = 400
 
@@ -94,6 +103,25 @@ def test_sums_are_standardised_over_the_pool_alone():
     among_N = np.array([True, True, False])
     kept_N = keep_best(np.array([1.0, np.nan, 2.0]), 0.7, among_N, np.arange(3))
     assert kept_N.tolist() == among_N.tolist(), "what has no score is last among those it chooses from"
+
+
+def test_the_sum_of_the_screen_is_the_rule_align_pas():
+    """What the screen confirmed is what ``select.rule=align_pas`` keeps."""
+    table, config = make_table(700, 5, unscored=0.0), CurateConfig(select=SelectConfig("align_pas"))
+    kept_N = choose(table, config)[0] == KEPT
+    found = read_corpus(table, find_arm(config))
+    num = len(found.row_M)
+    corpus = replace(
+        make_corpus(),
+        fault_N=np.zeros(num, bool),
+        alignment_N=found.measures[ALIGN].astype(float),
+        readings={"pas": found.measures[PAS].astype(float)},
+        draw_N=found.uid_M2[:, 0],
+    )
+    pool_N = keep_best(corpus.alignment_N, 0.7, np.ones(num, bool), corpus.draw_N)
+    scores = dict(list_rules(replace(corpus, text_N=np.zeros(num)), pool_N))
+    by_screen_N = keep_best(scores["alignment + pas"], 0.5, pool_N, corpus.draw_N)
+    assert np.array_equal(by_screen_N, kept_N[found.row_M]) and 0 < by_screen_N.sum() == num // 2
 
 
 def test_traits_are_of_sound_pairs():
