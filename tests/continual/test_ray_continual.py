@@ -140,7 +140,7 @@ def test_a_rank_that_is_killed_in_the_second_task_changes_no_bit(tmp_path):
         "prepared": str(tmp_path / "prepared"),
     }
     run(tmp_path / "calm", dials)
-    raylet = ray.get(ray.remote(os.getppid).remote())
+    raylet = ray.get(ray.remote(lambda: os.getppid()).remote())
     killed: list[int] = []
     state = tmp_path / "hurt/work/cells/stream-c-clip-00/state.pt"
     killer = threading.Thread(target=kill_a_rank, args=(state, raylet, killed))
