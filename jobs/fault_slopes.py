@@ -19,7 +19,7 @@ fewer faulty pairs by a number of percentage points (lower end of its interval) 
 end), is more than such a comparison can detect (1.5 points with 12 worlds), and is at least 3.
 
 Cost: some 40 CPU seconds a training: 120 trainings in 40 minutes on 2 idle cores. `quick`: 4 minutes.
-Result: none yet; one world at two shares gave composition 71.3 without faults and 68.3 at 50 % wrong objects.
+Result: none yet.
 """
 
 from dataclasses import replace
