@@ -68,19 +68,14 @@ class ScreenConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        check_count("worlds", self.worlds, 1, 100)
-        check_count("first_world", self.first_world, 0, 10_000)
+        _check_worlds(self)
         for name in ("sound", "faulty", "scorer_steps"):
             check_count(name, getattr(self, name), 1)
-        check_count("batch_size", self.batch_size, 2)
         least = self.batch_size
         check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
         check_count("captions", self.captions, 100)
         for name in self.cues:
             check_choice("cues", name, tuple(CUES))
-        if self.side_by_side is not None:
-            check_count("side_by_side", self.side_by_side, 1)
-        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
 
 
 @dataclass(frozen=True)
@@ -109,17 +104,22 @@ class SlopeConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
-        check_count("worlds", self.worlds, 1, 100)
-        check_count("first_world", self.first_world, 0, 10_000)
+        _check_worlds(self)
         for name in ("steps", "scenes"):
             check_count(name, getattr(self, name), 1)
-        check_count("batch_size", self.batch_size, 2)
         check(self.pairs >= self.batch_size, "pairs", self.pairs, f"at least {self.batch_size}, a batch")
         for name in self.kinds:
             check_choice("kinds", name, FAULT_KINDS)
         for share in self.shares:
             check_share("shares", share)
         check(len({*self.shares}) > 1, "shares", self.shares, "at least two different ones")
-        if self.side_by_side is not None:
-            check_count("side_by_side", self.side_by_side, 1)
-        check(0 <= self.seed < 10_000, "seed", self.seed, "from 0 to 9999")
+
+
+def _check_worlds(config: ScreenConfig | SlopeConfig) -> None:
+    """Check the options that both have."""
+    check_count("worlds", config.worlds, 1, 100)
+    check_count("first_world", config.first_world, 0, 10_000)
+    check_count("batch_size", config.batch_size, 2)
+    if config.side_by_side is not None:
+        check_count("side_by_side", config.side_by_side, 1)
+    check(0 <= config.seed < 10_000, "seed", config.seed, "from 0 to 9999")
