@@ -1,6 +1,6 @@
 """Tokens per second through ``ask`` (actors of Ray Data) against bare vLLM, same model, prompts and sampling.
 
-    python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER] [--set llm.DIAL=VALUE ...]
+    python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER] [--set llm.OPTION=VALUE ...]
 
 Bare: ``LLM.generate`` of chats that are already text, in a process of its own. Ask: rows of chats in, replies
 in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.negatives.ask``,
@@ -194,8 +194,8 @@ def run_apart(kind: str, options: argparse.Namespace, model: str) -> dict[str, A
 
 def run_one(options: argparse.Namespace) -> None:
     """Measure one of the two in this process."""
-    dials = dict(pair.split("=", 1) for pair in options.set)
-    config = override_all(NegativesConfig(), {"llm.model": options.model, **dials}).llm
+    named = dict(pair.split("=", 1) for pair in options.set)
+    config = override_all(NegativesConfig(), {"llm.model": options.model, **named}).llm
     prompts = draw_prompts(options.prompts)
     if options.only == "ask":
         found = run_ask(prompts, config)

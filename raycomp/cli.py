@@ -22,7 +22,7 @@ from raycomp.config import (
     Terminated,
     TooMuchBadData,
     UserError,
-    describe_dials,
+    describe_options,
     load_job,
     override_all,
     read_space,
@@ -183,7 +183,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """The arguments of one command, and below its help the dials that it has."""
+    """The arguments of one command, and below its help the options that it has."""
 
     def take(self, command: Command) -> None:
         """Add the arguments of a command."""
@@ -192,13 +192,13 @@ class _CommandParser(argparse.ArgumentParser):
             self.add_argument(name, **_ARGUMENTS[name])
 
     def format_help(self) -> str:
-        """Return the help; the dials are described only here, which reads their source."""
+        """Return the help; the options are described only here, which reads their source."""
         text, command = super().format_help(), self.get_default("command")
         if "--set" not in command.arguments:
             return text
         width = min(110, max(80, shutil.get_terminal_size().columns))
         heading = "dials, each as the run in DIR had it unless it is set:" if command.mark else "dials:"
-        return f"{text}\n{heading}\n{describe_dials(command.config, command.mark, width)}\n"
+        return f"{text}\n{heading}\n{describe_options(command.config, command.mark, width)}\n"
 
 
 def _run(command: Command, args: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from raycomp.config import (
     Terminated,
     TooMuchBadData,
     UserError,
-    list_dials,
+    list_options,
     load_job,
 )
 from raycomp.curate.config import CurateConfig
@@ -73,12 +73,12 @@ def test_weights_that_embed_no_text_are_told_before_a_run_begins(command, tiny_s
     (folder / "a.jpg").write_bytes(b"x")
     pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["a dog"]}), tmp_path / "captions.parquet")
     group, name = ("model", "name") if command in ("train", "evaluate") else ("scorer", "model")
-    dials = {f"{group}.{name}": scorer.model, f"{group}.weights": scorer.weights}
+    options = {f"{group}.{name}": scorer.model, f"{group}.weights": scorer.weights}
     if command == "evaluate":
-        dials |= {"benchmarks": "retrieval", "retrieval.input": folder}
+        options |= {"benchmarks": "retrieval", "retrieval.input": folder}
     else:
-        dials["input"] = tmp_path / "captions.parquet" if command == "negatives" else folder
-    words = [word for dial, value in dials.items() for word in ("--set", f"{dial}={value}")]
+        options["input"] = tmp_path / "captions.parquet" if command == "negatives" else folder
+    words = [word for option, value in options.items() for word in ("--set", f"{option}={value}")]
     out = [] if command == "plan" else ["--out", str(tmp_path / "out")]
     assert cli.main([command, *words, *out]) == 2
     bad = "gives embeddings that are not finite or not of length 1 (1 of 1 texts); name other weights"
@@ -122,9 +122,9 @@ def test_help_lists_the_dials_that_a_command_has(name, columns, monkeypatch, cap
         cli.main([name, "--help"])
     assert end.value.code == 0
     text, command = capsys.readouterr().out, cli.COMMANDS[name]
-    known = list_dials(command.config) if "--set" in command.arguments else []
-    listed = {dial.path for dial in known if f"  {dial.path} (" in text}
-    assert listed == {dial.path for dial in known if command.mark is None or command.mark in dial.marks}
+    known = list_options(command.config) if "--set" in command.arguments else []
+    listed = {option.path for option in known if f"  {option.path} (" in text}
+    assert listed == {option.path for option in known if command.mark is None or command.mark in option.marks}
     below = text.partition("\ndials")[2].splitlines()
     assert bool(below) == bool(known) and all(len(line) <= 110 for line in below)
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ModelConfig, changed_dials
+from raycomp.config import ModelConfig, changed_options
 from raycomp.config.check import check
 from raycomp.continual.cells import Cell, Choice, list_cells, list_methods
 from raycomp.continual.config import ContinualConfig
@@ -60,7 +60,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     check_prepared(asked, out)
     config, cells, trials = check_streams(asked), list_cells(asked), list_trials(asked)
     check_writable(out)
-    rerun = command_line("raycomp continual", changed_dials(asked), out)
+    rerun = command_line("raycomp continual", changed_options(asked), out)
     rooms = (CELLS, _FIGURES, TABLE, PUBLISHED)
     with begin(
         "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
@@ -122,7 +122,7 @@ def _has_own(config: ContinualConfig) -> bool:
 
 
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
-    """Return what results depend on beside the dials. Raises ValueError where a stream cannot be made."""
+    """Return what results depend on beside the options. Raises ValueError where a stream cannot be made."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
     found["methods"] = fingerprint_methods(
         {name for stream in config.stream for name in list_methods(config, stream)}
@@ -182,7 +182,7 @@ def _check_workers(workers: int, session: Session) -> None:
 
 
 def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
-    """Return what is run together: heads, methods that train the model, those that heads give a dial."""
+    """Return what is run together: heads, methods that train the model, those that heads give an option."""
     tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
     last = [cell for cell in cells if cell.method == CLIPPED]
     return [cell for cell in cells if cell not in tuned and cell not in last], tuned, last

@@ -53,7 +53,7 @@ def curate(
 
     ``extra_tables`` makes more sections of the report out of the scores files' uris. A finished run of the
     same config is left as it is; an unfinished one goes on. Raises ValueError for what the user can mend (bad
-    dials, no input, no model, another run in ``out``) and TooMuchBadData.
+    options, no input, no model, another run in ``out``) and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     shards, spec = _open_input(config, out)
@@ -108,7 +108,7 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
 def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print) -> dict[str, Any]:
     """Choose again from the scores of the curation in ``source`` into ``out``; no model is loaded.
 
-    ``settings`` are dials by path ("align.keep": 0.6). Raises ValueError where one of them would change a
+    ``settings`` are options by path ("align.keep": 0.6). Raises ValueError where one of them would change a
     score, or asks for a larger pool than was attributed (it names the largest), and where the scores know
     no unseen targets.
     """
@@ -187,7 +187,7 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
 
 
 def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
-    """Return what a selection depends on beside its dials: the curation that scored."""
+    """Return what a selection depends on beside its options: the curation that scored."""
     return {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
 
 
@@ -213,7 +213,7 @@ def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -
 
 
 def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
-    """Return what results depend on beside the dials.
+    """Return what results depend on beside the options.
 
     Raises ValueError where the parser is missing, or the model's tokenizer has no nonces.
     """

@@ -1,13 +1,13 @@
-"""The dials of a curation."""
+"""The options of a curation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from raycomp.config import check_path, is_marked, list_dials, override_all
+from raycomp.config import check_path, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.dials import FREE, INPUT, SELECT
+from raycomp.config.options import FREE, INPUT, SELECT
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
     ALIGN_PAS,
@@ -125,7 +125,7 @@ class SelectConfig:
 
 
 def _say_shares(rule: str) -> str:
-    """Return which dials the name of a draw within the pool asks for, where it can have them."""
+    """Return which options the name of a draw within the pool asks for, where it can have them."""
     first, second = read_draw(rule)
     fits = second <= first <= 1 and name_draw(first, second) == rule
     return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
@@ -238,7 +238,7 @@ class Arm:
 
 
 def find_arm(config: CurateConfig) -> Arm:
-    """Return the arm that the dials describe."""
+    """Return the arm that the options describe."""
     rule, how = find_rule(config.select.rule), config.attribute
     if rule.attribute_by:
         shares: tuple[float, float | None] = config.align.keep, how.keep
@@ -259,7 +259,7 @@ def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> Cu
     for path in settings:
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "select"):
-            allowed = ", ".join(dial.path for dial in list_dials(CurateConfig, "select"))
+            allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
             raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
     scored = read_config(curated)
     config = override_all(scored, {"attribute.pool": None, **settings})

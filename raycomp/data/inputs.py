@@ -88,10 +88,10 @@ def _refuse_twice(found: list[tuple[str, str]]) -> None:
             raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
 
 
-def check_output(spec: str, out: str, dial: str = "input") -> None:
+def check_output(spec: str, out: str, option: str = "input") -> None:
     """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves.
 
-    ``dial``: what it is called that says ``spec``.
+    ``option``: what it is called that says ``spec``.
     """
     for _, pattern in map(_part, spec.split("::")):
         scheme = split_uri(pattern)[0]
@@ -103,7 +103,7 @@ def check_output(spec: str, out: str, dial: str = "input") -> None:
             names = {target} if scheme else {target, os.path.realpath(target)}
             if any(_takes(filesystem, item, name) for item in _items(filesystem, path) for name in names):
                 raise ValueError(
-                    f"out={out!r}: lies inside {dial}={pattern!r}, which would take what is written there "
+                    f"out={out!r}: lies inside {option}={pattern!r}, which would take what is written there "
                     f"for samples; name a folder outside"
                 )
 

@@ -235,19 +235,19 @@ def identify(run: dict[str, Any]) -> str:
     """
     more = [run["gpu"]] if run.get("gpu") else []
     more += [run["manifest"]["sha256"]] if "manifest" in run else []
-    return digest([run["kind"], bound_inputs(run), bound_dials(run), run.get("device"), *more])
+    return digest([run["kind"], bound_inputs(run), bound_options(run), run.get("device"), *more])
 
 
 def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the fingerprint of what a run's results depend on beside its dials."""
+    """Return the fingerprint of what a run's results depend on beside its options."""
     return {name: value for name, value in run["fingerprint"].items() if name != TIMES}
 
 
-def bound_dials(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the dials of a run by path that its results depend on."""
+def bound_options(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run by path that its results depend on."""
     kind = find_config(run["kind"])
-    dials = flatten(run["config"])
-    return {path: value for path, value in dials if not (kind and is_marked(kind, path, "free"))}
+    options = flatten(run["config"])
+    return {path: value for path, value in options if not (kind and is_marked(kind, path, "free"))}
 
 
 def digest(content: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config import changed_dials
+from raycomp.config import changed_options
 from raycomp.core.leaks import Known, count_shared, key_texts, merge_keys
 from raycomp.core.uids import KEY
 from raycomp.data.files import check_writable
@@ -68,7 +68,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     refuse_early("evaluate", config, out)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
-    rerun = command_line("raycomp evaluate", changed_dials(asked), out)
+    rerun = command_line("raycomp evaluate", changed_options(asked), out)
     with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
         if run.is_finished:
             return run.record
@@ -118,7 +118,7 @@ def _tell_unknown(config: EvaluateConfig) -> list[str]:
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
-    """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
+    """Return what results depend on beside the options: all of it is read anew, as it may have changed."""
     opened = open_exams(config, say=lambda line: None)
     trained = read_trained(config.model.weights)
     return {

@@ -158,10 +158,10 @@ def _read_photos(
     config = from_dict(EvaluateConfig(), run["config"])
     photos, lost = {}, []
     for benchmark in dict.fromkeys(parting.benchmark for parting in partings):
-        dials = getattr(config, benchmark)
+        options = getattr(config, benchmark)
         names = [parting.image for parting in partings if parting.benchmark == benchmark]
         try:
-            for name, uri in find_images(Folder(dials.images or dials.annotations), names).uris.items():
+            for name, uri in find_images(Folder(options.images or options.annotations), names).uris.items():
                 photos[benchmark, name] = Folder(uri).read_bytes()
         except (ValueError, OSError) as error:
             lost.append(f"{benchmark}: images cannot be shown: {' '.join(str(error).split())}")

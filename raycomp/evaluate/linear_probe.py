@@ -90,6 +90,6 @@ class LinearProbe:
 
 
 def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:
-    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
+    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
     train, test = (open_labelled(getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
     return LinearProbe(train, test, config.seed, overlap)

@@ -21,13 +21,13 @@ from raycomp.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 
 Say = Callable[[str], None]
-# Exams that are no choices between captions, by the name of their dials.
+# Exams that are no choices between captions, by the name of their options.
 _OTHERS: dict[str, Callable[[EvaluateConfig], Exam]] = {
     "zeroshot": lambda config: open_zeroshot(config.zeroshot),
     "retrieval": lambda config: open_retrieval(config.retrieval),
     "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap),
 }
-# Dials whose folders are read whole, whatever lies in them.
+# Options whose folders are read whole, whatever lies in them.
 _TAKES_ALL = (
     "vl_checklist.annotations",
     "zeroshot.input",
@@ -51,11 +51,11 @@ class Opened:
 
 def check_outside(config: EvaluateConfig, out: str) -> None:
     """Raise ValueError where the results in the folder ``out`` would be read as a part of an exam."""
-    for dial in _TAKES_ALL:
-        name, _, field = dial.partition(".")
+    for option in _TAKES_ALL:
+        name, _, field = option.partition(".")
         spec = getattr(getattr(config, name), field)
         if name in config.benchmarks and spec:
-            check_output(spec, out, dial)
+            check_output(spec, out, option)
 
 
 def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
@@ -104,17 +104,17 @@ def list_exam_times(opened: Sequence[Opened]) -> list[int | None]:
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
     """Return a benchmark's rows. Raises ValueError where its files are not as they should be."""
-    dials: BenchmarkConfig = getattr(config, name)
-    if not dials.annotations:
+    options: BenchmarkConfig = getattr(config, name)
+    if not options.annotations:
         raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
     tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
-    return read_benchmark(name, Folder(dials.annotations), config.rows, tag, config.seed)
+    return read_benchmark(name, Folder(options.annotations), config.rows, tag, config.seed)
 
 
 def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
     """Return where the images of a benchmark's rows lie. Raises ValueError where none of them is there."""
-    dials: BenchmarkConfig = getattr(config, name)
-    place = dials.images or dials.annotations
+    options: BenchmarkConfig = getattr(config, name)
+    place = options.images or options.annotations
     assert place is not None, "rows were read"
     try:
         return find_images(Folder(place), [choice.image for choice in choices])

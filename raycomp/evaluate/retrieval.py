@@ -65,7 +65,7 @@ class Retrieval:
     """Images with captions: files below a folder, or the samples of shards."""
 
     dial: str
-    """The dial that names them and its value, as errors say it."""
+    """The option that names them and its value, as errors say it."""
     items: Sequence[Item]
     """Of image files; none where there are shards."""
     uris: Mapping[str, str]
@@ -193,15 +193,15 @@ def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ..
     return tuple(text.strip() for text in texts if is_text(text))
 
 
-def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retrieval:
-    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
-    said = f"{dial}={config.input!r}"
+def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Retrieval:
+    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
+    said = f"{option}={config.input!r}"
     if not config.input:
         raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")
     file = _find_file(config.input)
     if file is None:
         try:
-            return Retrieval(said, (), {}, expand(config.input, dial))
+            return Retrieval(said, (), {}, expand(config.input, option))
         except ValueError as error:
             raise ValueError(f"{error}; and there is no {' or '.join(_FILES)}") from error
     items = _read_items(file, said)

@@ -44,23 +44,23 @@ def _describe(run: dict[str, Any], folder: Folder) -> str:
 
 def _tell_rule(run: dict[str, Any]) -> str | None:
     """Return the rule of a curation or selection and the shares that it keeps, None of other runs."""
-    dials = dict(flatten(run["config"]))
-    if "select.rule" not in dials:
+    options = dict(flatten(run["config"]))
+    if "select.rule" not in options:
         return None
-    rule = find_rule(str(dials["select.rule"]))
+    rule = find_rule(str(options["select.rule"]))
     shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
-    return ", ".join([str(dials["select.rule"]), *(f"{path} {dials.get(path)}" for path in shares)])
+    return ", ".join([str(options["select.rule"]), *(f"{path} {options.get(path)}" for path in shares)])
 
 
 def _tell_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
     """Return what was trained, how the loss fell and where the model lies; nothing of other runs."""
     if run["kind"] != "train":
         return {}
-    dials = dict(flatten(run["config"]))
+    options = dict(flatten(run["config"]))
     return {
-        "model": f"{dials.get('model.name')}, begun from {dials.get('model.weights')}",
+        "model": f"{options.get('model.name')}, begun from {options.get('model.weights')}",
         "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
-        "loss": f"{dials.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
+        "loss": f"{options.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
         "checkpoint": folder.at("checkpoint"),
     }
 

@@ -35,10 +35,10 @@ def check_beside(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> Non
         return
     path, theirs, name = told
     for what, value, ours in _find_differences(theirs, own):
-        dial = config.said_model.partition("=")[0]
+        option = config.said_model.partition("=")[0]
         raise ValueError(
             f"{config.said_weights}: was trained with {what}={value} ({path}), {config.said_model} has "
-            f"{what}={ours}; set {dial}={name or _name_variant(config.model, theirs)}"
+            f"{what}={ours}; set {option}={name or _name_variant(config.model, theirs)}"
         )
 
 

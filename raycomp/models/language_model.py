@@ -69,11 +69,11 @@ def _load(folder: str, precision: str) -> tuple[Any, Any]:
         raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    dials = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
+    options = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
     loaded: Any
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_OWN)
-        loaded = AutoModelForCausalLM.from_pretrained(folder, **dials, **_OWN)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, **options, **_OWN)
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
     model, told = loaded

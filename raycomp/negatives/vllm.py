@@ -41,8 +41,8 @@ _CPUS_PER_RENDERER = 0.9
 # Enough for tests; without it the CPU build takes nearly all memory there is.
 _CPU_CACHE_BYTES = 1 << 30
 _MAX_ERROR = 300
-# Arguments of vLLM's engine that have a dial.
-_DIALS = {
+# Arguments of vLLM's engine that have an option.
+_OPTIONS = {
     "model": "llm.model",
     "tensor_parallel_size": "llm.tensor_parallel",
     "pipeline_parallel_size": "llm.pipeline_parallel",
@@ -59,7 +59,7 @@ _FIXED = (
 
 
 def check_engine(config: LlmConfig) -> None:
-    """Raise ValueError where vLLM is not there, or is not what its dials are of, or the model has no chats.
+    """Raise ValueError where vLLM is not there, or is not what its options are of, or the model has no chats.
 
     Of a folder the chat template is tried, too. Nothing is started for it.
     """
@@ -87,8 +87,8 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in config.engine.items():
         dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
-        if dest in _DIALS:
-            raise ValueError(f"{said}: has a dial of its own, {_DIALS[dest]}")
+        if dest in _OPTIONS:
+            raise ValueError(f"{said}: has a dial of its own, {_OPTIONS[dest]}")
         if dest in _FIXED:
             raise ValueError(f"{said}: may not be set, prompts and replies depend on it")
         if dest not in known:
@@ -140,7 +140,7 @@ def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
 
 
 def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
-    """Return the prompts in blocks, answered by a pool of engines that is as large as the dials say.
+    """Return the prompts in blocks, answered by a pool of engines that is as large as the options say.
 
     Raises ValueError where the cluster has no room for the fewest engines.
     """

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.config import ScorerConfig, as_setting, changed_dials, to_dict
+from raycomp.config import ScorerConfig, as_setting, changed_options, to_dict
 from raycomp.data.arrow import readable
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
@@ -66,7 +66,7 @@ class Probe:
     """A probe whose input is read; ``measure`` loads its models."""
 
     fingerprint: Callable[[], dict[str, str]]
-    """What results depend on beside the dials: the input as it was read, the models as they are now."""
+    """What results depend on beside the options: the input as it was read, the models as they are now."""
     measure: Callable[[], ProbeOutput]
     device: str | None = None
     """What a scorer of it runs on, cpu or gpu."""
@@ -74,7 +74,7 @@ class Probe:
 
 def open_probe(name: str, config: ProbeConfig) -> Probe:
     """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
-    for path, value in changed_dials(config).items():
+    for path, value in changed_options(config).items():
         if path.partition(".")[0] not in _TAKEN[name]:
             raise ValueError(
                 f"{path}={as_setting(value)}: probe {name} does not take it; leave it out, "

@@ -1,4 +1,4 @@
-"""How a metric responds to a dial: estimates over its values, with a line through them."""
+"""How a metric responds to an option: estimates over its values, with a line through them."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def response(
     is_log: bool = False,
     is_apart: bool = True,
 ) -> Html:
-    """Draw named series of (value of the dial, estimate), each with its intervals and a line through it.
+    """Draw named series of (value of the option, estimate), each with its intervals and a line through it.
 
     Values that are not finite are left out. ``is_log``: the axis of the dial, whose values are then above 0;
     ``is_apart``: whether series at one value stand a little beside one another.

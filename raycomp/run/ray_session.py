@@ -244,7 +244,7 @@ def _keep_signals() -> Iterator[None]:
 
 
 def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
-    """Every dial of Ray Data that raycomp turns, each with its reason."""
+    """Every option of Ray Data that raycomp turns, each with its reason."""
     context = DataContext.get_current()
     # Our own progress lines say more, and are silent when nobody looks.
     context.enable_progress_bars = False
@@ -253,7 +253,7 @@ def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
     context.execution_no_progress_timeout_s = stall_s
     # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB of a billion rows.
     context.custom_execution_callback_classes = [ForgetBlocks]
-    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both dials.
+    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both options.
     context.retried_map_errors = list(STORAGE_ERRORS)
     context.max_map_retries = MAP_RETRIES
     # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from raycomp.config import ClusterFailed, LeaseLost, as_setting, changed_dials, find_config
+from raycomp.config import ClusterFailed, LeaseLost, as_setting, changed_options, find_config
 from raycomp.data.files import check_writable, copy_file
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
@@ -190,19 +190,19 @@ def begin(
 ) -> Iterator[Run]:
     """Begin the run ``kind`` of ``config`` in the folder or uri ``out``, or go on with it; publish it after.
 
-    ``fingerprint()`` is what results depend on beside the dials; it is asked again in the end. ``rerun`` is
+    ``fingerprint()`` is what results depend on beside the options; it is asked again in the end. ``rerun`` is
     the line that runs it again, where its config does not say that; ``commands`` are more lines for the
     record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json").
     The run's manifest has what lies there when it is published; a run that is found finished must still have
     it, and is given as it is. Raises ValueError where the folder cannot be written, is held by another
     process or holds another run, or where results of a finished one are gone or changed.
     """
-    # Whoever finds the run looks there which of its dials are free.
+    # Whoever finds the run looks there which of its options are free.
     assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
     folder = Folder(absolute_uri(str(out)))
     refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
     check_writable(folder.uri)
-    rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
+    rerun = rerun or command_line(f"raycomp {kind}", changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     with hold_lease(folder) as lease:
         previous = open_run(folder, record)
@@ -276,6 +276,6 @@ def say_gpu(gpu: Mapping[str, Any]) -> str:
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
-    """Return the command that sets these dials."""
+    """Return the command that sets these options."""
     sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
     return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])

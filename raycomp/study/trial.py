@@ -70,7 +70,7 @@ def _name_negatives(cell: Cell) -> tuple[str, str]:
 def run_cell(cell: Cell, place: Place, config: StudyConfig, out: Folder) -> None:
     """Train a cell on one thread and ask it; write cells/NAME.parquet, and NAME.json last: then it is done.
 
-    The numbers depend on the cell, the world and the config's dials alone.
+    The numbers depend on the cell, the world and the config's options alone.
     """
     started = time.perf_counter()
     # Draws weights, order, negatives and random arms: of one seed the same in all.

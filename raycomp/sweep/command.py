@@ -1,4 +1,4 @@
-"""``raycomp sweep``: dials tried by Ray Tune, the best chosen on some seeds and told of on others."""
+"""``raycomp sweep``: options tried by Ray Tune, the best chosen on some seeds and told of on others."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ from raycomp.sweep.worlds import (
     list_places,
     make_worlds,
     say_nothing,
-    scored_dials,
+    scored_options,
     write_negatives,
 )
 from raycomp.train.losses import find_loss, fingerprint_loss
@@ -116,7 +116,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
 def _check(config: SweepConfig) -> tuple[Plan, str]:
     """Return what will be tried and the metric's whole name; raises ValueError for all that is known to be
     wrong before anything starts."""
-    scored = scored_dials() if config.has_worlds else None
+    scored = scored_options() if config.has_worlds else None
     if config.curated:
         curated = read_finished(config.curated)
         if curated["kind"] != "curate":
@@ -139,8 +139,8 @@ def _check_streams(plan: Plan) -> None:
     """Raise ValueError where the streams of a trial cannot be had, each set of what they are made of once,
     and where a trial would itself choose what the sweep tries."""
     seen: set[tuple[Any, ...]] = set()
-    for dials in list_checked(plan):
-        trial = plan.find_trial(dials)
+    for options in list_checked(plan):
+        trial = plan.find_trial(options)
         check(trial.develop.seeds == 0, "develop.seeds", trial.develop.seeds, "0 in a sweep, which chooses")
         key = (trial.model, trial.reference, trial.parser, trial.primitives)
         if key not in seen:
@@ -203,7 +203,7 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
     if config.report == "all":
         told = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
     if report:
-        train_points(job, [trial.dials for trial in told], report, watch)
+        train_points(job, [trial.options for trial in told], report, watch)
     return _choose(journal.read(), groups, config, metric)
 
 
@@ -227,7 +227,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
         {
             "group": dict(one.group),
             "trial": one.trial.name,
-            "dials": dict(one.trial.dials),
+            "dials": dict(one.trial.options),
             "development": vars(one.development),
             "report": vars(one.report),
         }
@@ -254,6 +254,6 @@ def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[st
     curves = [curve for make in makers for curve in make(plan, trials, metric)]
     for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
         shape = (curve.is_log, not curve.is_measured)
-        yield curve.name, response(curve.title, curve.dial, curve.unit, curve.series, *shape)
+        yield curve.name, response(curve.title, curve.option, curve.unit, curve.series, *shape)
     for plot in list_plots(plan, trials, metric):
         yield plot.title.rpartition(" ")[2], intervals(plot)

@@ -15,7 +15,7 @@ from raycomp.data.runs import digest
 from raycomp.table import Estimate
 
 TRIALS = "trials"
-_DIALS = "dials.json"
+_OPTIONS = "dials.json"
 _NAME_LETTERS = 12
 _SITE = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
@@ -95,10 +95,10 @@ def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting of the dials and its trainings, as far as they ended."""
+    """One setting of the options and its trainings, as far as they ended."""
 
     name: str
-    dials: Mapping[str, str]
+    options: Mapping[str, str]
     begun: str
     outcomes: Mapping[Site, Outcome]
 
@@ -119,9 +119,9 @@ class Trial:
         return sorted(set.intersection(*ended)) if ended else []
 
 
-def name_trial(dials: Mapping[str, str]) -> str:
-    """Return what a trial of these dials, in their one spelling, is called, whenever it is tried."""
-    return digest(dict(dials))[:_NAME_LETTERS]
+def name_trial(options: Mapping[str, str]) -> str:
+    """Return what a trial of these options, in their one spelling, is called, whenever it is tried."""
+    return digest(dict(options))[:_NAME_LETTERS]
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ class Journal:
 
     folder: Folder
 
-    def begin(self, dials: Mapping[str, str], now: str) -> str:
+    def begin(self, options: Mapping[str, str], now: str) -> str:
         """Write down that a trial is tried, unless it was before; return its name."""
-        name = name_trial(dials)
-        self.folder.create_json({"dials": dict(dials), "begun": now}, TRIALS, name, _DIALS)
+        name = name_trial(options)
+        self.folder.create_json({"dials": dict(options), "begun": now}, TRIALS, name, _OPTIONS)
         return name
 
     def find(self, name: str, site: Site) -> Outcome | None:
@@ -160,11 +160,11 @@ class Journal:
         found = [_SITE.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
         return [Site(one[1], int(one[2])) for one in found if one]
 
-    def read_dials(self, name: str) -> tuple[dict[str, str], str]:
+    def read_options(self, name: str) -> tuple[dict[str, str], str]:
         """Return what a trial tries, and since when. Raises ValueError where it is not written there."""
-        if not self.folder.exists(TRIALS, name, _DIALS):
+        if not self.folder.exists(TRIALS, name, _OPTIONS):
             raise ValueError("there is none")
-        told = self._read_json(TRIALS, name, _DIALS)
+        told = self._read_json(TRIALS, name, _OPTIONS)
         _check_types(told, _BEGUN)
         _check_types(told["dials"], dict.fromkeys(told["dials"], (str,)))
         return told["dials"], told["begun"]
@@ -175,7 +175,7 @@ class Journal:
 
     def _read_trial(self, name: str) -> Trial:
         found = {site: self.find(name, site) for site in self.list_sites(name)}
-        return Trial(name, *self.read_dials(name), {site: one for site, one in found.items() if one})
+        return Trial(name, *self.read_options(name), {site: one for site, one in found.items() if one})
 
     def _read_json(self, *file: str) -> Any:
         try:

@@ -78,7 +78,7 @@ def tune_group(job: Job, group: Mapping[str, str], sites: Sequence[Site], watch:
         time, most = tune.result.TRAINING_ITERATION, len(sites)
         scheduler = ASHAScheduler(time_attr=time, max_t=most, grace_period=1, reduction_factor=2)
     if config.search == "optuna":
-        begun = [trial.dials for trial in job.journal.read()]
+        begun = [trial.options for trial in job.journal.read()]
         search, space = _make_search(plan, group, begun), _to_tune(plan, group)
         _run(job, _Round(sites, space, config.num_samples, group, search, scheduler), watch)
         return
@@ -160,25 +160,25 @@ def _try(
     point: dict[str, Any], job: Job, group: Mapping[str, str], sites: Sequence[Site], metric: str
 ) -> None:
     """Be a trial of Tune's: train at one site after the other, tell the mean so far after each."""
-    dials = point.get(_POINT) or _to_dials(job.plan, point, group)
+    options = point.get(_POINT) or _to_options(job.plan, point, group)
     journal = job.journal
-    name = journal.begin(dials, datetime.now(UTC).isoformat())
+    name = journal.begin(options, datetime.now(UTC).isoformat())
     done: list[Outcome] = []
     for site in sites:
         outcome = journal.find(name, site)
         is_new = outcome is None
         if outcome is None:
-            outcome = ray.get(_start_site(job, name, dials, site))
+            outcome = ray.get(_start_site(job, name, options, site))
         done.append(outcome)
         mean = mean_so_far(done, metric)
         worst = float("-inf") if job.config.mode == "max" else float("inf")
-        told = {"name": name, "dials": dict(dials), "site": site, "outcome": outcome, "is_new": is_new}
+        told = {"name": name, "dials": dict(options), "site": site, "outcome": outcome, "is_new": is_new}
         tune.report({_METRIC: mean if mean == mean else worst, _TOLD: told})
         if outcome.status != FINISHED:
             return
 
 
-def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Any:
+def _start_site(job: Job, name: str, options: Mapping[str, str], site: Site) -> Any:
     """Return the result to come of a training, which runs outside of what Tune has set aside for the trial.
 
     Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names. A
@@ -189,7 +189,7 @@ def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> An
     resources["retry_exceptions"] = [OSError, ClusterFailed]
     task = ray.remote(**resources)(run_site)
     return task.options(scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}).remote(
-        job, name, dict(dials), site
+        job, name, dict(options), site
     )
 
 
@@ -213,16 +213,16 @@ class _Teller(tune.Callback):
 
 def _say_outcome(told: Mapping[str, Any], metric: str) -> str:
     outcome, site = told["outcome"], told["site"]
-    dials = ", ".join(f"{dial}={value}" for dial, value in told["dials"].items())
+    options = ", ".join(f"{option}={value}" for option, value in told["dials"].items())
     figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
-    return f"{dials}: {site.split} seed {site.number}: {figure} ({outcome.seconds:.0f} s)"
+    return f"{options}: {site.split} seed {site.number}: {figure} ({outcome.seconds:.0f} s)"
 
 
 def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
-    drawn = {dial: domain for dial, domain in plan.space.items() if dial not in group}
+    drawn = {option: domain for option, domain in plan.space.items() if option not in group}
     return {
-        dial: _to_domain(domain, plan.is_whole(dial))
-        for dial, domain in drawn.items()
+        option: _to_domain(domain, plan.is_whole(option))
+        for option, domain in drawn.items()
         if domain.kind != FIXED
     }
 
@@ -237,24 +237,24 @@ def _to_domain(domain: Domain, is_whole: bool) -> Any:
     return (tune.loguniform if domain.kind == LOGUNIFORM else tune.uniform)(low, high)
 
 
-def _to_dials(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
-    """Return the dials of a point that a search drew, in the order of the space."""
+def _to_options(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a point that a search drew, in the order of the space."""
     found = dict(group)
-    for dial, domain in plan.space.items():
+    for option, domain in plan.space.items():
         if domain.kind == FIXED:
-            found[dial] = domain.values[0]
-        elif dial not in group:
-            value = point[dial]
-            found[dial] = write_number(value, domain, plan.is_whole(dial)) if domain.is_range else value
-    return {dial: found[dial] for dial in plan.space}
+            found[option] = domain.values[0]
+        elif option not in group:
+            value = point[option]
+            found[option] = write_number(value, domain, plan.is_whole(option)) if domain.is_range else value
+    return {option: found[option] for option in plan.space}
 
 
-def _to_point(plan: Plan, dials: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a search drew where a trial has these dials."""
+def _to_point(plan: Plan, options: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a search drew where a trial has these options."""
     return {
-        dial: _read(dials[dial], domain, plan.is_whole(dial))
-        for dial, domain in plan.space.items()
-        if domain.kind != FIXED and dial not in group
+        option: _read(options[option], domain, plan.is_whole(option))
+        for option, domain in plan.space.items()
+        if domain.kind != FIXED and option not in group
     }
 
 
@@ -267,10 +267,10 @@ def _read(value: str, domain: Domain, is_whole: bool) -> Any:
 def _make_search(plan: Plan, group: Mapping[str, str], begun: Sequence[Mapping[str, str]]) -> Searcher:
     """Return Optuna's TPE, which begins with the trials that were begun before."""
     config: SweepConfig = plan.config
-    mine = [dials for dials in begun if group.items() <= dials.items()]
-    points = [_to_point(plan, dials, group) for dials in mine]
+    mine = [options for options in begun if group.items() <= options.items()]
+    points = [_to_point(plan, options, group) for options in mine]
     inner = OptunaSearch(points_to_evaluate=points, seed=config.seed, metric=_METRIC, mode=config.mode)
-    return _Once(inner, lambda point: name_trial(_to_dials(plan, point, group)))
+    return _Once(inner, lambda point: name_trial(_to_options(plan, point, group)))
 
 
 class _Once(Searcher):

@@ -30,8 +30,8 @@ def make_rows(plan: Plan, trials: Sequence[Trial], development: Sequence[Site], 
     Seeds of development that a stopped trial was not trained with have a row, too. ``metric`` with the
     interval over examples of one training; ``world`` is null where the data are the user's.
     """
-    numbers = {dial for dial in plan.space if is_number(plan, dial)}
-    fields = [*_OWN, *((dial, pa.float64() if dial in numbers else pa.string()) for dial in plan.space)]
+    numbers = {option for option in plan.space if is_number(plan, option)}
+    fields = [*_OWN, *((option, pa.float64() if option in numbers else pa.string()) for option in plan.space)]
     rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric, numbers)]
     return pa.Table.from_pylist(rows, pa.schema(fields))
 
@@ -56,9 +56,12 @@ def _list_rows(
             "seconds": outcome.seconds,
             "starts": outcome.starts,
             "why": outcome.why or None,
-            **{dial: float(value) if dial in numbers else value for dial, value in trial.dials.items()},
+            **{
+                option: float(value) if option in numbers else value
+                for option, value in trial.options.items()
+            },
         }
 
 
-def is_number(plan: Plan, dial: str) -> bool:
-    return all(is_numeral(value) for value in plan.space[dial].values)
+def is_number(plan: Plan, option: str) -> bool:
+    return all(is_numeral(value) for value in plan.space[option].values)

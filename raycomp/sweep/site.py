@@ -34,7 +34,7 @@ _EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
 _STREAMS, _MAKING = "streams", "making"
 Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
-"""Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
+"""Takes what trials share, the options of one, where to train it and a folder; returns metrics by name."""
 # Weights of a trial follow from its seed where they are drawn.
 _DRAWN = "random:"
 # Of a training that does all of its work by itself; others run beside it.
@@ -65,7 +65,7 @@ class Job:
         return Journal(Folder(self.folder))
 
 
-def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outcome:
+def run_site(job: Job, name: str, options: Mapping[str, str], site: Site) -> Outcome:
     """Train a trial at a site and ask the model; write what came of it into the journal.
 
     A training that was broken off goes on from its last checkpoint, once whoever was at it is gone. What the
@@ -74,15 +74,15 @@ def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outco
     folder = Folder(Folder(job.work).at(name, site.name))
     await_lease(folder)
     with hold_lease(folder):
-        return job.journal.find(name, site) or _run_held(job, name, dials, site, folder)
+        return job.journal.find(name, site) or _run_held(job, name, options, site, folder)
 
 
-def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder: Folder) -> Outcome:
+def _run_held(job: Job, name: str, options: Mapping[str, str], site: Site, folder: Folder) -> Outcome:
     starts = 1 + _count_starts(folder)
     folder.write_json(starts, _STARTS)
     began = time.perf_counter()
     try:
-        metrics = job.run(job, dials, site, folder)
+        metrics = job.run(job, options, site, folder)
         outcome = Outcome(FINISHED, metrics, time.perf_counter() - began, starts)
     except (ValueError, TooMuchBadData) as error:
         cause = getattr(error, "cause", error)
@@ -104,9 +104,9 @@ def _count_starts(folder: Folder) -> int:
     return found if type(found) is int else 0
 
 
-def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+def run_train(job: Job, options: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
     """Choose pairs from the scores there are, train on them, evaluate."""
-    split, place = job.plan.split(dials), job.places[site.number] if job.places else None
+    split, place = job.plan.split(options), job.places[site.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
     seed = 1000 * job.config.seed + site.number
     config = _describe_training(job.config, split["train"], place, seed)
@@ -154,10 +154,10 @@ def run_commands(
 
 
 def _describe_training(
-    config: SweepConfig, dials: Mapping[str, str], place: Place | None, seed: int
+    config: SweepConfig, options: Mapping[str, str], place: Place | None, seed: int
 ) -> TrainConfig:
     """Return what a trial is trained with but for its pairs."""
-    found: TrainConfig = override_all(base_train(config), {**dials, "train.seed": seed})
+    found: TrainConfig = override_all(base_train(config), {**options, "train.seed": seed})
     found = replace(found, train=replace(found.train, workers=config.workers))
     weights = f"{_DRAWN}{seed}" if found.model.weights.startswith(_DRAWN) else found.model.weights
     if place is None:
@@ -195,9 +195,9 @@ def make_streams(config: SweepConfig, work: str, say: Say) -> None:
     say("streams: embedded")
 
 
-def run_continual(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+def run_continual(job: Job, options: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
     """Let the method, and the frozen model beside it, learn the streams that all trials share."""
-    config = override_all(describe_continual(job.config, job.work), dials)
+    config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=site.number)
     ran = folder.at(_RAN)
     await_lease(Folder(ran))

@@ -88,12 +88,12 @@ def list_places(
 
 
 def fingerprint_worlds() -> dict[str, Any]:
-    """Return what the results of trials in worlds depend on beside the dials."""
+    """Return what the results of trials in worlds depend on beside the options."""
     return {"architecture": digest(TINY_CLIP)}
 
 
-def scored_dials() -> dict[str, Any]:
-    """Return the dials that every world is scored with, as run.json has them."""
+def scored_options() -> dict[str, Any]:
+    """Return the options that every world is scored with, as run.json has them."""
     return to_dict(_SCORED)
 
 

@@ -113,7 +113,7 @@ def _fit(training: Training, session: Session, run: Run, say: Say) -> News:
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
+    """Return what results depend on beside the options."""
     return {
         **fingerprint_pairs(config),
         **fingerprint_loss(config.train.loss),
@@ -131,7 +131,7 @@ def _plan(
     evaluate: Evaluate | None,
 ) -> Training:
     """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
-    dials = config.train
+    options = config.train
     if session.is_elastic:
         raise ValueError(
             f"train.workers=none: must be set where workers come and go, {session.least_scorers} to "
@@ -143,20 +143,20 @@ def _plan(
             f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for "
             f"batches of the {session.num_cpus} that the cluster has"
         )
-    plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
-    if dials.batch_size < session.num_scorers:
+    plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed)
+    if options.batch_size < session.num_scorers:
         raise ValueError(
-            f"train.batch_size={dials.batch_size}: must be at least {session.num_scorers}, a pair for each "
+            f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, a pair for each "
             "worker"
         )
     kinds = tuple(sorted(index.kinds))
-    draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds, index.most_negatives)
+    draw = Drawing(spec.image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
     return Training(
         config=config,
         out=run.folder.uri,
         stock=Stock(pairs, index.uris),
         course=Course(plan, draw),
-        num_steps=dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
+        num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
         steps_per_epoch=plan.steps_per_epoch,
         num_kinds=len(kinds),
         image=spec.image,

@@ -63,13 +63,13 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
 
 def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
     """Return, as json has it, on what the steps to come depend beside data and weights."""
-    dials = {
+    options = {
         f"train.{field.name}": getattr(trainer.config, field.name)
         for field in fields(trainer.config)
         if not field.metadata.get("free")
     }
     sizes = {"train.batch_size": trainer.batch_size, "train.steps": trainer.num_steps, "train.epochs": None}
-    return json.loads(json.dumps({**dials, **sizes}))
+    return json.loads(json.dumps({**options, **sizes}))
 
 
 def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -174,7 +174,7 @@ def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatc
         ),
     ],
 )
-def test_what_cannot_be_had_is_refused_before_ray_starts(dials, said, tmp_path, monkeypatch):
+def test_what_cannot_be_had_is_refused_before_ray_starts(options, said, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("Ray was started")
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_had_is_refused_before_ray_starts(dials, said, tmp_path, 
         write_tar(str(tmp_path / "a" / name), samples)
     stream = {"tasks": [{"name": "a", "train": "a", "test": "a"}]}
     (tmp_path / "mine.json").write_text(json.dumps(stream))
-    config = override_all(ContinualConfig(stream=(str(tmp_path / "mine.json"),)), dials)
+    config = override_all(ContinualConfig(stream=(str(tmp_path / "mine.json"),)), options)
     with pytest.raises(ValueError, match=re.escape(said)) as error:
         continual(config, str(tmp_path / "out"))
     assert type(error.value) is ValueError and "\n" not in str(error.value)

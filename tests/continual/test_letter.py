@@ -53,9 +53,9 @@ def test_past_texts_act_where_a_composition_comes_back(tmp_path):
     stream = make_stream()
     again = replace(stream.tasks[1], train=replace(stream.tasks[0].train))
     stream = replace(stream, tasks=(stream.tasks[0], again, *stream.tasks[2:]))
-    dials = {"order": "given", "head.learning_rate": 0.01}
+    options = {"order": "given", "head.learning_rate": 0.01}
     (walk, _), (plain, _) = (
-        run(method, tmp_path / method, stream, **dials) for method in ("replay-text", "sequential")
+        run(method, tmp_path / method, stream, **options) for method in ("replay-text", "sequential")
     )
     assert not torch.equal(walk.learner.composer.theta_DD, plain.learner.composer.theta_DD)
 
@@ -91,8 +91,8 @@ def test_a_trust_region_that_never_binds_is_inert(tmp_path):
 def test_sigma_by_power_steps_is_the_exact_one(method, primitives):
     found = {}
     for num_steps in (1, 2, None):
-        dials = {"trust.primitives": primitives, "trust.power_steps": num_steps}
-        walk = begin(method, **dials, **{"head.learning_rate": 0.01})
+        options = {"trust.primitives": primitives, "trust.power_steps": num_steps}
+        walk = begin(method, **options, **{"head.learning_rate": 0.01})
         walk.learner.begin(0, walk.trainings[0])
         found[num_steps] = [walk.learner.step(step, np.arange(8))["sigma"] for step in range(4)]
     assert found[1] == pytest.approx(found[None], rel=1e-4) == found[2]

@@ -27,9 +27,9 @@ SMALL = {"head.steps": 12, "head.batch_size": 8, "head.hidden": 4, "trust.first"
 HEADS = [name for name, method in METHODS.items() if method.learner in ("head", "experts")]
 
 
-def begin(method: str, stream: Stream | None = None, **dials: object) -> Walk:
+def begin(method: str, stream: Stream | None = None, **options: object) -> Walk:
     stream = stream or make_stream()
-    config = override_all(ContinualConfig(), {**SMALL, **dials})
+    config = override_all(ContinualConfig(), {**SMALL, **options})
     own = make_config(config, METHODS[method])
     if method == "fixed-clip":
         own = override_all(own, {"trust.alpha": 0.5})
@@ -38,8 +38,8 @@ def begin(method: str, stream: Stream | None = None, **dials: object) -> Walk:
     return Walk(Cell("world", method, 7), stream, own, learner)
 
 
-def run(method: str, folder: Path, stream: Stream | None = None, **dials: object) -> tuple[Walk, pa.Table]:
-    walk = begin(method, stream, **dials)
+def run(method: str, folder: Path, stream: Stream | None = None, **options: object) -> tuple[Walk, pa.Table]:
+    walk = begin(method, stream, **options)
     return walk, walk.run(Folder(str(folder)))
 
 
@@ -133,8 +133,8 @@ def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
 
 @pytest.mark.parametrize("dim", [512, 768])
 def test_a_trained_head_is_orthogonal(dim, tmp_path):
-    dials = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
-    walk, _ = run("compo-realign", tmp_path, make_stream(1, dim=dim), **dials)
+    options = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
+    walk, _ = run("compo-realign", tmp_path, make_stream(1, dim=dim), **options)
     assert walk.learner.composer.theta_DD.abs().max() > 0.05
     assert walk.learner.read_out(walk.asked.split)["orthogonality_error"] <= 1e-6
 
@@ -166,13 +166,13 @@ def test_a_buffer_of_nothing_is_no_buffer(tmp_path):
 )
 def test_every_tenth_step_is_told_in_whole_ones(optimizer, apply, is_shorter):
     """Adam divides a gradient's scale out again: its step is as long as without the trust region."""
-    dials = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
-    walk = begin("compo-realign", **dials)
+    options = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
+    walk = begin("compo-realign", **options)
     walk.learner.begin(0, walk.trainings[0])
     first, second = (walk.learner.step(step, np.arange(8)) for step in (0, 1))
     assert 0 < first["alpha"] < 0.9 and "realised" not in second
     assert first["realised"] == pytest.approx(first["alpha"] if is_shorter else 1, rel=1e-3)
-    free = begin("no-trust", **dials)
+    free = begin("no-trust", **options)
     free.learner.begin(0, free.trainings[0])
     assert "realised" not in free.learner.step(0, np.arange(8))
 

@@ -121,8 +121,8 @@ def test_what_another_cell_left_is_not_taken(tmp_path):
     assert not is_done(folder, cell)
 
 
-def place_of(stream: str, gpu=None, **dials):
-    config = override_all(ContinualConfig(), dials)
+def place_of(stream: str, gpu=None, **options):
+    config = override_all(ContinualConfig(), options)
     return find_place(Cell(stream, "frozen", 0), config, Folder("/x"), {"model": "m"}, False, gpu).name
 
 

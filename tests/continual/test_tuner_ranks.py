@@ -18,20 +18,20 @@ from tests.train.fitting import on_ranks
 ALL = sorted(TUNERS)
 
 
-def make(few: Few, name: str, **dials: Any) -> Any:
+def make(few: Few, name: str, **options: Any) -> Any:
     """Return a learner whose AdamW divides by no less than 1e-4: where a gradient is as small as its eps, a
     rounding error is a whole step."""
-    learner = few.make(name, **dials)
+    learner = few.make(name, **options)
     learner.fit = dataclasses.replace(learner.fit, eps=1e-4)
     return learner
 
 
-def measure(rank: int, num_ranks: int, folder: str, dials: dict[str, Any]) -> dict[str, Any]:
+def measure(rank: int, num_ranks: int, folder: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return what every method has learned of two tasks, how it sees them, and what its steps reported."""
     few = Few(Path(folder) / f"{num_ranks}-{rank}")
     found = {}
     for name in ALL:
-        learner, told = make(few, name, **dials), []
+        learner, told = make(few, name, **options), []
         for number, task in enumerate(few.tasks):
             learner.begin(number, task)
             told += learn(learner, few, number)

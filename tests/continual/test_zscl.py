@@ -22,8 +22,8 @@ def weights(learner) -> dict[str, torch.Tensor]:
 
 def test_without_its_parts_it_is_finetuning(few):
     found = []
-    for name, dials in (("finetune", {}), ("zscl", {"distil": 0.0, "l2": 0.0, "ensemble": STEPS + 1})):
-        learner = few.make(name, **dials)
+    for name, options in (("finetune", {}), ("zscl", {"distil": 0.0, "l2": 0.0, "ensemble": STEPS + 1})):
+        learner = few.make(name, **options)
         learner.begin(0, few.tasks[0])
         found.append(learn(learner, few, 0))
         learner.end()

@@ -54,8 +54,8 @@ class Few:
             token_TL=token,
         )
 
-    def make(self, learner: str, seed: int = 0, **dials: Any) -> Any:
-        tune = dataclasses.replace(CONFIG.tune, **dials)
+    def make(self, learner: str, seed: int = 0, **options: Any) -> Any:
+        tune = dataclasses.replace(CONFIG.tune, **options)
         config = dataclasses.replace(CONFIG, tune=tune)
         other = self.tasks[1]
         assert other.pixels is not None and other.token_TL is not None

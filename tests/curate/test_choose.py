@@ -50,8 +50,8 @@ from tests.report.corpus import make_table
     ],
 )
 def test_the_printed_command_chooses_again(rule, align_keep, keep):
-    dials = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
-    config = override_all(CurateConfig(), dials)
+    options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
+    config = override_all(CurateConfig(), options)
     words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
     printed = dict(word.split("=") for word in words if "=" in word)
     chosen = choose_config(to_dict(config), printed)

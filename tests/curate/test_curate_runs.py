@@ -336,8 +336,8 @@ def test_ties_that_were_not_attributed_are_not_chosen_from(curated, tmp_path):
     write_tar(str(tmp_path / "in/0.tar"), [(f"e{i:02d}", members) for i in range(40)])
     tied = raycomp.override_all(config, {"input": str(tmp_path / "in"), "align.keep": 0.7})
     for name, pool in (("gate", None), ("pool", 0.8)):
-        dials = {"select.datacomp_compat": True, "attribute.keep": 0.7, "attribute.pool": pool}
-        run = raycomp.curate(raycomp.override_all(tied, dials), str(tmp_path / name))
+        options = {"select.datacomp_compat": True, "attribute.keep": 0.7, "attribute.pool": pool}
+        run = raycomp.curate(raycomp.override_all(tied, options), str(tmp_path / name))
         assert (run["funnel"]["kept"], run["funnel"]["dropped"]) == (40, {})
     raycomp.curate(raycomp.override_all(tied, {"attribute.pool": 0.8}), str(tmp_path / "plain"))
     with pytest.raises(ValueError, match="keeps 40 pairs with their ties, of which 32 were attributed"):

@@ -153,10 +153,10 @@ def test_weights_on_s3_are_guarded_by_what_lies_beside_them(bucket, tmp_path, mo
         describe_scorer(fetch_model(config))
 
 
-@pytest.mark.parametrize("dial", ["name", "weights"])
-def test_what_is_not_on_s3_is_one_line(bucket, dial):
-    config = ModelConfig(**{dial: f"{bucket}/none.json"})
-    with pytest.raises(ValueError, match=rf"^model\.{dial}='{bucket}/none\.json': no such file"):
+@pytest.mark.parametrize("option", ["name", "weights"])
+def test_what_is_not_on_s3_is_one_line(bucket, option):
+    config = ModelConfig(**{option: f"{bucket}/none.json"})
+    with pytest.raises(ValueError, match=rf"^model\.{option}='{bucket}/none\.json': no such file"):
         fetch_model(find_model(config))
 
 

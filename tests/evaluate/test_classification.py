@@ -249,8 +249,8 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, counts, classes, templat
     with pytest.raises(ValueError) as error:
         open_zeroshot(ZeroshotConfig(str(folder), **files))
     assert said in str(error.value) and "\n" not in str(error.value)
-    dial = "classes" if classes is not None else "templates" if templates else "input"
-    assert str(error.value).startswith(f"zeroshot.{dial}=")
+    option = "classes" if classes is not None else "templates" if templates else "input"
+    assert str(error.value).startswith(f"zeroshot.{option}=")
 
 
 def test_shards_need_names_of_classes(tmp_path):

@@ -146,7 +146,7 @@ def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluat
     names = Folder(config.world.annotations)
     for name in names.find_names():
         Folder(f"{bucket}/world").write_bytes(names.read_bytes(name), *name.split("/"))
-    dials = {
+    options = {
         "model.name": config.model.name,
         "model.weights": config.model.weights,
         "benchmarks": "world",
@@ -154,7 +154,7 @@ def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluat
         "cluster.block_rows": 5,
         "waves.shards_per_wave": 1,
     }
-    line = ["evaluate", *(f"--set={name}={value}" for name, value in dials.items())]
+    line = ["evaluate", *(f"--set={name}={value}" for name, value in options.items())]
     assert main([*line, "--out", f"{bucket}/evaluated"]) == 0
     assert digest(Folder(f"{bucket}/evaluated")) == digest(evaluated[0])
 
@@ -283,13 +283,13 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_the_user_can_mend_is_told_in_a_line(config, dials, said, tmp_path, capsys):
+def test_what_the_user_can_mend_is_told_in_a_line(config, options, said, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
     places = {"empty": tmp_path / "empty", "torn": tmp_path / "torn.pt"}
     own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": "world"}
-    all_dials = {**own, "world.annotations": config.world.annotations, **dials}
-    sets = [f"--set={name}={value.format(**places)}" for name, value in all_dials.items()]
+    all_options = {**own, "world.annotations": config.world.annotations, **options}
+    sets = [f"--set={name}={value.format(**places)}" for name, value in all_options.items()]
     assert main(["evaluate", *sets, "--out", str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and said in told[0], told

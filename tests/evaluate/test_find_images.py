@@ -190,12 +190,12 @@ def test_a_picture_that_changes_makes_another_exam(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "dial", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
+    "option", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
 )
-def test_results_are_not_written_where_an_exam_would_read_them(tmp_path, dial):
-    name = dial.partition(".")[0]
-    config = override_all(EvaluateConfig(), {"benchmarks": name, dial: str(tmp_path)})
-    with pytest.raises(ValueError, match=rf"^out=.*: lies inside {dial}="):
+def test_results_are_not_written_where_an_exam_would_read_them(tmp_path, option):
+    name = option.partition(".")[0]
+    config = override_all(EvaluateConfig(), {"benchmarks": name, option: str(tmp_path)})
+    with pytest.raises(ValueError, match=rf"^out=.*: lies inside {option}="):
         check_outside(config, str(tmp_path / "out"))
     check_outside(config, str(tmp_path) + "-out")
     check_outside(replace(config, benchmarks=("world",)), str(tmp_path / "out"))

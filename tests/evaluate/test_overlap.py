@@ -62,8 +62,8 @@ def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mis
     ends = {"warn": "overlap=drop leaves them out", "drop": "they are left out (overlap=drop)"}
     for overlap, end in ends.items():
         out = tmp_path / overlap
-        dials = [f"--set=linear_probe.test={test}", f"--set=overlap={overlap}", f"--out={out}"]
-        assert main([*words, *dials]) == 0
+        options = [f"--set=linear_probe.test={test}", f"--set=overlap={overlap}", f"--out={out}"]
+        assert main([*words, *options]) == 0
         assert f"{line}; {end}" in capsys.readouterr().out
         run = json.loads((out / "run.json").read_text())
         assert (
@@ -76,8 +76,8 @@ def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mis
         ]  # fmt: skip
         assert run["funnel"]["dropped"] == ({} if overlap == "warn" else {"contaminated": 2})
         assert run["funnel"]["kept"] == (6 if overlap == "warn" else 4)
-    dials = [f"--set=linear_probe.test={train}", "--set=overlap=drop", f"--out={tmp_path / 'none'}"]
-    assert main([*words, *dials]) == 2
+    options = [f"--set=linear_probe.test={train}", "--set=overlap=drop", f"--out={tmp_path / 'none'}"]
+    assert main([*words, *options]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert "overlap=drop: linear_probe: 6 of 6 test images" in said and "set overlap=warn" in said
     assert main([*words, "--set=overlap=never", f"--out={tmp_path / 'none'}"]) == 2

@@ -29,7 +29,7 @@ def calm(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, dict[str, str]]:
 
 @pytest.fixture
 def joined(ray_cluster) -> str:
-    """The dial by which a run joins the tests' own cluster, where a cluster of its own is not the point."""
+    """The option by which a run joins the tests' own cluster, where a cluster of its own is not the point."""
     return f"cluster.address={ray_cluster}"
 
 

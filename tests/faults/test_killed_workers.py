@@ -167,8 +167,8 @@ def kill_node_of(nodes: Cluster, name: str) -> bool:
 @pytest.mark.parametrize(("name", "phase"), [(ALIGN, "align"), (ATTRIBUTE, "attribute")])
 def test_a_lost_node_loses_nothing(calm, out, nodes, name, phase):
     config, expected = calm
-    dials = (f"cluster.address={nodes.address}", "cluster.block_rows=5", "scorer.batch_size=5")
-    with start(config, out.uri, *dials) as run:
+    options = (f"cluster.address={nodes.address}", "cluster.block_rows=5", "scorer.batch_size=5")
+    with start(config, out.uri, *options) as run:
         run.reach(lambda: scores_now(run, phase) and kill_node_of(nodes, name))
         reached = tell_progress(out)
         code, said = run.wait()

@@ -28,7 +28,7 @@ def world(calm, bucket) -> str:
 
 
 def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.CompletedProcess:
-    dials = {
+    options = {
         "input": world,
         "scorer.model": config.scorer.model,
         "scorer.weights": config.scorer.weights,
@@ -38,7 +38,7 @@ def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.Complet
     }
     line = [sys.executable, "-m", "raycomp", "curate", "--out", out]
     done = subprocess.run(
-        [*line, *(f"--set={name}={value}" for name, value in dials.items())], capture_output=True, text=True
+        [*line, *(f"--set={name}={value}" for name, value in options.items())], capture_output=True, text=True
     )
     assert SECRET not in done.stdout + done.stderr
     return done

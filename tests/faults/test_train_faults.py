@@ -36,15 +36,15 @@ ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")
 class Calm:
     """What trains with augmentation and negatives on two workers, and what comes of it undisturbed."""
 
-    dials: dict[str, str]
+    options: dict[str, str]
     losses: np.ndarray
     weights: bytes
 
     @contextmanager
     def start(self, out: Folder, *more: str, **other: str) -> Iterator[Run]:
-        dials = {**self.dials, **other}
+        options = {**self.options, **other}
         with start_command(
-            "train", [*(f"{name}={value}" for name, value in dials.items()), *more], out.uri
+            "train", [*(f"{name}={value}" for name, value in options.items()), *more], out.uri
         ) as run:
             yield run
 
@@ -66,7 +66,7 @@ def trained(curated, tmp_path_factory, ray_cluster) -> Calm:
     text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
     model = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}
     (folder / "tiny.json").write_text(json.dumps(model))
-    dials = {
+    options = {
         "input": str(curated[1]),
         "negatives": str(folder / "negatives"),
         "model.name": str(folder / "tiny.json"),
@@ -78,8 +78,8 @@ def trained(curated, tmp_path_factory, ray_cluster) -> Calm:
         "train.checkpoint_steps": str(EVERY),
     }
     out = Folder(str(folder / "out"))
-    raycomp.train(override_all(TrainConfig(), dials), out.uri)
-    return Calm(dials, read_metrics(out)["loss"], out.read_bytes("checkpoint", "model.safetensors"))
+    raycomp.train(override_all(TrainConfig(), options), out.uri)
+    return Calm(options, read_metrics(out)["loss"], out.read_bytes("checkpoint", "model.safetensors"))
 
 
 @pytest.fixture
@@ -195,9 +195,9 @@ def test_drivers_killed_at_random_steps_change_no_bit(trained, out, joined):
 @pytest.mark.chaos
 def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet):
     """Shards, negatives and output on S3; a checkpoint at every step, for which the storage needs a while."""
-    near = {name: trained.dials[name] for name in ("input", "negatives")}
+    near = {name: trained.options[name] for name in ("input", "negatives")}
     far = {name: f"{bucket}/{name}" for name in near}
-    dials = {**far, "train.checkpoint_steps": "1"}
+    options = {**far, "train.checkpoint_steps": "1"}
     for name, place in near.items():
         for path in Path(place).rglob("*"):
             if path.is_file():
@@ -207,7 +207,7 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
     drivers = [random.randrange(1, 3) * EVERY, random.randrange(7, 9) * EVERY]
     with ExitStack() as stack:
         for step in drivers:
-            run = stack.enter_context(trained.start(out, joined, **dials))
+            run = stack.enter_context(trained.start(out, joined, **options))
             if step == drivers[-1]:
                 run.reach(lambda: has_kept(out, 4 * EVERY))
                 time.sleep(random.uniform(0, 0.3))
@@ -217,7 +217,7 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
             time.sleep(random.uniform(0, 0.3))
             run.kill()
             tell("S3: driver of a training killed", f"seed 3: step {step} kept", tell_steps(out))
-        with trained.start(out, joined, **dials) as run:
+        with trained.start(out, joined, **options) as run:
             code, said = run.wait()
     assert code == 0 and not said, said
     trained.check(out)
@@ -304,8 +304,8 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.mark.chaos
 def test_a_notice_of_preemption_keeps_a_checkpoint(trained, out, nodes):
-    dials = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
-    with trained.start(out, f"cluster.address={nodes.address}", **dials) as run:
+    options = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
+    with trained.start(out, f"cluster.address={nodes.address}", **options) as run:
         run.reach(lambda: count_steps(out) > 3)
         line = [str(Path(sys.executable).parent / "ray"), "drain-node", "--address", nodes.address]
         line += ["--node-id", nodes.list_all_nodes()[-1].node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]

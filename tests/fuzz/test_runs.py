@@ -1,4 +1,4 @@
-"""run.json and lease.json by anyone: read, or one line that names the folder or a dial."""
+"""run.json and lease.json by anyone: read, or one line that names the folder or an option."""
 
 import json
 import os

@@ -61,8 +61,8 @@ def make_table(captions: list[str | None], others: list[list[str]] | None = None
     )
 
 
-def make_config(**dials: object) -> NegativesConfig:
-    return NegativesConfig(negatives=WritingConfig(**{"rank": False, **dials}))
+def make_config(**options: object) -> NegativesConfig:
+    return NegativesConfig(negatives=WritingConfig(**{"rank": False, **options}))
 
 
 def write(captions: list[str | None], config: NegativesConfig) -> list[dict]:

@@ -190,9 +190,9 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
         ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a uid of its own"),
     ],
 )
-def test_bad_input_is_one_line(table, dials, told, tmp_path):
+def test_bad_input_is_one_line(table, options, told, tmp_path):
     pq.write_table(pa.table(table), tmp_path / "captions.parquet")
-    writing = WritingConfig(rank=False, **dials)
+    writing = WritingConfig(rank=False, **options)
     with pytest.raises(ValueError, match=told) as error:
         raycomp.negatives(
             NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=writing),

@@ -44,8 +44,8 @@ def make_table(captions: list[str]) -> pa.Table:
     return pa.table({UID: [f"{i:032x}" for i in range(len(captions))], CAPTION: captions, OTHERS: others})
 
 
-def make_config(scorer: ScorerConfig, **dials: object) -> NegativesConfig:
-    return NegativesConfig(negatives=WritingConfig(**{"per_caption": 1000, **dials}), scorer=scorer)
+def make_config(scorer: ScorerConfig, **options: object) -> NegativesConfig:
+    return NegativesConfig(negatives=WritingConfig(**{"per_caption": 1000, **options}), scorer=scorer)
 
 
 def choose(table: pa.Table, config: NegativesConfig) -> list[dict]:

@@ -96,9 +96,9 @@ def write_selection(folder: Path, curated: Path) -> Path:
     return folder
 
 
-def run_probe(out: Path, *dials: str) -> dict:
+def run_probe(out: Path, *options: str) -> dict:
     """Run ``probe composition``; return the rows that it wrote."""
-    line = [part for dial in dials for part in ("--set", dial)]
+    line = [part for option in options for part in ("--set", option)]
     assert main(["probe", "composition", *line, "--out", str(out)]) == 0
     return json.loads((out / "composition.json").read_text())["rows"]
 
@@ -217,9 +217,9 @@ def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
 
 
 def test_sugarcrepe_pp_brings_its_own_paraphrases(shared, tiny_scorer, tmp_path, capsys):
-    dials = [f"input={shared / 'data' / 'benchmarks'}", "benchmarks=sugarcrepe_pp", "sample=4"]
-    dials += [f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0", "pairs=10"]
-    rows = run_probe(tmp_path / "out", *dials)
+    options = [f"input={shared / 'data' / 'benchmarks'}", "benchmarks=sugarcrepe_pp", "sample=4"]
+    options += [f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0", "pairs=10"]
+    rows = run_probe(tmp_path / "out", *options)
     assert "0 defective rows were left out" in capsys.readouterr().out
     lines = {row["op"]: row for row in rows["operations"]}
     assert [lines[op]["num_pairs"] for op in ("paraphrase", "SWAP", "REPLACE")] == [20, 8, 12]

@@ -360,15 +360,15 @@ NEEDS_RAY = [
 ]
 
 
-@pytest.mark.parametrize(("dials", "more", "why"), NEEDS_RAY)
-def test_what_only_ray_does_is_done_there_and_refused_here_in_one_line(bare, monkeypatch, dials, more, why):
+@pytest.mark.parametrize(("options", "more", "why"), NEEDS_RAY)
+def test_what_only_ray_does_is_done_there_and_refused_here_in_one_line(bare, monkeypatch, options, more, why):
     ray_for = "the engine vLLM runs there" if more == "vllm" else None
     if more and not ray_for:
         monkeypatch.setenv("RAY_ADDRESS", more)
-    is_local, said = choose_executor(ClusterConfig(**dials), lambda: 0, None, ray_for)
+    is_local, said = choose_executor(ClusterConfig(**options), lambda: 0, None, ray_for)
     assert not is_local and re.match(why, said)
     with pytest.raises(ValueError, match=rf"^cluster\.executor=local: {why}.*; set cluster\.executor=ray$"):
-        choose_executor(ClusterConfig(executor="local", **dials), lambda: 0, None, ray_for)
+        choose_executor(ClusterConfig(executor="local", **options), lambda: 0, None, ray_for)
 
 
 def test_what_nothing_speaks_against_is_done_here(bare):

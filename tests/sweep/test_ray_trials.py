@@ -12,7 +12,7 @@ from raycomp.sweep.journal import FAILED, FINISHED
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 from raycomp.sweep.site import Job
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.worlds import scored_options
 from tests.sweep.runs import METRIC, note
 
 pytestmark = pytest.mark.ray
@@ -26,7 +26,7 @@ def cluster(ray_cluster):
 
 def job_of(config, folder) -> Job:
     folder.mkdir(exist_ok=True)
-    return Job(make_plan(config, scored_dials()), str(folder), str(folder / "work"), (), note)
+    return Job(make_plan(config, scored_options()), str(folder), str(folder / "work"), (), note)
 
 
 def count_starts(folder) -> Counter:
@@ -66,8 +66,8 @@ def test_trials_that_go_on_are_not_run_twice(tmp_path, search):
     tune(job, heard.append)
     assert count_starts(tmp_path / search) == starts
     best = choose_best(trials, {}, METRIC, "max", 2)
-    assert float(best.trial.dials["train.learning_rate"]) == max(
-        float(trial.dials["train.learning_rate"]) for trial in trials
+    assert float(best.trial.options["train.learning_rate"]) == max(
+        float(trial.options["train.learning_rate"]) for trial in trials
     )
 
 
@@ -75,7 +75,7 @@ def test_asha_stops_who_is_behind(tmp_path):
     space = "train.learning_rate=grid(0.4,0.1,0.9,0.2)"
     job = job_of(replace(CONFIG, scheduler="asha", space=space), tmp_path / "asha")
     tune(job, at_once=1)
-    ended = {trial.dials["train.learning_rate"]: len(trial.outcomes) for trial in job.journal.read()}
+    ended = {trial.options["train.learning_rate"]: len(trial.outcomes) for trial in job.journal.read()}
     # Behind the median of those before them at their first training: 0.1 of (0.4), 0.2 of (0.1, 0.4, 0.9).
     assert ended == {"0.4": 2, "0.1": 1, "0.9": 2, "0.2": 1}
     starts = count_starts(tmp_path / "asha")
@@ -89,7 +89,7 @@ def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
     heard: list[str] = []
     tune(job, heard.append)
     found = {
-        trial.dials["train.learning_rate"]: [one.status for one in trial.outcomes.values()]
+        trial.options["train.learning_rate"]: [one.status for one in trial.outcomes.values()]
         for trial in job.journal.read()
     }
     assert found == {"1.0": [FAILED], "0.2": [FINISHED, FINISHED]}

@@ -1,4 +1,4 @@
-"""What Ray Tune is given and gives back: points as dials, a search without repeats."""
+"""What Ray Tune is given and gives back: points as options, a search without repeats."""
 
 import math
 
@@ -10,9 +10,9 @@ from ray.tune.search import Searcher
 from raycomp.run.session import Session
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
-from raycomp.sweep.ray_tune import _make_search, _Once, _to_dials, _to_point, _to_tune, find_cause
+from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
 from raycomp.sweep.room import count_trials, cpus_of
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.worlds import scored_options
 from tests.sweep.test_refused import of_workers
 
 SPACE = (
@@ -23,40 +23,43 @@ SPACE = (
 
 @pytest.fixture
 def plan():
-    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_dials())
+    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_options())
 
 
 def test_a_point_of_a_search_is_the_dials_of_a_trial_and_back(plan):
     point = {"attribute.aggregate": "min", "train.learning_rate": 0.00034567891, "train.batch_size": 9}
-    dials = _to_dials(plan, point, {"train.loss": "siglip"})
-    assert dials == {
+    options = _to_options(plan, point, {"train.loss": "siglip"})
+    assert options == {
         "train.loss": "siglip",
         "attribute.keep": "0.5",
         "attribute.aggregate": "min",
         "train.learning_rate": "0.000345679",
         "train.batch_size": "9",
     }
-    plan.check(dials)
-    back = _to_point(plan, dials, {"train.loss": "siglip"})
+    plan.check(options)
+    back = _to_point(plan, options, {"train.loss": "siglip"})
     assert back == {**point, "train.learning_rate": 0.000345679}
-    assert _to_dials(plan, back, {"train.loss": "siglip"}) == dials
+    assert _to_options(plan, back, {"train.loss": "siglip"}) == options
 
 
 def test_a_search_begins_with_the_trials_that_were_begun_and_stays_in_the_space(plan):
     group = {"train.loss": "clip"}
     begun = [
-        _to_dials(plan, {"attribute.aggregate": how, "train.learning_rate": 5e-4, "train.batch_size": n}, one)
+        _to_options(
+            plan, {"attribute.aggregate": how, "train.learning_rate": 5e-4, "train.batch_size": n}, one
+        )
         for how, n, one in (("min", 8, group), ("mean", 12, {"train.loss": "siglip"}), ("mean", 16, group))
     ]
     search = _make_search(plan, group, begun)
     assert search.set_search_properties("metric", "max", _to_tune(plan, group))
-    found = [_to_dials(plan, search.suggest(str(n)), group) for n in range(12)]
+    found = [_to_options(plan, search.suggest(str(n)), group) for n in range(12)]
     assert found[:2] == [begun[0], begun[2]]
-    assert len({str(dials) for dials in found}) == 12
-    for dials in found:
-        plan.check(dials)
+    assert len({str(options) for options in found}) == 12
+    for options in found:
+        plan.check(options)
         assert (
-            1e-4 <= float(dials["train.learning_rate"]) <= 1e-3 and 8 <= int(dials["train.batch_size"]) <= 16
+            1e-4 <= float(options["train.learning_rate"]) <= 1e-3
+            and 8 <= int(options["train.batch_size"]) <= 16
         )
 
 

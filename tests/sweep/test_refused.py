@@ -150,8 +150,8 @@ def test_little_worlds_need_a_disk(capsys):
     assert "little worlds need a local folder" in capsys.readouterr().err
 
 
-def of_workers(workers, **dials):
-    return SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(workers=workers)), **dials)
+def of_workers(workers, **options):
+    return SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(workers=workers)), **options)
 
 
 def test_a_machine_has_room_for_every_trial_that_is_begun_there():

@@ -30,18 +30,18 @@ from raycomp.sweep.metric import check_metric, list_world_metrics
 from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.tables import list_warnings, make_tables
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 from raycomp.train.config import TrainConfig
 
 METRIC = "world.accuracy.macro"
 
 
-def plan_of(space, **dials):
-    return make_plan(SweepConfig(space=space, **dials), scored_dials())
+def plan_of(space, **options):
+    return make_plan(SweepConfig(space=space, **options), scored_options())
 
 
-def trial_of(dials, development, report=(), begun="2026-01-01"):
+def trial_of(options, development, report=(), begun="2026-01-01"):
     sites = {Site(DEVELOPMENT, i): value for i, value in enumerate(development)}
     sites |= {Site(REPORT, len(development) + i): value for i, value in enumerate(report)}
     outcomes = {
@@ -50,7 +50,7 @@ def trial_of(dials, development, report=(), begun="2026-01-01"):
         else Outcome(FINISHED, {METRIC: Estimate(value, value - 0.1, value + 0.1)}, 2.0)
         for site, value in sites.items()
     }
-    return Trial(name_trial(dials), dials, begun, outcomes)
+    return Trial(name_trial(options), options, begun, outcomes)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def trial_of(dials, development, report=(), begun="2026-01-01"):
         ),
     ],
 )
-def test_what_cannot_be_tried_is_told_in_a_line(space, dials, words):
+def test_what_cannot_be_tried_is_told_in_a_line(space, options, words):
     with pytest.raises(ValueError) as error:
-        plan_of(space, **dials)
+        plan_of(space, **options)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -135,8 +135,8 @@ def test_what_cannot_be_tried_is_told_in_a_line(space, dials, words):
         ),
     ],
 )
-def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space, dials, words):
-    asked = {"command": "continual", "continual.little.backbones": 4, "space": space, **dials}
+def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space, options, words):
+    asked = {"command": "continual", "continual.little.backbones": 4, "space": space, **options}
     with pytest.raises(ValueError) as error:
         make_plan(override_all(SweepConfig(), asked), None)
     assert words in str(error.value) and "\n" not in str(error.value)
@@ -255,8 +255,8 @@ def test_of_trials_that_all_failed_the_first_reason_is_told():
 
 def test_rows_have_the_dials_and_what_was_not_trained():
     plan = plan_of("attribute.keep=grid(0.7,0.5) attribute.aggregate=mean", seeds=2, report_seeds=1)
-    dials = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
-    trials = [trial_of(dials, [0.5, 0.6], [0.4]), trial_of({**dials, "attribute.keep": "0.5"}, [None])]
+    options = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
+    trials = [trial_of(options, [0.5, 0.6], [0.4]), trial_of({**options, "attribute.keep": "0.5"}, [None])]
     table = make_rows(plan, trials, list_sites(2, 1)[0], METRIC)
     assert table["status"].to_pylist() == ["finished"] * 3 + ["failed", "stopped"]
     assert table["split"].to_pylist() == ["development", "development", "report"] + ["development"] * 2
@@ -267,9 +267,9 @@ def test_rows_have_the_dials_and_what_was_not_trained():
 
 
 def test_a_journal_gives_back_what_was_written(tmp_path):
-    journal, dials = Journal(Folder(str(tmp_path))), {"train.loss": "clip"}
-    name = journal.begin(dials, "2026-01-02")
-    assert journal.begin(dials, "2026-01-03") == name  # begun once
+    journal, options = Journal(Folder(str(tmp_path))), {"train.loss": "clip"}
+    name = journal.begin(options, "2026-01-02")
+    assert journal.begin(options, "2026-01-03") == name  # begun once
     later = journal.begin({"train.loss": "siglip"}, "2026-01-01")
     outcome = Outcome(FINISHED, {METRIC: Estimate(0.5, float("nan"), 1.0)}, 1.5, 2)
     assert journal.find(name, Site(DEVELOPMENT, 0)) is None
@@ -291,12 +291,12 @@ def test_the_best_as_a_job_is_a_sweep_of_that_one_trial(tmp_path):
     file.write_text(write_job(plan, winners, str(file)))
     config = load_job(str(file))
     assert config == fix(plan, winners[0]) and config.seed == 3
-    again = make_plan(config, scored_dials())
-    assert list_points(again) == [dict(winners[0].trial.dials)]
+    again = make_plan(config, scored_options())
+    assert list_points(again) == [dict(winners[0].trial.options)]
     other = load_job(f"{file}:of_negclip")
     assert "train.loss=negclip" in other.space
     assert load_job(f"{file}:train").train.learning_rate == float(
-        winners[0].trial.dials["train.learning_rate"]
+        winners[0].trial.options["train.learning_rate"]
     )
 
 
@@ -308,7 +308,7 @@ def test_a_curve_has_a_point_for_every_value():
     ]
     (curve,) = list_curves(plan, trials, METRIC)
     ((name, points),) = curve.series
-    assert curve.dial == "attribute.keep" and name == "development seeds"
+    assert curve.option == "attribute.keep" and name == "development seeds"
     assert [(x, round(one.value, 6)) for x, one in points] == [(0.7, 0.35), (0.5, 0.65)]
     # As trials share their seeds, two of them do not make four trainings: what one alone has, they have.
     half = 0.05 * 12.7062  # Student's t of one degree of freedom
@@ -326,7 +326,7 @@ def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
         for j, rate in enumerate(rates)
     ]
     (curve,) = list_grids(plan, trials[:-1], METRIC)
-    assert (curve.dial, curve.name) == ("attribute.keep", "attribute.keep-by-train.learning_rate")
+    assert (curve.option, curve.name) == ("attribute.keep", "attribute.keep-by-train.learning_rate")
     assert [name for name, _ in curve.series] == [
         f"train.learning_rate {rate}" for rate in ("0.0001", "0.001")
     ]

@@ -13,7 +13,7 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, Site, name_trial
 from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 
 RATE, STEPS = "train.learning_rate", "train.steps"
@@ -22,7 +22,7 @@ OUTCOME = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.5, 0.4, float("n
 
 
 def plan_of(space: str, search: str = "grid") -> Plan:
-    return make_plan(SweepConfig(space=space, search=search), scored_dials())
+    return make_plan(SweepConfig(space=space, search=search), scored_options())
 
 
 PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
@@ -32,8 +32,8 @@ PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
 def journal(tmp_path: Path) -> Journal:
     """Two trials, one of them trained with one seed."""
     journal = Journal(Folder(str(tmp_path)))
-    for dials in list_points(PLAN):
-        journal.begin(dials, "2026-01-01")
+    for options in list_points(PLAN):
+        journal.begin(options, "2026-01-01")
     journal.write(name_trial({RATE: "0.001"}), SITE, OUTCOME)
     return journal
 
@@ -122,8 +122,8 @@ def test_a_trial_with_damaged_options_is_started_again(journal, content):
     assert journal.begin({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
 
 
-def plant(journal: Journal, name: str, dials: dict[str, str]) -> None:
-    journal.folder.write_json({"dials": dials, "begun": "2026"}, "trials", name, "dials.json")
+def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
+    journal.folder.write_json({"dials": options, "begun": "2026"}, "trials", name, "dials.json")
     journal.write(name, SITE, OUTCOME)
 
 
@@ -139,9 +139,9 @@ def plant(journal: Journal, name: str, dials: dict[str, str]) -> None:
         (None, {}, "the space has train.learning_rate"),
     ],
 )
-def test_a_trial_of_another_sweep_is_refused(journal, name, dials, words):
-    name = name or name_trial(dials)
-    plant(journal, name, dials)
+def test_a_trial_of_another_sweep_is_refused(journal, name, options, words):
+    name = name or name_trial(options)
+    plant(journal, name, options)
     files = journal.folder.find_names()
     place = re.escape(journal.folder.at("trials", name))
     line = f"^{place}: is not of this sweep: .*{re.escape(words)}.*; remove it$"

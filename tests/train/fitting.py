@@ -67,10 +67,10 @@ def batches(own: slice, loss: str = "clip", num_steps: int = STEPS) -> Iterator[
 
 
 def begin(
-    model: ModelConfig, loss: str, rank: int = 0, num_ranks: int = 1, num_steps: int = STEPS, **dials: Any
+    model: ModelConfig, loss: str, rank: int = 0, num_ranks: int = 1, num_steps: int = STEPS, **options: Any
 ) -> Trainer:
     """Return a trainer of a rank before its first step."""
-    config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **dials})
+    config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **options})
     clip = load_start(model, find_loss(loss).bias)
     return Trainer(PairsObjective(clip, config, num_steps, BATCH, num_kinds=KINDS), num_steps)
 
@@ -109,12 +109,12 @@ def measure_curves(rank: int, num_ranks: int, model: ModelConfig) -> dict[str, l
     return {loss: run(begin(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
 
 
-def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, dials: Any) -> dict[str, Any]:
+def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, options: Any) -> dict[str, Any]:
     """Return losses and weights of some steps.
 
     AdamW divides by the gradient's size: where that is as small as eps, a rounding error is a whole step.
     """
-    trainer = begin(model, loss, rank, num_ranks, **{"eps": 1e-4, **dials})
+    trainer = begin(model, loss, rank, num_ranks, **{"eps": 1e-4, **options})
     losses = run(trainer, rank, num_ranks, 5)
     return {"losses": losses, **trainer.clip.state_dict()}
 

@@ -15,7 +15,7 @@ from tests.corpus import scenes
 
 STEPS, BATCH = 20, 10  # three workers do not share ten pairs evenly
 # One rounding error is one step of AdamW where a gradient is as small as eps.
-DIALS = {
+OPTIONS = {
     "max_bad_fraction": 0.06,
     "model.weights": "random:0",
     "train.batch_size": BATCH,
@@ -37,12 +37,14 @@ class World:
     input: str
     model: str
 
-    def config(self, **dials) -> TrainConfig:
-        return override_all(TrainConfig(), {"input": self.input, "model.name": self.model, **DIALS, **dials})
+    def config(self, **options) -> TrainConfig:
+        return override_all(
+            TrainConfig(), {"input": self.input, "model.name": self.model, **OPTIONS, **options}
+        )
 
-    def line(self, out: Path, **dials) -> list[str]:
+    def line(self, out: Path, **options) -> list[str]:
         """Return the command line."""
-        whole = {"input": self.input, "model.name": self.model, **DIALS, **dials}
+        whole = {"input": self.input, "model.name": self.model, **OPTIONS, **options}
         return ["train", *(f"--set={name}={value}" for name, value in whole.items()), "--out", str(out)]
 
 

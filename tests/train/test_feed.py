@@ -37,9 +37,9 @@ def make_image(seed: int, side: int = 40) -> bytes:
     return buffer.getvalue()
 
 
-def make_drawing(**dials) -> Drawing:
+def make_drawing(**options) -> Drawing:
     model = ModelConfig(name="ViT-B-32", weights="random:0")
-    return Drawing(SPEC, model, FitConfig(**{"crop": (0.5, 1.0), **dials}), 10**6, KINDS)
+    return Drawing(SPEC, model, FitConfig(**{"crop": (0.5, 1.0), **options}), 10**6, KINDS)
 
 
 def make_row(number: int, negatives: list[tuple[str, int, bool]] = ()) -> dict:

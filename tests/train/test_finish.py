@@ -27,9 +27,9 @@ def model(tmp_path_factory) -> ModelConfig:
     return write_model(tmp_path_factory.mktemp("model"))
 
 
-def train(model: ModelConfig, out: str | Path, loss: str = "clip", **dials):
+def train(model: ModelConfig, out: str | Path, loss: str = "clip", **options):
     """Train some steps and finish; return the trainer."""
-    trainer = begin(model, loss, num_steps=STEPS, **dials)
+    trainer = begin(model, loss, num_steps=STEPS, **options)
     run(trainer, until=STEPS)
     finish(trainer, model, Folder(str(out)))
     write_record(Folder(str(out)))

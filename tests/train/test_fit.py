@@ -98,10 +98,10 @@ def test_parts_give_the_weights_of_the_whole_batch(model, loss):
     assert_equal_within(measure_parts(0, 1, model, loss, {"accumulate": 5}), whole, 1e-6)
 
 
-@pytest.mark.parametrize("dials", [{}, {"freeze": ("image",), "lora_rank": 2}], ids=["all", "adapters"])
-def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, tmp_path, dials):
-    whole = measure_parts(0, 1, model, "triplet", dials)
-    for found in on_ranks(measure_parts, tmp_path, model, "triplet", {**dials, "accumulate": 3}).values():
+@pytest.mark.parametrize("options", [{}, {"freeze": ("image",), "lora_rank": 2}], ids=["all", "adapters"])
+def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, tmp_path, options):
+    whole = measure_parts(0, 1, model, "triplet", options)
+    for found in on_ranks(measure_parts, tmp_path, model, "triplet", {**options, "accumulate": 3}).values():
         for of_rank in found:
             assert_equal_within(of_rank, whole, 1e-6)
 

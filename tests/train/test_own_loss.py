@@ -102,14 +102,14 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
 def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(
     world, own, tmp_path, capsys, named, told
 ):
-    dials = {"train.loss": f"{own}:{named}", "train.steps": 3}
-    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
+    options = {"train.loss": f"{own}:{named}", "train.steps": 3}
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, told)
 
 
 def test_a_changed_file_is_another_run(world, own, tmp_path, capsys, monkeypatch):
     """A training that was broken off goes on with the file that it began with, and no other."""
-    dials = {"train.loss": f"{own}:Warm", "train.steps": 3, "train.checkpoint_steps": 1}
-    line, close = world.line(tmp_path / "out", **dials), Writer.close
+    options = {"train.loss": f"{own}:Warm", "train.steps": 3, "train.checkpoint_steps": 1}
+    line, close = world.line(tmp_path / "out", **options), Writer.close
 
     def stop(writer: Writer) -> None:
         raise RuntimeError("stopped")

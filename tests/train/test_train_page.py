@@ -32,10 +32,10 @@ def make_metrics(count: int) -> dict[str, np.ndarray]:
 
 
 def make_run(count: int, **more: object) -> dict:
-    dials = {"input": "/data/curated", "negatives": "/data/negatives", "train.loss": "negclip"}
+    options = {"input": "/data/curated", "negatives": "/data/negatives", "train.loss": "negclip"}
     loss_N = make_metrics(count)["loss"]
     return {
-        "config": to_dict(override_all(TrainConfig(negatives="n"), dials)),
+        "config": to_dict(override_all(TrainConfig(negatives="n"), options)),
         "warnings": [],
         "funnel": {
             "read": 13_000,

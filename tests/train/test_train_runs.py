@@ -33,7 +33,7 @@ from raycomp.train.index import make_index
 from raycomp.train.pairs import find_pairs
 from raycomp.train.trained import read_trained
 from tests.corpus import scenes
-from tests.train.little import DIALS, STEPS, as_datacomp, describe_model, read_losses, refuse
+from tests.train.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
 
 
 def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_closes(world, trained):
@@ -74,8 +74,8 @@ def test_an_evaluation_knows_the_images_that_its_model_was_trained_on(world, tra
     assert {"trained_images.npy", "trained_texts.npy"} <= set(json.loads((out / "manifest.json").read_text()))
     asked = [*scenes(6, seed=3), *scenes(5, seed=4)]
     write_tar(str(tmp_path / "test.tar"), [(f"s{i:02d}", members) for i, members in enumerate(asked)])
-    dials = {"benchmarks": ("retrieval",), "retrieval.input": str(tmp_path / "test.tar")}
-    config = override_all(EvaluateConfig(), {"model.weights": str(out), **dials})
+    options = {"benchmarks": ("retrieval",), "retrieval.input": str(tmp_path / "test.tar")}
+    config = override_all(EvaluateConfig(), {"model.weights": str(out), **options})
     said: list[str] = []
     warned = evaluate(config, str(tmp_path / "warned"), said.append)
     line = "retrieval: 6 of 11 test images are among the images that the model was trained on (54.5 %)"
@@ -98,16 +98,16 @@ def test_what_evaluates_is_asked_every_so_many_steps_and_in_the_end(trained):
 def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path):
     out, _ = trained
     said: list[str] = []
-    dials = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
-    assert train(world.config(**dials, **{"train.workers": 2}), str(out), said.append)["workers"] == 1
+    options = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
+    assert train(world.config(**options, **{"train.workers": 2}), str(out), said.append)["workers"] == 1
     assert said == [f"{out} is finished already; nothing to do"]
     with pytest.raises(ValueError, match=r"holds a run that differs in train\.seed"):
-        train(world.config(**dials, **{"train.seed": 1}), str(out))
+        train(world.config(**options, **{"train.seed": 1}), str(out))
 
 
 def test_training_begins_with_what_a_training_left(world, trained, tmp_path):
     out, run = trained
-    config = override_all(TrainConfig(), {"input": world.input, **DIALS, "train.steps": 1})
+    config = override_all(TrainConfig(), {"input": world.input, **OPTIONS, "train.steps": 1})
     further = raycomp.train(override_all(config, {"model.weights": str(out)}), str(tmp_path / "further"))
     assert further["config"]["model"]["weights"] == f"{out}/checkpoint/model.safetensors"
     assert further["first_loss"] < run["first_loss"]
@@ -161,12 +161,12 @@ def _read_good(path: Path) -> list[dict]:
         ({"input": "{tmp}/none.parquet"}, "has no pair to train on"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, dials, told):
+def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, options, told):
     np.save(tmp_path / "strange.npy", as_datacomp(np.array([[1, 2]], np.uint64)))
     row = {"uid": ["0" * 32], "caption": [""], "image": pa.array([{"bytes": b""}])}
     pq.write_table(pa.table(row), tmp_path / "none.parquet")
-    dials = {name: str(value).format(tmp=tmp_path) for name, value in dials.items()}
-    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
+    options = {name: str(value).format(tmp=tmp_path) for name, value in options.items()}
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, told)
 
 
 def test_negatives_of_other_pairs_are_refused(world, negatives, tmp_path, capsys):
@@ -190,19 +190,19 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
 )
 def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys, kind, told):
     weights = (trained[0] / "checkpoint/model.safetensors").read_bytes()
-    dials = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
+    options = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
     if kind == "another architecture":
-        dials["model.name"] = str(tmp_path / "wide.json")
+        options["model.name"] = str(tmp_path / "wide.json")
         (tmp_path / "wide.json").write_text(json.dumps(describe_model(32)))
     elif kind == "truncated":
         weights = weights[: len(weights) // 2]
     elif kind == "pickled":
-        dials["model.weights"] = str(tmp_path / "weights.pt")
+        options["model.weights"] = str(tmp_path / "weights.pt")
         torch.save({"state_dict": Board()}, tmp_path / "weights.pt")
     else:
-        dials["train.learning_rate"] = 1e30
+        options["train.learning_rate"] = 1e30
     (tmp_path / "weights.safetensors").write_bytes(weights)
-    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, told)
 
 
 def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):

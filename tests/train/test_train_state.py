@@ -25,8 +25,8 @@ def model(tmp_path_factory) -> ModelConfig:
     return write_model(tmp_path_factory.mktemp("model"), vision_cfg=vision)
 
 
-def make_trainer(model: ModelConfig, loss: str = "ceclip", **dials):
-    return begin(model, loss, num_steps=STEPS, **dials)
+def make_trainer(model: ModelConfig, loss: str = "ceclip", **options):
+    return begin(model, loss, num_steps=STEPS, **options)
 
 
 @pytest.fixture
@@ -35,14 +35,16 @@ def out(tmp_path, bucket, request) -> Folder:
 
 
 @pytest.mark.parametrize("out", ["disk", "s3"], indirect=True)
-@pytest.mark.parametrize("dials", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}])
-def test_a_stopped_training_goes_on_to_the_same_bits(model, out, dials):
-    whole = make_trainer(model, **dials)
+@pytest.mark.parametrize(
+    "options", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}]
+)
+def test_a_stopped_training_goes_on_to_the_same_bits(model, out, options):
+    whole = make_trainer(model, **options)
     curve = run(whole, until=STEPS)
-    first = make_trainer(model, **dials)
+    first = make_trainer(model, **options)
     found = run(first, until=3)
     save_state(first, out)
-    again = make_trainer(model, **dials)
+    again = make_trainer(model, **options)
     load_state(again, out, 3)
     assert again.objective.loss.margin_S.any()
     assert found + run(again, until=STEPS) == curve
