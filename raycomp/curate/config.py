@@ -68,16 +68,18 @@ class AttributeConfig:
     """Share of the corpus (not of the pool) that stays, 0 to 1."""
     pool: float | None = None
     """Share of the corpus that is attributed, best aligned first; none = what the rule needs."""
-    aggregate: str = field(default="mean", metadata=SELECT)
-    """How a sample's phrase drops become one score: mean, min, max, or fraction_supported (drop > 0)."""
-    unit: str = field(default=PER_TARGET, metadata=SELECT)
-    """What is aggregated: each target's drop (Eq. 3), or the drop per_displacement, for as far as its nonces
-    moved the text: the cosine of the image and what the word changed."""
-    targets: str = field(default=SHOWABLE, metadata=SELECT)
-    """Which words count: nouns, one target in each phrase (the paper); of these the showable, without those
-    that no picture can show ("background", "day", "view"); content, nouns and adjectives, verbs and relation
-    words as well. Nouns are measured in any case, so ``select`` may go to them and back; the others only
-    where content is asked for. The column mean_pas is of the showable ones."""
+    aggregate: str = field(default="min", metadata=SELECT)
+    """How a sample's targets become one PAS: mean (Eq. 5), min, max, or fraction_supported (drop > 0). The
+    minimum shows one unsupported word among many supported ones."""
+    unit: str = field(default=PER_DISPLACEMENT, metadata=SELECT)
+    """What is aggregated: each target's drop (Eq. 3), or the drop divided by its displacement, which is how
+    far the nonces moved the text embedding."""
+    targets: str = field(default=CONTENT, metadata=SELECT)
+    """Which words count. nouns: one target in each phrase (the paper). showable: the nouns that an image can
+    show, so without "background", "day", "view". content: the nouns, adjectives, verbs and relation words;
+    costs about twice as many counterfactuals. Nouns are always measured, so ``select`` can change to nouns or
+    showable; it can change to content only where curate measured content. The column mean_pas is the mean
+    drop of the showable nouns."""
     nonces: int = 2
     """Counterfactuals per target, 1 to 16; fewer where nonces are few (7 are plurals of one token)."""
 
@@ -109,14 +111,14 @@ class NonceConfig:
 class SelectConfig:
     """Which rule chooses the subset."""
 
-    rule: str = "cpi"
-    """cpi; align_pas, which ranks the same rows by the sum of alignment and PAS, each in units of its
-    standard deviation over them; or a control. Of the whole corpus: align_only and random keep
-    attribute.keep, full all of it. Out of the rows that cpi ranks, and as many as it keeps: align70_random50
-    draws (its name says 100 align.keep and 100 attribute.keep), cpi_reverse takes the lowest PAS, length the
-    longest captions (words), phrase_count the most phrases with a drop, displacement the largest mean text
-    displacement, pas_residual the largest residual of PAS regressed on caption length, phrase count,
-    alignment and displacement."""
+    rule: str = "align_pas"
+    """align_pas ranks the rows past the gate by alignment by the sum of alignment and PAS, each in units of
+    its standard deviation; cpi, the paper's rule, ranks them by PAS alone. The others are controls. On the
+    whole corpus: align_only and random keep attribute.keep, full keeps all. On the rows that cpi ranks, and
+    as many as it keeps: align70_random50 draws (its name says 100 align.keep and 100 attribute.keep),
+    cpi_reverse takes the lowest PAS, length the longest captions (words), phrase_count the most targets with
+    a drop, displacement the largest mean displacement of the text embedding, pas_residual the largest
+    residual of PAS regressed on caption length, phrase count, alignment and displacement."""
     datacomp_compat: bool = False
     """Keep what DataComp's threshold rule keeps (k + 1 rows and ties) instead of exactly k."""
 
@@ -195,12 +197,15 @@ class CurateConfig:
 def read_config(values: Mapping[str, Any]) -> CurateConfig:
     """Return the config that a curation's run.json holds, of any version.
 
-    Until 0.3 ``attribute.unseen`` said whether ``targets`` were all nouns or the showable ones.
+    Until 0.3 the rule was cpi, PAS was the mean drop of nouns, and ``attribute.unseen`` said whether
+    ``targets`` were all nouns or the showable ones.
     """
-    attribute = dict(values.get("attribute", {}))
+    before = {"aggregate": "mean", "unit": PER_TARGET, "targets": SHOWABLE}
+    attribute = before | values.get("attribute", {})
+    select = {"rule": "cpi"} | values.get("select", {})
     if "unseen" in attribute:
         attribute["targets"] = NOUNS if attribute.pop("unseen") else SHOWABLE
-    return from_dict(CurateConfig(), {**values, "attribute": attribute})
+    return from_dict(CurateConfig(), {**values, "attribute": attribute, "select": select})
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,19 @@ from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
 from raycomp.curate.config import CurateConfig, find_arm
 from raycomp.curate.measures import corpus_columns, read_corpus
-from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES
+from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, PAS
 from raycomp.curate.select import choose_tables
 from raycomp.data.parquet import read_columns
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
 from raycomp.words import (
     ALIGNMENT,
     CAPTION,
+    CONTENT_WORDS,
     DROPPED_ATTRIBUTION,
     KEPT,
-    MEAN_PAS,
     PHRASES,
     STATUS,
     UID,
-    UNSEEN,
 )
 from raycomp.worlds.faults import (
     ALL_FAULTS,
@@ -39,8 +38,8 @@ from raycomp.worlds.faults import (
 from raycomp.worlds.scenes import ABOVE, BELOW, COLOURS, SHAPES, SIZES
 
 FAULT = "fault"
-CPI, ALIGN_ONLY = "cpi", "align_only"
-_COLUMNS = [UID, STATUS, CAPTION, ALIGNMENT, MEAN_PAS, PHRASES, FAULT]
+ALIGN_ONLY = "align_only"
+_COLUMNS = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, FAULT]
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Planted:
     caption_N: list[str]
     alignment_N: np.ndarray
     pas_N: np.ndarray
+    """As the config reads it, NaN where a row has none."""
     num_phrases_N: np.ndarray
     """Of those that count for the PAS; 0 where none were read."""
     displacement_N: np.ndarray
@@ -58,17 +58,21 @@ class Planted:
     targets: list[str]
     """Their words that were replaced."""
     pool_N: np.ndarray
-    """The rows that the second gate of cpi ranks."""
+    """The rows that the rule's second gate ranks."""
     kept: dict[str, np.ndarray]
-    """By rule, bool [N]; all rules at one budget, attribute.keep of the corpus."""
+    """Of the config's rule, then of align_only: bool [N], both of one size, attribute.keep of the corpus."""
 
     @property
     def clean_pool_N(self) -> np.ndarray:
         return self.pool_N & (self.fault_N == NO_FAULT)
 
     @property
+    def rule(self) -> str:
+        return next(iter(self.kept))
+
+    @property
     def budget(self) -> int:
-        return int(self.kept[CPI].sum())
+        return int(self.kept[self.rule].sum())
 
     @property
     def chance(self) -> float:
@@ -83,29 +87,30 @@ def make_tables(scores: list[str], config: CurateConfig) -> list[Table]:
 
 
 def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
-    """Choose by both rules in one memory; ``fault`` is null where a row has none, as it is for no sample."""
-    reasons = {rule: _choose(table, config, rule) for rule in (CPI, ALIGN_ONLY)}
+    """Choose by the config's rule and by align_only; ``fault`` is null or "none" where a row has none."""
+    rule = config.select.rule
+    reasons = {name: _choose(table, config, name) for name in (rule, ALIGN_ONLY)}
     corpus = read_corpus(table, find_arm(config))
-    measures = {name: np.full(len(table), np.nan) for name in (NUM_PHRASES, DISPLACEMENT)}
+    measures = {name: np.full(len(table), np.nan) for name in (PAS, NUM_PHRASES, DISPLACEMENT)}
     for name, value_N in measures.items():
         value_N[corpus.row_M] = corpus.measures[name]
     return Planted(
         fault_N=np.array(pc.fill_null(table[FAULT], NO_FAULT).to_pylist(), dtype=str),
         caption_N=[caption or "" for caption in table[CAPTION].to_pylist()],
         alignment_N=_floats(table[ALIGNMENT]),
-        pas_N=_floats(table[MEAN_PAS]),
+        pas_N=measures[PAS],
         num_phrases_N=np.nan_to_num(measures[NUM_PHRASES]),
         displacement_N=measures[DISPLACEMENT],
-        targets=_read_targets(table[PHRASES].combine_chunks().flatten()),
-        pool_N=np.isin(reasons[CPI], (KEPT, DROPPED_ATTRIBUTION)),
+        targets=[word for name in (PHRASES, CONTENT_WORDS) for word in _read_targets(table[name])],
+        pool_N=np.isin(reasons[rule], (KEPT, DROPPED_ATTRIBUTION)),
         kept={rule: reason_N == KEPT for rule, reason_N in reasons.items()},
     )
 
 
-def _read_targets(phrases: pa.StructArray) -> list[str]:
-    is_seen = pc.fill_null(pc.not_equal(pc.struct_field(phrases, "target_class"), UNSEEN), True)
-    counts = pc.and_(pc.is_valid(pc.struct_field(phrases, "drop")), is_seen)
-    return pc.struct_field(phrases.filter(counts), "target").to_pylist()
+def _read_targets(lists: pa.ChunkedArray) -> list[str]:
+    phrases = lists.combine_chunks().flatten()
+    has_drop = pc.is_valid(pc.struct_field(phrases, "drop"))
+    return pc.struct_field(phrases.filter(has_drop), "target").to_pylist()
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
@@ -130,13 +135,13 @@ def tell_separation(planted: Planted) -> Table:
         for same_fault in zip(*found.values(), strict=True)
         for over, row in zip(found, same_fault, strict=True)
     ]
-    aucs = Column("AUC by alignment", digits=3), Column("AUC by mean PAS", digits=3)
+    aucs = Column("AUC by alignment", digits=3), Column("AUC by PAS", digits=3)
     columns = ("Planted fault", "planted", "over", "of these", *aucs)
     note = (
         "Faults were planted in known pairs. AUC is the chance that a pair without a fault scores above one "
         "with this fault (0.5 finds nothing), on the same rows for both scores; 95 % intervals after DeLong. "
-        "Over all rows alignment is at home. Mean PAS is made to rank what passed the gate by alignment, so "
-        "both are judged there too, in the pool, where alignment has had its share of the faults already. "
+        "PAS ranks the pairs that passed the gate by alignment, the pool, so both scores are also compared "
+        "there, where the gate has already removed many faults. "
         f"{_tell_targets(planted.targets)}"
     )
     return Table("How well each score finds the planted faults", columns, rows, note)
@@ -170,17 +175,17 @@ def tell_budget(planted: Planted) -> Table:
         for row in found
     ]
     faulty_N = faults[ALL_FAULTS]
-    cpi_N = planted.kept[CPI][faulty_N]
+    kept_N = planted.kept[planted.rule][faulty_N]
     others = (planted.kept[ALIGN_ONLY], planted.pool_N * planted.chance)
-    differences = (Estimate(*compare_kept(cpi_N, other_N[faulty_N])) for other_N in others)
+    differences = (Estimate(*compare_kept(kept_N, other_N[faulty_N])) for other_N in others)
     told = (Numeral(write_cell(one, 1)) for one in differences)
-    rows.append(("all faults, cpi minus these", *(Numeral(""),) * 3, *told))
+    rows.append((f"all faults, {planted.rule} minus these", *(Numeral(""),) * 3, *told))
     columns = ("Planted fault", "planted", "in the pool", *planted.kept, "random in the pool")
     note = (
         f"Faulty pairs kept, fewer being better. {_tell_budgets(planted)} In brackets the share of planted, "
-        "by cpi and align_only with 95 % intervals after Wilson; by a draw of as many as cpi's from the pool "
-        "(rule align70_random50) the mean and the central 95 % of all draws, exactly (hypergeometric). Last "
-        "row: the difference in pairs, with a 95 % interval paired by pair; below 0, cpi keeps fewer."
+        "by the two rules with 95 % intervals after Wilson; by a draw of as many from the pool (rule "
+        "align70_random50) the mean and the central 95 % of all draws, exactly (hypergeometric). Last row: "
+        f"the difference in pairs, with a 95 % interval paired by pair; below 0, {planted.rule} keeps fewer."
     )
     return Table("What each rule keeps of the planted faults at one budget", columns, rows, note)
 
@@ -227,7 +232,7 @@ def tell_traits(planted: Planted) -> Table:
 def _tell_rhos(planted: Planted) -> str:
     """Say how each score goes with the number of phrases and with displacement, over the clean pool."""
     at_N, told = planted.clean_pool_N, []
-    for name, score_N in (("mean PAS", planted.pas_N), ("alignment", planted.alignment_N)):
+    for name, score_N in (("PAS", planted.pas_N), ("alignment", planted.alignment_N)):
         rhos = []
         for what, trait_N in (
             ("number of phrases", planted.num_phrases_N),

@@ -13,7 +13,11 @@ from raycomp.demo.planted import Planted, read_planted, tell_budget, tell_separa
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import KEPT
 
-CONFIG = CurateConfig(align=AlignConfig(keep=0.7), attribute=AttributeConfig(keep=0.5, pool=1.0))
+CONFIG = CurateConfig(
+    align=AlignConfig(keep=0.7),
+    attribute=AttributeConfig(keep=0.5, pool=1.0, aggregate="mean", unit="drop", targets="showable"),
+    select=SelectConfig("cpi"),
+)
 FAULTS = ["none"] * 360 + ["loud"] * 80 + ["quiet"] * 40 + ["hidden"] * 40 + ["broken"] * 10
 
 
@@ -28,11 +32,14 @@ def table() -> pa.Table:
     broken = faults == "broken"
     captions = np.where(three, "a red star above a blue fish, which is left of a moon", "a star above a fish")
     names = [field.name for field in PHRASE_TYPE]
-    phrase = dict.fromkeys(names) | {"target": "star", "drop": 0.1, "displacement": 0.1}
-    far = phrase | {"displacement": 0.3}
-    lost = phrase | {"target": "red", "drop": None, "displacement": None}
-    good = zip(~broken, three, strict=True)
-    phrases = [[phrase, lost, far] + [far] * int(third) if ok else None for ok, third in good]
+    lost = dict.fromkeys(names) | {"target": "red"}
+
+    def phrases_of(drop: float, is_third: bool) -> list[dict]:
+        near, far = ({**lost, "target": "star", "drop": drop, "displacement": d} for d in (0.1, 0.3))
+        return [near, lost, far] + [far] * int(is_third)
+
+    good = zip(~broken, pas, three, strict=True)
+    phrases = [phrases_of(float(drop), third) if ok else None for ok, drop, third in good]
     return pa.table(
         {
             "uid": [f"{i:032x}" for i in rng.permutation(len(faults))],
@@ -41,6 +48,7 @@ def table() -> pa.Table:
             "alignment": pa.array(np.where(broken, np.nan, alignment), pa.float32(), from_pandas=True),
             "mean_pas": pa.array(np.where(broken, np.nan, pas), pa.float32(), from_pandas=True),
             "phrases": pa.array(phrases, pa.list_(PHRASE_TYPE)),
+            "content_words": pa.nulls(len(faults), pa.list_(PHRASE_TYPE)),
             "fault": [None if fault == "none" and i % 2 else fault for i, fault in enumerate(faults)],
         }
     )
@@ -120,7 +128,7 @@ def test_what_the_score_favours_beside_faults_is_told(planted):
         assert by_cpi.chance == by_alignment.chance == pytest.approx(chance), what
     assert rows["3 things"][3].high < chance < rows["2 things"][3].low
     assert rows["3 things"][4].low < chance < rows["3 things"][4].high
-    assert "mean PAS has Spearman's rho \u22120." in table.note
+    assert "PAS has Spearman's rho \u22120." in table.note
     # Phrases of 0.1 and 0.3, and in captions of three things another of 0.3.
     assert rows["2 things"][2] == pytest.approx(0.2) and rows["3 things"][2] == pytest.approx(0.7 / 3)
 
