@@ -17,7 +17,7 @@ import numpy as np
 
 from raycomp.core.contrasts import contrast
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from raycomp.screen.tables import SEEN_KINDS, compare, compare_registered, list_shares, tell_registered
+from raycomp.screen.tables import SEEN_KINDS, compare, compare_registered, list_shares, report_registered
 from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_cell
 from raycomp.worlds.crowds import KINDS
 
@@ -51,7 +51,7 @@ def read_screen(name: str) -> list[dict[str, Any]]:
 
 def registered() -> Table:
     """The figure that was named before its worlds were drawn."""
-    return tell_registered(read_screen("confirm"), ["no-logo"])
+    return report_registered(read_screen("confirm"), ["no-logo"])
 
 
 def rules() -> Table:

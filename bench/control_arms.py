@@ -51,12 +51,12 @@ def choose(tables: list[pa.Table], config: CurateConfig, rule: str) -> tuple[np.
 
 def keep_rates(kept_N: np.ndarray, among_N: np.ndarray, groups: dict[str, np.ndarray]) -> dict[str, str]:
     """Return the share of each group's rows ``among`` that stays, with Wilson's 95 % interval."""
-    told = {}
+    reported = {}
     for what, at_N in groups.items():
         count, kept = int((among_N & at_N).sum()), int((among_N & at_N & kept_N).sum())
         low, high = share_interval(kept, count)
-        told[what] = f"{kept / count:.3f} [{low:.3f}, {high:.3f}]" if count else "-"
-    return told
+        reported[what] = f"{kept / count:.3f} [{low:.3f}, {high:.3f}]" if count else "-"
+    return reported
 
 
 def main(source: Path) -> None:
@@ -71,11 +71,11 @@ def main(source: Path) -> None:
     groups = group_traits([caption or "" for caption in table[CAPTION].to_pylist()], drops_N)
     reason_N, _, _ = choose(tables, config, "cpi")
     cpi_N, pool_N = reason_N == KEPT, ~np.isnan(alignment_N) & (reason_N != DROPPED_ALIGNMENT)
-    told = {}
+    reported = {}
     for rule in name_arms(config):
         reason_N, score_N, fit = choose(tables, config, rule)
         kept_N, ranked_N = reason_N == KEPT, ~np.isnan(score_N)
-        told[rule] = {
+        reported[rule] = {
             "kept": int(kept_N.sum()),
             "also kept by cpi": round(float((kept_N & cpi_N).sum() / kept_N.sum()), 3),
             "faulty kept": int((kept_N & (fault_N != NO_FAULT)).sum()),
@@ -86,9 +86,9 @@ def main(source: Path) -> None:
             "fit": fit,
             **keep_rates(kept_N, pool_N & (fault_N == NO_FAULT), groups),
         }
-        print(rule, *(f"{name}: {value}" for name, value in told[rule].items()), sep="\n    ")
+        print(rule, *(f"{name}: {value}" for name, value in reported[rule].items()), sep="\n    ")
     print("faults in the pool", Counter(fault_N[pool_N].tolist()))
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -234,8 +234,8 @@ def main() -> None:
                     flush=True,
                 )
                 spent = {name: 1e3 * s / options.prompts for name, s in result["cpu_s"].items()}
-                told = ", ".join(f"{name} {ms:.1f}" for name, ms in spent.items())
-                print(f"       CPU ms per prompt: {sum(spent.values()):.1f} ({told})", flush=True)
+                reported = ", ".join(f"{name} {ms:.1f}" for name, ms in spent.items())
+                print(f"       CPU ms per prompt: {sum(spent.values()):.1f} ({reported})", flush=True)
     speed = {k: statistics.median(r["tokens"] / r["run_s"] for r in results) for k, results in found.items()}
     bare, through = (found[kind][-1]["replies"] for kind in ("bare", "ask"))
     same = sum(bare[key] == through.get(key) for key in bare) / len(bare)

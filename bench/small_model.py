@@ -67,8 +67,8 @@ def main() -> None:
         found[op] = {"asked": asked, "well_formed": well, "accepted": accepted[op]}
         by_kind = ", ".join(f"{kind} {n}" for (own, kind), n in sorted(kinds.items()) if own == op)
         reasons = ", ".join(f"{why} {n}" for why, n in rejected[op].most_common())
-        told = f"asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4}"
-        print(f"{op:8} {told} ({by_kind}); {reasons}")
+        reported = f"asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4}"
+        print(f"{op:8} {reported} ({by_kind}); {reasons}")
     for row in rows[:20]:
         for one in row["negatives"]:
             print(f"  {one['op']:8} {row['caption']!r} -> {one['text']!r}")

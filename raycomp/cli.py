@@ -53,7 +53,7 @@ class _Space(argparse.Action):
         namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
 
 
-class _TellVersion(argparse.Action):
+class _ReportVersion(argparse.Action):
     """Print the version and end; it is looked up only where it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
@@ -156,7 +156,7 @@ def _complain(error: object) -> None:
     print(f"raycomp: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     """Print text that may hold anybody's captions and names, as long as anybody reads it."""
     try:
         print(_printable(text), flush=True)
@@ -175,7 +175,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="raycomp", description="Curate image-text data for composition on Ray, and train on it."
     )
-    parser.add_argument("--version", action=_TellVersion, nargs=0, help="print the version and end")
+    parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
     for name, command in COMMANDS.items():
         commands.add_parser(name, help=command.text, description=command.text).take(command)
@@ -210,11 +210,11 @@ def _run(command: Command, args: argparse.Namespace) -> None:
     keep_pandas_out()
     with verify_whole(getattr(args, "verify", False)):
         if "--out" in command.arguments:
-            function(*values, say=_tell)
+            function(*values, say=_print)
             return
-        told = function(*values)
-        for text in [told] if isinstance(told, str) else told:
-            _tell(text)
+        texts = function(*values)
+        for text in [texts] if isinstance(texts, str) else texts:
+            _print(text)
 
 
 def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:

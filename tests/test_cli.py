@@ -283,12 +283,12 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("place", ["{line}\ndef config(): pass\n", "def config():\n    {line}\n"])
-def test_a_job_that_ends_python_is_one_line(tmp_path, capsys, line, told, place):
+def test_a_job_that_ends_python_is_one_line(tmp_path, capsys, line, message, place):
     path = tmp_path / "job.py"
     path.write_text(place.format(line=line))
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {told}")
+    assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {message}")
     assert not (tmp_path / "x").exists()
 
 

@@ -164,9 +164,9 @@ def test_a_training_begun_here_goes_on_on_ray(inputs, monkeypatch):
     inputs.by_ray("train")
     take = rank.Writer.take
 
-    def cut(self: Any, told: Any) -> None:
-        take(self, told)
-        if told.step == 4:
+    def cut(self: Any, reported: Any) -> None:
+        take(self, reported)
+        if reported.step == 4:
             raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):

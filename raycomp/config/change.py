@@ -224,10 +224,10 @@ def _holds(option: Option, shown: list[str]) -> bool:
     return option.path in shown or any(path.startswith(f"{option.path}.") for path in shown)
 
 
-def _describe(option: Option, width: int, tells_default: bool) -> list[str]:
+def _describe(option: Option, width: int, shows_default: bool) -> list[str]:
     """Return an option's lines, or the heading of a group."""
     indent = "  " * (1 + option.path.count("."))
-    default = f" = {as_setting(option.default)}".rstrip() if tells_default else ""
+    default = f" = {as_setting(option.default)}".rstrip() if shows_default else ""
     text = option.text.replace("``", "")
     if option.group:
         inherits = default if option.default is None else ""

@@ -10,7 +10,7 @@ from raycomp.config import ModelConfig, changed_options
 from raycomp.config.check import check
 from raycomp.continual.cells import Cell, Choice, list_cells, list_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.develop import choose, list_trials, tell_trials
+from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.jobs import CellJob
 from raycomp.continual.means import by_stream
 from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE
@@ -26,7 +26,7 @@ from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.samples import PARSED
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
-from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
+from raycomp.continual.tables import list_plots, make_tables, report_samples, say_main, write_long
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
@@ -265,12 +265,12 @@ def _close(
     run.close(counts, counts, OK, lines=lines, streams=streams, chosen=choices)
     repeats = [line for facts in streams.values() for line in facts["warnings"]]
     run.record["warnings"] = [*list_dropped(streams), *repeats]
-    samples = tell_samples(streams)
-    told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
+    samples = report_samples(streams)
+    reported = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
     tables = [*([samples] if samples else []), *make_tables(results, measured)]
     if developed:
-        tables.append(tell_trials(developed, chosen, config))
+        tables.append(report_trials(developed, chosen, config))
     page = render_page(
         "continual/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values())
     )
-    run.tell(told, page)
+    run.report(reported, page)

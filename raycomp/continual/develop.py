@@ -76,7 +76,7 @@ def _score(
             yield Choice(rate or 1.0, weight), {name: float(np.mean(found)) for name, found in values.items()}
 
 
-def tell_trials(
+def report_trials(
     results: Mapping[Cell, Result], chosen: Mapping[str, Choice], config: ContinualConfig
 ) -> Table:
     """Return what was learned and forgotten at each rate and weight, and which were chosen."""

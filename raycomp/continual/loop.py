@@ -35,7 +35,7 @@ from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.train.ranks import find_rank
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 IsWarned = Callable[[], bool]
 _STATE = "state.pt"
 # Added to a seed, so that the order of tasks and of rows are drawn apart.
@@ -82,7 +82,7 @@ class Walk:
         self.said_rate = _say_rate(METHODS[cell.method], config)
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
-        self.told: list[dict[str, float]] = []
+        self.reported: list[dict[str, float]] = []
         """Of the steps of this task."""
 
     @property
@@ -108,11 +108,11 @@ class Walk:
             self._begin()
 
     def run(
-        self, work: Folder, tell: Tell = lambda told: None, is_warned: IsWarned = lambda: False
+        self, work: Folder, report: Report = lambda reported: None, is_warned: IsWarned = lambda: False
     ) -> pa.Table:
         """Learn to the end after ``start``; return CONTINUAL_SCHEMA. Of several ranks the first one writes.
 
-        ``tell`` is called after every step; one more state is kept when ``is_warned``, which is asked after
+        ``report`` is called after every step; one more state is kept when ``is_warned``, which is asked after
         every step, first says that this process will soon be gone. Raises UserError where a loss is not
         finite, or an embedding not of length 1.
         """
@@ -122,7 +122,7 @@ class Walk:
         while True:
             while self.step < self.steps:
                 self._learn()
-                tell({**self.told[-1], "step": self.taken - 1})
+                report({**self.reported[-1], "step": self.taken - 1})
                 warned = is_warned()
                 is_due = self.step % self.config.checkpoint_steps == 0 or warned > was_warned
                 if is_due and self.step < self.steps:
@@ -130,7 +130,7 @@ class Walk:
                 was_warned = warned
             self.learner.end()
             self._ask(len(self.order) - 1 if self.is_joint else self.number)
-            self.number, self.step, self.told = self.number + 1, 0, []
+            self.number, self.step, self.reported = self.number + 1, 0, []
             if self.number == len(self.trainings):
                 return pa.Table.from_pylist(self.rows, CONTINUAL_SCHEMA)
             self._begin()
@@ -142,7 +142,7 @@ class Walk:
     def _learn(self) -> None:
         key = (self.config.seed, self.seed, self.number)
         row_B = draw_rows(len(self.trainings[self.number]), self.batch_size, key, self.step)
-        self.told.append(self.learner.step(self.step, row_B))
+        self.reported.append(self.learner.step(self.step, row_B))
         self.step += 1
 
     def _ask(self, after: int) -> None:
@@ -156,7 +156,7 @@ class Walk:
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
-        found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
+        found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
         if after == len(self.order) - 1:
             blind = judge_blind(self.asked, keys, self.config.weight, self.trainings)
             found += [(TASK, one) for one in blind]
@@ -189,7 +189,7 @@ class Walk:
             "number": self.number,
             "step": self.step,
             "rows": self.rows,
-            "told": self.told,
+            "told": self.reported,
             "learner": self.learner.state(),
         }
         stream = io.BytesIO()
@@ -203,7 +203,7 @@ class Walk:
         except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{work.at(_STATE)}: no state of this run ({line}); remove it") from error
-        self.number, self.step, self.rows, self.told = (
+        self.number, self.step, self.rows, self.reported = (
             state[name] for name in ("number", "step", "rows", "told")
         )
         self._begin()
@@ -217,13 +217,13 @@ def _say_rate(method: Method, config: ContinualConfig) -> str:
     return f"head.learning_rate={config.head.learning_rate}"
 
 
-def summarise_steps(told: Sequence[dict[str, float]]) -> dict[str, float]:
+def summarise_steps(reported: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return what the steps of a task told: means, the largest sigma, and means of the last tenth."""
     found: dict[str, float] = {}
-    last = told[-max(1, len(told) // 10) :]
-    for name in dict.fromkeys(name for one in told for name in one):
-        found[f"{name}_mean"] = float(np.mean([one[name] for one in told if name in one]))
+    last = reported[-max(1, len(reported) // 10) :]
+    for name in dict.fromkeys(name for one in reported for name in one):
+        found[f"{name}_mean"] = float(np.mean([one[name] for one in reported if name in one]))
         found[f"{name}_last"] = float(np.mean([one[name] for one in last if name in one] or [np.nan]))
-    if any("sigma" in one for one in told):
-        found["sigma_max"] = max(one["sigma"] for one in told if "sigma" in one)
+    if any("sigma" in one for one in reported):
+        found["sigma_max"] = max(one["sigma"] for one in reported if "sigma" in one)
     return found

@@ -93,7 +93,7 @@ class Line(NamedTuple):
     verdict: str
 
 
-def tell_published(runs: Runs) -> Table:
+def report_published(runs: Runs) -> Table:
     """Return the paper's figures and differences beside those found here; empty without the whole method."""
     lines = list(judge_published(runs))
     rows: list[tuple[Cell, ...]] = []

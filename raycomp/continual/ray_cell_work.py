@@ -8,12 +8,12 @@ from ray.train.torch import get_device
 from raycomp.continual.jobs import CellJob
 from raycomp.continual.results import is_done
 from raycomp.continual.run import finish_cell, open_cell
-from raycomp.train.ray_work import Line, Preemption, may_arrive, may_begin, told_failures
+from raycomp.train.ray_work import Line, Preemption, may_arrive, may_begin, reporting_failures
 
 
 def run_as_rank(job: CellJob, board: Any) -> None:
     """Run a cell as one rank."""
-    with told_failures(board):
+    with reporting_failures(board):
         _run(job, board)
 
 
@@ -26,5 +26,5 @@ def _run(job: CellJob, board: Any) -> None:
     if not may_begin(board, opened.walk.taken):
         return
     is_first = ray.train.get_context().get_world_rank() == 0
-    tell = Line(board).tell if is_first else lambda told: None
-    finish_cell(job, opened, tell, Preemption())
+    report = Line(board).report if is_first else lambda reported: None
+    finish_cell(job, opened, report, Preemption())

@@ -10,7 +10,7 @@ from raycomp.continual.cells import make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.jobs import CellJob
-from raycomp.continual.loop import IsWarned, Tell, Walk
+from raycomp.continual.loop import IsWarned, Report, Walk
 from raycomp.continual.method import METHODS, TUNE, Method
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
@@ -35,7 +35,7 @@ def run_cell(job: CellJob) -> dict[str, Any]:
     with Progress("continual", opened.walk.num_steps, unit="step") as progress:
         opened.walk.start(job.state)
         progress.begin_at(opened.walk.taken)
-        return finish_cell(job, opened, lambda told: progress.reach(told["step"] + 1, opened.walk.batch_size))
+        return finish_cell(job, opened, lambda row: progress.reach(row["step"] + 1, opened.walk.batch_size))
 
 
 class OpenedCell(NamedTuple):
@@ -61,7 +61,7 @@ def open_cell(job: CellJob, device: str | None = None) -> OpenedCell:
 def finish_cell(
     job: CellJob,
     opened: OpenedCell,
-    tell: Tell = lambda told: None,
+    report: Report = lambda reported: None,
     is_warned: IsWarned = lambda: False,
 ) -> dict[str, Any]:
     """Take the steps that are left; write cells/NAME.parquet, and NAME.json last: then it is done.
@@ -70,7 +70,7 @@ def finish_cell(
     and the config's options alone. Of several ranks the first one writes.
     """
     walk, name = opened.walk, job.cell.name
-    table = walk.run(job.state, tell, is_warned)
+    table = walk.run(job.state, report, is_warned)
     rank, num_ranks = find_rank()
     facts = {
         "cell": vars(job.cell),

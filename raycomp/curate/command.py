@@ -175,7 +175,7 @@ def _choose(
     if wants_shards(config, run.folder):
         materialize(choice, shards, scores, run.folder, run.work)
     page = draw_report(run.record, arm, choice, scores, shards, tables)
-    run.tell(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
+    run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
 
 
 def _fewer(config: CurateConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from raycomp.curate.correlations import (
     correlate,
     draw_points,
     has_pool,
-    tell_correlations,
+    report_correlations,
     warn_of_displacement,
 )
 from raycomp.curate.funnel import FunnelRow, check_funnel, reason_words
@@ -99,9 +99,9 @@ def render_curate(
         scores=_draw_scores(summary, config),
         has_pool=has_pool(config),
         paper=PAPER,
-        correlations=tell_correlations(correlate(summary, config)),
+        correlations=report_correlations(correlate(summary, config)),
         scatters=draw_points(summary),
-        kinds=_tell_kinds(summary),
+        kinds=_report_kinds(summary),
         drops=_draw_drops(summary) if summary.kinds else None,
         leaning=_draw_leaning(summary),
         lengths=[
@@ -228,7 +228,7 @@ def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
     ]
 
 
-def _tell_kinds(summary: Summary) -> Table:
+def _report_kinds(summary: Summary) -> Table:
     """Return the phrases by kind: how many, and on which side."""
     rows = []
     for kind in (*KINDS, UNSEEN):

@@ -21,7 +21,7 @@ from raycomp.data.reader import read_shard
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.stage import READ, SCORERS, Work
-from raycomp.table import Column, Table, tell_facts
+from raycomp.table import Column, Table, format_facts
 from raycomp.words import OK, SHARD_STATUSES, STATUS
 
 NUM_ROWS = 256
@@ -86,12 +86,12 @@ def plan(config: CurateConfig) -> str:
     if sample.passed_over:
         facts["passed"] = f"over {_name_shards(sample.passed_over)}: not whole, or without a usable row"
     million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
-    facts |= _tell_cost(config, samples, sum(million.values()) / 3600)
+    facts |= _describe_cost(config, samples, sum(million.values()) / 3600)
     stages = Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])
     tables = [stages]
     if config.cluster.machines:
         tables.append(price_machines(_sum_up(config, spec, million, device), config.cluster.priced))
-    return "\n\n".join([tell_facts(facts), *(table.to_text() for table in tables)])
+    return "\n\n".join([format_facts(facts), *(table.to_text() for table in tables)])
 
 
 def _sum_up(config: CurateConfig, spec: ScorerSpec, million: dict[str, float], device: str) -> Measured:
@@ -185,7 +185,7 @@ def _take_pool(aligned: pa.Table, share: float) -> pa.Table:
     return aligned.take(pa.array(usable[: max(1, round(share * len(usable)))]))
 
 
-def _tell_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, str]:
+def _describe_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, str]:
     """``hours``: of one worker, per million pairs."""
     facts = {"cost": f"{hours:,.1f} worker hours per million pairs, {hours * samples / 1e6:,.3f} in all"}
     if config.cluster.price_per_hour is not None:

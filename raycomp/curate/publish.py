@@ -63,11 +63,11 @@ def draw_report(
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # What a gate fell short of the page finds out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
-    tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
+    tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
     return render_curate(summary, photos, shown, close_funnel(summary.reasons), tables)
 
 
-def _tell_coverage(coverage: dict[str, Any]) -> Table:
+def _report_coverage(coverage: dict[str, Any]) -> Table:
     """Return how many captions got a valid counterfactual by both denominators, and why phrases did not."""
     captions, found = coverage["captions"], coverage["with_nonce"]
     rows = [

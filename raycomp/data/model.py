@@ -152,5 +152,5 @@ def _find_version(uri: str) -> list[str] | None:
     if not info.is_file:
         return None
     with filesystem.open_input_stream(path) as stream:
-        told = stream.metadata()
-    return [str(value) for value in (info.size, info.mtime_ns, told.get("ETag"), told.get("etag"))]
+        reported = stream.metadata()
+    return [str(value) for value in (info.size, info.mtime_ns, reported.get("ETag"), reported.get("etag"))]

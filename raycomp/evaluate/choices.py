@@ -53,10 +53,10 @@ class ChoiceExam:
         return [
             (i, pictures.place[picture])
             for i, picture in found
-            if picture and self._tell_status(self.choices[i], pictures, bad) == OK
+            if picture and self._find_status(self.choices[i], pictures, bad) == OK
         ]
 
-    def _tell_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
+    def _find_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
         picture = self._find_picture(choice)
         if picture is None:
             return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
@@ -69,7 +69,7 @@ class ChoiceExam:
         found: dict[str, str] = {}
         for choice in self.choices:
             if found.get(choice.image, OK) == OK:
-                found[choice.image] = self._tell_status(choice, pictures, ())
+                found[choice.image] = self._find_status(choice, pictures, ())
         return {self.name: list(found.items())}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
@@ -115,7 +115,7 @@ class ChoiceExam:
             "negatives",
         )
         columns = {name: [getattr(choice, name) for choice in self.choices] for name in names}
-        return {**columns, "status": [self._tell_status(choice, pictures, bad) for choice in self.choices]}
+        return {**columns, "status": [self._find_status(choice, pictures, bad) for choice in self.choices]}
 
     def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
         """Return of every row the embedding of another image of the benchmark, and of the mean of all."""

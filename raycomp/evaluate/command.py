@@ -20,7 +20,7 @@ from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.data.runs import TIMES, digest
 from raycomp.data.whole import with_absolute_paths
 from raycomp.evaluate.benchmarks.choice import DEFECTS
-from raycomp.evaluate.benchmarks.defects import tell_defects
+from raycomp.evaluate.benchmarks.defects import report_defects
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.controls import fingerprint_controls
 from raycomp.evaluate.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
@@ -29,12 +29,12 @@ from raycomp.evaluate.images import check_images
 from raycomp.evaluate.labelled import LabelledImages
 from raycomp.evaluate.linear_probe import LinearProbe
 from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
-from raycomp.evaluate.outcomes import find_outcomes, tell_parts
-from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines
+from raycomp.evaluate.outcomes import find_outcomes, name_statuses
+from raycomp.evaluate.table import Line, choose_main, make_lines, report_lines
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
-from raycomp.run.leaks import Leak, check_left, tell_leak
+from raycomp.run.leaks import Leak, check_left, warn_leak
 from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.run.run import Run, Say, begin, command_line
@@ -82,8 +82,8 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
             texts, read = embed_texts(embedder, exams, pictures)
         tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
         stats = describe_stats(pictures=seen, texts=read)
-        warnings += [line for leak in leaks for line in tell_leak(leak, config.overlap)]
-        for line in (unknown := _tell_unknown(config)):
+        warnings += [line for leak in leaks for line in warn_leak(leak, config.overlap)]
+        for line in (unknown := _warn_unknown(config)):
             say(line)
         warnings += unknown
         _close(run, opened, tables, leaks, stats, spec, warnings, say)
@@ -101,14 +101,14 @@ def _compare(
     leaks = find_leaks(exams, pictures, trained)
     for leak in leaks:
         check_left(leak, config.overlap)
-        for line in tell_leak(leak, config.overlap):
+        for line in warn_leak(leak, config.overlap):
             say(line)
     if config.overlap == DROP and trained is not None:
         pictures = pictures.bar(trained.image_K)
     return leaks, pictures
 
 
-def _tell_unknown(config: EvaluateConfig) -> list[str]:
+def _warn_unknown(config: EvaluateConfig) -> list[str]:
     """Return a line where images are to be left out that the model was trained on, and nothing says which."""
     weights = config.model.weights
     if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
@@ -164,14 +164,14 @@ def _close(
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
         say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
     choices = [choice for one in opened for choice in one.choices]
-    before = [tell_defects(choices)] if choices else []
+    before = [report_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])
     said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
     loss = draw_metric("Loss", "", losses, LOSS) if losses else None
     page = render_page(
-        "evaluate/page.html.jinja", run=run.record, figures=tell_lines(lines), before=before, loss=loss
+        "evaluate/page.html.jinja", run=run.record, figures=report_lines(lines), before=before, loss=loss
     )
-    run.tell(said, page)
+    run.report(said, page)
 
 
 def read_losses(weights: str) -> dict[str, np.ndarray] | None:
@@ -194,7 +194,7 @@ def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
     came: Counter[str] = Counter()
     for table in tables:
         read.update(table[STATUS].to_pylist())
-        came.update(tell_parts(table))
+        came.update(name_statuses(table))
     return read, came
 
 

@@ -23,12 +23,12 @@ from raycomp.evaluate.compare import (
     compare_tables,
     count_apart,
     find_partings,
-    tell_lines,
-    tell_other_targets,
+    report_lines,
+    warn_other_targets,
 )
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.outcomes import list_controls, tell_parts
+from raycomp.evaluate.outcomes import list_controls, name_statuses
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, begin, command_line
@@ -89,7 +89,7 @@ def _compare_scores(name: str, config: CompareConfig) -> _Compared:
     first, second = (_read_scores(source, name) for source in (config.first, config.second))
     lines = compare_tables(name, first, second)
     partings = find_partings(name, first, second, config.examples)
-    return _Compared(lines, partings, _count(first, second), tell_other_targets(name, first, second))
+    return _Compared(lines, partings, _count(first, second), warn_other_targets(name, first, second))
 
 
 def _read_scores(source: str, name: str) -> pa.Table:
@@ -104,7 +104,7 @@ def _read_scores(source: str, name: str) -> pa.Table:
 
 def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
     """Return how many rows both have scores of, and of the others why they take no part."""
-    parts = zip(tell_parts(first), tell_parts(second), strict=True)
+    parts = zip(name_statuses(first), name_statuses(second), strict=True)
     return Counter(one if one == other else "not_in_both" for one, other in parts)
 
 
@@ -124,18 +124,18 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
     ]
     apart, num = count_apart(lines)
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
-    told = f"in {apart} of {num} splits the difference's interval excludes 0"
-    said = f"{came[OK]:,}{some} common examples; {told}"
+    reported = f"in {apart} of {num} splits the difference's interval excludes 0"
+    said = f"{came[OK]:,}{some} common examples; {reported}"
     page = render_page(
         "evaluate/compare_page.html.jinja",
         run=run.record,
         models=[one["config"]["model"] for one in runs],
-        figures=tell_lines(lines),
+        figures=report_lines(lines),
         partings=group_by(partings, _name_side),
         photos=photos,
         losses=_draw_losses(runs),
     )
-    run.tell(said, page)
+    run.report(said, page)
 
 
 def _name_side(parting: Parting) -> str:

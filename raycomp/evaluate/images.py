@@ -25,7 +25,7 @@ class FoundImages:
     by_base_name: tuple[str, ...] = ()
     """Names found whose folder is not there: a file of the same base name stands for each."""
 
-    def tell_by_base_name(self, said: str) -> list[str]:
+    def warn_by_base_name(self, said: str) -> list[str]:
         """Return a line about names found by their base name alone, none where there are none."""
         if not self.by_base_name:
             return []
@@ -61,9 +61,9 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
         else:
             uris[name] = folder.at(found[0])
     if wanted and not uris:
-        told = f"has none of the {len(wanted):,} images looked for, such as {wanted[0]}"
+        reported = f"has none of the {len(wanted):,} images looked for, such as {wanted[0]}"
         several = f"; of {len(ambiguous):,} there is more than one file" if ambiguous else ""
-        raise ValueError(f"{folder.uri}: {told}, among its {len(paths):,} files{several}")
+        raise ValueError(f"{folder.uri}: {reported}, among its {len(paths):,} files{several}")
     by_base_name = tuple(name for name in uris if name in alike)
     return FoundImages(uris, tuple(missing), tuple(ambiguous), by_base_name)
 

@@ -88,7 +88,7 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     blind = open_controls(config.controls, texts, names, say)
     exam = ChoiceExam(name, choices, found.uris, blind, config.seed, ambiguous=found.ambiguous)
     read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(exam)])
-    return Opened(exam, read, tuple(choices), tuple(found.tell_by_base_name(name)))
+    return Opened(exam, read, tuple(choices), tuple(found.warn_by_base_name(name)))
 
 
 def _size_pictures(exam: Exam) -> list[tuple[str, int | None]]:

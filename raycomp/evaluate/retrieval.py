@@ -143,12 +143,12 @@ class Retrieval:
         uris = [self.uris.get(item.image) for item in self.items]
         place_N = [0 if uri is None else pictures.place[Picture(uri)] for uri in uris]
         statuses = [
-            self._tell_lost(item) if uri is None else pictures.status_M[place]
+            self._find_lost_status(item) if uri is None else pictures.status_M[place]
             for item, uri, place in zip(self.items, uris, place_N, strict=True)
         ]
         return list(self.items), statuses, pictures.image_MD[place_N]
 
-    def _tell_lost(self, item: Item) -> str:
+    def _find_lost_status(self, item: Item) -> str:
         return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
 
 
@@ -209,8 +209,8 @@ def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Re
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
-    told = tuple(found.tell_by_base_name(said))
-    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=told)
+    reported = tuple(found.warn_by_base_name(said))
+    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=reported)
 
 
 def _find_file(spec: str) -> str | None:

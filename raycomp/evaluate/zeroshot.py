@@ -70,7 +70,7 @@ class Zeroshot:
         text_TD = texts.take(self.list_texts(pictures))
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
         image_GD = examples.image_ND[examples.good]
-        return classify_images(NAME, examples, label_G, image_GD, weight_CD, tell_apart(self.classes))
+        return classify_images(NAME, examples, label_G, image_GD, weight_CD, make_distinct(self.classes))
 
     def _refuse_texts(self, bad: Collection[str]) -> None:
         texts = [fill(template, name) for name in self.classes for template in self.templates]
@@ -89,7 +89,7 @@ class Zeroshot:
         return names | {str(number): number for number in range(len(self.classes))}
 
 
-def tell_apart(names: Sequence[str]) -> list[str]:
+def make_distinct(names: Sequence[str]) -> list[str]:
     """Return the names, with the number of the class behind one that several classes have."""
     count = Counter(names)
     return [name if count[name] == 1 else f"{name} #{i}" for i, name in enumerate(names)]

@@ -204,13 +204,13 @@ def _kind_of(letters: Sequence[str]) -> str:
 
 
 def is_regenerated(negative: str, edits: Sequence[Edit]) -> bool:
-    """Tell whether one of ``edits`` is the negative, but for case, punctuation and articles."""
+    """Report whether one of ``edits`` is the negative, but for case, punctuation and articles."""
     wanted = _spell(negative)
     return any(_spell(edit.text) == wanted for edit in edits)
 
 
 def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -> bool:
-    """Tell whether one of ``edits`` is of operation ``op`` and changes the very words that the negative does.
+    """Say whether one of ``edits`` is of operation ``op`` and changes the very words that the negative does.
 
     The words of the positive between the common beginning and the common end are compared by their places;
     where words are only added it is the place they are added at.

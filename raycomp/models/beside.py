@@ -30,10 +30,10 @@ def check_beside(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> Non
     only one of the two configs states is no difference, but for the activation.
     """
     found = [Path(path) for path in list_beside(config.weights) if Path(path).is_file()]
-    told = next(filter(None, (_read(path, own) for path in found)), None)
-    if told is None:
+    reported = next(filter(None, (_read(path, own) for path in found)), None)
+    if reported is None:
         return
-    path, theirs, name = told
+    path, theirs, name = reported
     for what, value, ours in _find_differences(theirs, own):
         option = config.said_model.partition("=")[0]
         raise ValueError(

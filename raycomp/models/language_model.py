@@ -76,8 +76,8 @@ def _load(folder: str, precision: str) -> tuple[Any, Any]:
         loaded = AutoModelForCausalLM.from_pretrained(folder, **options, **_OWN)
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
-    model, told = loaded
-    lacks = [*told["missing_keys"], *told["mismatched_keys"]]
+    model, reported = loaded
+    lacks = [*reported["missing_keys"], *reported["mismatched_keys"]]
     if lacks:
         raise ValueError(f"{said}: its weights are of another model, {len(lacks)} lack, as {lacks[0]}")
     for name, value in model.state_dict().items():

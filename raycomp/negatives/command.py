@@ -97,7 +97,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             **_describe(stats, tally),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
-        run.tell(said, render_negatives(run.record, tally))
+        run.report(said, render_negatives(run.record, tally))
     return run.record
 
 

@@ -235,22 +235,22 @@ def _spread(value_S: np.ndarray) -> float:
     return float(value_S.std(ddof=1)) if len(value_S) > 1 else float("nan")
 
 
-def tell_theory(rows: list[dict[str, Any]]) -> list[Table | str]:
+def report_theory(rows: list[dict[str, Any]]) -> list[Table | str]:
     """Return what ``run_theory`` found: means over seeds, with standard deviations in brackets."""
     lines = summarise(rows)
     blocks: list[Table | str] = [
         f"Means over {lines[0]['num_seeds']} seeds (standard deviation); chance of a choice is 0.5."
     ]
     for blind, ordered in zip(lines[::2], lines[1::2], strict=True):
-        blocks += _tell_setting(blind, ordered)
-    return [*blocks, _tell_shown(lines)]
+        blocks += _report_setting(blind, ordered)
+    return [*blocks, _report_shown(lines)]
 
 
-def _tell_setting(blind: dict[str, Any], ordered: dict[str, Any]) -> list[Table]:
-    told = "every scene also occurs mirrored" if blind["mirrored"] else "order is redundant"
-    title = f"{blind['version']}, {blind['num_scenes']} scenes, {told}"
+def _report_setting(blind: dict[str, Any], ordered: dict[str, Any]) -> list[Table]:
+    reported = "every scene also occurs mirrored" if blind["mirrored"] else "order is redundant"
+    title = f"{blind['version']}, {blind['num_scenes']} scenes, {reported}"
     more = take_estimate(blind, "infonce_more")
-    rows = [(head, _tell_mean(blind, name), _tell_mean(ordered, name)) for name, head in MEASURES.items()]
+    rows = [(head, _report_mean(blind, name), _report_mean(ordered, name)) for name, head in MEASURES.items()]
     note = f"InfoNCE, {BLIND} less {ORDERED}, with its 95 % interval: {plain(write_cell(more))}"
     tables = [Table(title, ("measure", BLIND, ORDERED), rows, note)]
     if blind["version"] == BUILT:
@@ -265,11 +265,11 @@ def _tell_setting(blind: dict[str, Any], ordered: dict[str, Any]) -> list[Table]
     return tables
 
 
-def _tell_mean(line: dict[str, Any], name: str) -> Numeral:
+def _report_mean(line: dict[str, Any], name: str) -> Numeral:
     return Numeral(f"{line[name]:z.3f} ({line[name + '_sd']:.3f})")
 
 
-def _tell_shown(lines: list[dict[str, Any]]) -> str:
+def _report_shown(lines: list[dict[str, Any]]) -> str:
     """Say what of the theorems the built rows show, and what not."""
     least = min(line[f"{ADD.lower()}_nearest"] for line in lines)
     return (

@@ -54,7 +54,7 @@ class Progress:
     another phase open within this one, that one tells alone.
     """
 
-    _told_at: float | None = None
+    _reported_at: float | None = None
     _opened = threading.local()
 
     def __init__(
@@ -74,23 +74,25 @@ class Progress:
         self.stream: TextIO = sys.stderr
         self.bar = self._open_bar() if self.stream.isatty() else None
         self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
-        self.has_told = False
+        self.has_reported = False
         self.counts = threading.Lock()
         self.ended = threading.Event()
-        Progress._told_at = Progress._told_at or self.started
+        Progress._reported_at = Progress._reported_at or self.started
         executor = find_current()
         self.meter = executor.open_meter(phase) if executor else Silent()
         workers = {stage: place.workers for stage, place in self.crew.items()}
         log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
         self.open: list[Progress] = Progress._opened.__dict__.setdefault("phases", [])
         self.open.append(self)
-        self.teller = threading.Thread(target=self._tell_on, name=f"progress of {phase}", daemon=True)
-        self.teller.start()
+        self.reporter = threading.Thread(
+            target=self._keep_reporting, name=f"progress of {phase}", daemon=True
+        )
+        self.reporter.start()
 
     @classmethod
     def forget(cls) -> None:
         """Count the time between lines anew: what an earlier run told in this process is no line of this."""
-        cls._told_at = None
+        cls._reported_at = None
 
     def _open_bar(self) -> _Bar:
         _, total, unit = self._measure()
@@ -137,12 +139,12 @@ class Progress:
                 self.news_at = time.monotonic()
             self.shards, self.rows = shards, max(0, shards - self.begun_at) * rows_each
 
-    def _tell_on(self) -> None:
+    def _keep_reporting(self) -> None:
         pause = 0.0
         while not self.ended.wait(pause):
             is_inner = self.open[-1:] == [self]
             if is_inner and (self.bar is not None or not self._name_pause()):
-                self.tell()
+                self.report()
             self._put_gauges()
             pause = min(self._name_pause(), _GAUGES_EVERY_S)
 
@@ -159,9 +161,9 @@ class Progress:
         """Return the seconds until the next line, or until the bar is drawn again."""
         if self.bar is not None or self.open[-1:] != [self]:
             return self.every_s
-        return max(0.0, (Progress._told_at or 0.0) + self.every_s - time.monotonic())
+        return max(0.0, (Progress._reported_at or 0.0) + self.every_s - time.monotonic())
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Draw the bar, or write a line."""
         spent = max(1e-9, time.monotonic() - self.started)
         wait = self.name_wait()
@@ -186,7 +188,7 @@ class Progress:
             with suppress(OSError, ValueError):  # nobody reads any more, which ends no work
                 self.stream.write(f"{self.phase}: {', '.join(facts)}\n")
                 self.stream.flush()
-            self.has_told, Progress._told_at = True, time.monotonic()
+            self.has_reported, Progress._reported_at = True, time.monotonic()
 
     def name_wait(self) -> str:
         """Return the stage that holds the others up or, where nothing comes, what is waited for."""
@@ -224,9 +226,9 @@ class Progress:
             return
         self.ended.set()
         self.open.remove(self)
-        self.teller.join(_END_S)  # a cluster that is down may keep it
-        if self.bar is not None or self.has_told:
-            self.tell()
+        self.reporter.join(_END_S)  # a cluster that is down may keep it
+        if self.bar is not None or self.has_reported:
+            self.report()
         log_event("phase_end", **self._facts(time.monotonic() - self.started))
         if self.bar is not None:
             self.bar.close()

@@ -24,9 +24,9 @@ def count_offered(resource: str) -> float:
 
     inf where it knows no limit; 0 where there is no autoscaler, or none that tells its node types.
     """
-    told = find_limits()
-    if told is not None:
-        most = told.get(resource, 0)
+    reported = find_limits()
+    if reported is not None:
+        most = reported.get(resource, 0)
         return math.inf if most >= 2**31 else most
     path = _CLUSTER_CONFIG.expanduser()
     return _count_in_file(json.loads(path.read_text()), resource) if path.is_file() else 0

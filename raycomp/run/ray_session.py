@@ -21,7 +21,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.run.executor import use
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_failures import is_refused, say_refused, told_as_failed_cluster, watch_head
+from raycomp.run.ray_failures import as_failed_cluster, is_refused, say_refused, watch_head
 from raycomp.run.ray_forward import forward_environment
 from raycomp.run.ray_gpus import await_gpu, count_offered
 from raycomp.run.ray_labels import ask_labels
@@ -69,11 +69,11 @@ def connect(
     what a stopped training held. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     if ray.is_initialized():
-        with keep_log(out, check), told_as_failed_cluster(), use(OnRay(config.stall_s)):
+        with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):
             settle_data_context(config.stall_s)
             yield _describe(config, scores)
         return
-    with keep_log(out, check), _hush_native_code(), told_as_failed_cluster():
+    with keep_log(out, check), _hush_native_code(), as_failed_cluster():
         _, most = config.span or (1, 1)
         _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
         try:
@@ -119,7 +119,7 @@ def _hush_native_code() -> Iterator[None]:
         try:
             yield
         except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost, ClusterFailed):
-            # Told in a line.
+            # Reported in a line.
             raise
         except BaseException:
             log.seek(0)

@@ -151,7 +151,7 @@ class Run:
         }
         self.record |= {"finished": now(), "funnel": funnel, "warnings": [], **sections}
 
-    def tell(self, said: str, page: str | None = None) -> None:
+    def report(self, said: str, page: str | None = None) -> None:
         """Say in a line what came of the run, and in a page (report.html), once it is published."""
         self._said, self._page = said, page
 

@@ -44,7 +44,7 @@ _AT_ONCE = 16
 _MOST_STALLS = 3
 
 
-def _tell_wave(stats: Stats) -> dict[str, Any]:
+def _report_wave(stats: Stats) -> dict[str, Any]:
     seconds = {stage: round(value, 3) for stage, value in stats.seconds.items()}
     return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
 
@@ -103,7 +103,7 @@ class Phase:
             except Stalled as stall:
                 num_stalls = num_stalls + 1 if len(done) == num_before else 1
                 num_before = len(done)
-                self._tell_stall(stall, num_stalls)
+                self._report_stall(stall, num_stalls)
 
     def _run_once(
         self,
@@ -127,7 +127,7 @@ class Phase:
                 error.add_note(run.name_rest())
                 raise
 
-    def _tell_stall(self, stall: Stalled, num_stalls: int) -> None:
+    def _report_stall(self, stall: Stalled, num_stalls: int) -> None:
         """Say that the phase begins again from its commits; raise where that was in vain too often."""
         stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
         if num_stalls > _MOST_STALLS:
@@ -282,7 +282,7 @@ class _Run:
         self.executor.wait([removing], 1, 0)  # on Ray it goes on meanwhile, here it is done now
         self.removing.append(removing)
         self.committed.add(wave)
-        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_tell_wave(stats))
+        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_report_wave(stats))
         self.progress.meter.add("raycomp_waves")
 
     def _count_wall(self) -> Stats:

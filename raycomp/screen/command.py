@@ -88,4 +88,4 @@ def _close(run: Run, config: ScreenConfig, cells: list[ScreenCell]) -> None:
     run.close({OK: len(cells)}, {OK: len(cells)}, OK)
     tables = make_tables(found, checked)
     page = render_page("screen/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
-    run.tell(f"screened {len(cells):,} cells", page)
+    run.report(f"screened {len(cells):,} cells", page)

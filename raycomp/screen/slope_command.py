@@ -183,4 +183,4 @@ def _close(run: Run, cells: Sequence[SlopeCell]) -> None:
         tables=make_slope_tables(found),
         charts=list(charts.values()),
     )
-    run.tell(f"trained and tested {len(cells):,} cells", page)
+    run.report(f"trained and tested {len(cells):,} cells", page)

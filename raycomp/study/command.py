@@ -64,9 +64,9 @@ def _close(run: Run, cells: Sequence[Cell]) -> None:
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     verdicts = say_verdicts(planned)
     run.close({OK: len(cells)}, {OK: len(cells)}, OK, verdicts=verdicts)
-    told = "; ".join([f"trained {len(cells):,} cells", *verdicts])
+    reported = "; ".join([f"trained {len(cells):,} cells", *verdicts])
     page = render_page("study/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
-    run.tell(told, page)
+    run.report(reported, page)
 
 
 def _run_cells(

@@ -199,11 +199,11 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
     for group in groups:
         tune_group(job, group, development, watch)
     chosen = _choose(journal.read(), groups, config, metric)
-    told = [one.trial for one in chosen]
+    reported = [one.trial for one in chosen]
     if config.report == "all":
-        told = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
+        reported = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
     if report:
-        train_points(job, [trial.options for trial in told], report, watch)
+        train_points(job, [trial.options for trial in reported], report, watch)
     return _choose(journal.read(), groups, config, metric)
 
 
@@ -246,7 +246,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
     page = render_page(
         "sweep/page.html.jinja", run=run.record, said=lines, tables=tables, charts=list(charts.values())
     )
-    run.tell(said, page)
+    run.report(said, page)
 
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:

@@ -16,7 +16,7 @@ BEST = "best.py"
 _HEAD = '''"""The best of a sweep of {space}
 
 by {metric} on development seeds; what report seeds say of it, of which nothing was chosen, stands beside:
-{told}
+{reported}
 
     raycomp sweep {file} --out AGAIN      # trains it again, seed by seed, to the same figures
 {lines}
@@ -39,12 +39,12 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     best = winners[0]
     names = name_functions([one.name for one in winners])
     others = [(names[one.name], one) for one in winners] if len(winners) > 1 else []
-    told = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
+    reported = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
     lines = _list_lines(plan, best, file)
     head = _HEAD.format(
         space=_escape(write_space(plan.space)),
         metric=plan.config.metric,
-        told=_escape("\n".join(told)),
+        reported=_escape("\n".join(reported)),
         file=_escape(file),
         lines=_escape("\n".join(f"    {line}" for line in lines)),
         num=plan.config.seeds + plan.config.report_seeds,

@@ -164,10 +164,10 @@ class Journal:
         """Return what a trial tries, and since when. Raises ValueError where it is not written there."""
         if not self.folder.exists(TRIALS, name, _OPTIONS):
             raise ValueError("there is none")
-        told = self._read_json(TRIALS, name, _OPTIONS)
-        _check_types(told, _BEGUN)
-        _check_types(told["dials"], dict.fromkeys(told["dials"], (str,)))
-        return told["dials"], told["begun"]
+        reported = self._read_json(TRIALS, name, _OPTIONS)
+        _check_types(reported, _BEGUN)
+        _check_types(reported["dials"], dict.fromkeys(reported["dials"], (str,)))
+        return reported["dials"], reported["begun"]
 
     def remove(self, *file: str) -> None:
         """Forget a trial, or one of its files."""

@@ -41,7 +41,7 @@ _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
-_TOLD = "told"
+_REPORTED = "told"
 # Suggestions that were tried before after which a search has nothing new.
 _MOST_REPEATS = 50
 
@@ -152,8 +152,8 @@ def find_cause(error: Exception) -> Exception:
     A mistake of our own stays wrapped: the traceback of where it was made is in there.
     """
     cause = unwrap(error)
-    is_told = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
-    return cause if is_told else error
+    is_known = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
+    return cause if is_known else error
 
 
 def _try(
@@ -172,8 +172,8 @@ def _try(
         done.append(outcome)
         mean = mean_so_far(done, metric)
         worst = float("-inf") if job.config.mode == "max" else float("inf")
-        told = {"name": name, "dials": dict(options), "site": site, "outcome": outcome, "is_new": is_new}
-        tune.report({_METRIC: mean if mean == mean else worst, _TOLD: told})
+        reported = {"name": name, "dials": dict(options), "site": site, "outcome": outcome, "is_new": is_new}
+        tune.report({_METRIC: mean if mean == mean else worst, _REPORTED: reported})
         if outcome.status != FINISHED:
             return
 
@@ -206,14 +206,14 @@ class _Teller(tune.Callback):
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict, **info: Any) -> None:
         self._watch.check()
         self._progress.finish_one()
-        told = result[_TOLD]
-        if told["is_new"]:
-            self._watch.say(_say_outcome(told, self._watch.metric))
+        reported = result[_REPORTED]
+        if reported["is_new"]:
+            self._watch.say(_say_outcome(reported, self._watch.metric))
 
 
-def _say_outcome(told: Mapping[str, Any], metric: str) -> str:
-    outcome, site = told["outcome"], told["site"]
-    options = ", ".join(f"{option}={value}" for option, value in told["dials"].items())
+def _say_outcome(reported: Mapping[str, Any], metric: str) -> str:
+    outcome, site = reported["outcome"], reported["site"]
+    options = ", ".join(f"{option}={value}" for option, value in reported["dials"].items())
     figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
     return f"{options}: {site.split} seed {site.number}: {figure} ({outcome.seconds:.0f} s)"
 

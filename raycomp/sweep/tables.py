@@ -43,13 +43,13 @@ def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
 def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[Table]:
     """Return the tables of the page: what was chosen, then every trial, then further metrics."""
     return [
-        _tell_winners(plan, winners, metric),
-        _tell_trials(plan, trials, winners, metric),
-        _tell_more(plan, trials, metric),
+        _report_winners(plan, winners, metric),
+        _report_trials(plan, trials, winners, metric),
+        _report_more(plan, trials, metric),
     ]
 
 
-def _tell_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
+def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (say_options(plan, one.trial), one.development, one.report) for one in winners
     ]
@@ -70,14 +70,14 @@ def _say_places(plan: Plan) -> str:
     chosen = f"Chosen by the mean over development {place} 0 to {first - 1}"
     if not config.report_seeds:
         return f"{chosen}; nothing else was asked, so no figure here is free of the choice."
-    told = f"told of on {place} {first} to {last}, of which nothing was chosen."
+    reported = f"told of on {place} {first} to {last}, of which nothing was chosen."
     if config.has_worlds:
-        return f"{chosen}; {told}"
+        return f"{chosen}; {reported}"
     exam = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
-    return f"{chosen}; {told} Report seeds sit {exam}."
+    return f"{chosen}; {reported} Report seeds sit {exam}."
 
 
-def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
+def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
         best = next(one.trial for one in winners if one.group.items() <= trial.options.items())
@@ -113,7 +113,7 @@ def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner],
     return Table("Every trial", columns, rows, note)
 
 
-def _tell_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     """Return the other means of the evaluation by trial: what the chosen metric costs elsewhere."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = {name for trial in whole for one in trial.outcomes.values() for name in one.metrics}

@@ -67,9 +67,9 @@ class Board:
             kind = OSError if self.is_storage else ClusterFailed
             known.error = kind(f"{said}: {self.why or _LOST}")
 
-    def tell(self, told: dict[str, Any]) -> bool:
+    def report(self, reported: dict[str, Any]) -> bool:
         """Take down a step; return whether there is to be another."""
-        self.known.step = told["step"] + 1
+        self.known.step = reported["step"] + 1
         return self.known.error is None
 
     def fail(self, why: str, error: Exception | None = None, is_storage: bool = False) -> None:

@@ -209,7 +209,7 @@ def _close(run: Run, training: Training, session: Session, index: Index, news: N
         f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
         f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
     )
-    run.tell(said, render_train(run.record, metrics))
+    run.report(said, render_train(run.record, metrics))
 
 
 def gather_keys(index: Index, before: Known | None) -> Known:

@@ -48,17 +48,17 @@ class MetricsLog:
         self._lines = (path / METRICS).open("ab")
         self._events = Events(path / EVENTS, first_step)
 
-    def write(self, told: Mapping[str, float]) -> None:
+    def write(self, reported: Mapping[str, float]) -> None:
         """Take down the next step: ``step``, ``loss``, and whatever else is a number; floats to the last bit.
 
         JSON has neither NaN nor infinity; they become null.
         """
-        assert told[STEP] == self._next, f"step {told[STEP]}: must be {self._next}"
-        line = {name: value if math.isfinite(value) else None for name, value in told.items()}
+        assert reported[STEP] == self._next, f"step {reported[STEP]}: must be {self._next}"
+        line = {name: value if math.isfinite(value) else None for name, value in reported.items()}
         with name_place(self._near.uri):
             self._lines.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             self._lines.flush()
-            self._events.write(told)
+            self._events.write(reported)
         self._next += 1
 
     def keep(self) -> None:

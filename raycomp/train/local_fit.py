@@ -38,15 +38,15 @@ def fit_here(training: Training, check: Callable[[], None], say: Say) -> News:
         progress.begin_at(trainer.step)
         checked_at = time.monotonic()
 
-        def tell(row: dict[str, Any]) -> None:
+        def report(row: dict[str, Any]) -> None:
             nonlocal checked_at
-            board.tell(row)
+            board.report(row)
             progress.reach(news.step, training.config.train.batch_size)
             if time.monotonic() - checked_at > _CHECK_S:
                 check()
                 checked_at = time.monotonic()
 
-        writer = Writer(trainer, training.config, folder, tell, training.evaluate)
+        writer = Writer(trainer, training.config, folder, report, training.evaluate)
         train_rank(
             trainer, _make_batches(training, trainer.step), training.config.train.checkpoint_steps, writer
         )

@@ -24,7 +24,7 @@ from raycomp.train.objective import PairsObjective
 from raycomp.train.state import save_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
-from raycomp.train.training import Evaluate, Told
+from raycomp.train.training import Evaluate, StepReport
 
 
 class Writer:
@@ -35,25 +35,25 @@ class Writer:
         trainer: Trainer[PairsObjective],
         config: TrainConfig,
         folder: Folder,
-        tell: Callable[[dict[str, Any]], None],
+        report: Callable[[dict[str, Any]], None],
         evaluate: Evaluate | None = None,
     ):
         self.trainer, self.config, self.folder = trainer, config, folder
-        self.tell, self.evaluate = tell, evaluate
+        self.report, self.evaluate = report, evaluate
         self.journal = MetricsLog(folder, trainer.step)
         self.began = time.perf_counter()
 
-    def take(self, told: Told) -> None:
+    def take(self, step: StepReport) -> None:
         """Take down a step."""
         spent = time.perf_counter() - self.began
-        row: dict[str, Any] = {"step": told.step, "loss": told.loss, "learning_rate": told.learning_rate}
-        row |= {**told.parts, "samples_per_s": self.trainer.batch_size / spent}
+        row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
+        row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
         every = self.config.train.evaluate_steps
         is_due = every is not None and self.trainer.step % every == 0
         if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
             row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
         self.journal.write(row)
-        self.tell(row)
+        self.report(row)
         self.began = time.perf_counter()
 
     def try_evaluation(self) -> None:
@@ -111,10 +111,10 @@ def train_rank(
     was_warned = False
     if writer:
         writer.try_evaluation()
-    for told in trainer.run(batches):
+    for reported in trainer.run(batches):
         warned = is_warned()
         if writer:
-            writer.take(told)
+            writer.take(reported)
             if trainer.step % checkpoint_steps == 0 or warned > was_warned:
                 writer.keep()
         was_warned = warned

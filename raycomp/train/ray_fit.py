@@ -157,6 +157,6 @@ def _follow(job: RankJob, board: Any, thread: threading.Thread, check: Callable[
             thread.join(_POLL_S)
 
 
-def _work(told: dict[str, Any]) -> None:
+def _work(reported: dict[str, Any]) -> None:
     """Do the job as one rank of Ray Train's."""
-    told["work"](told["board"])
+    reported["work"](reported["board"])

@@ -33,12 +33,12 @@ class Stopped(Exception):
 
 def train_as_rank(training: Training) -> None:
     """Train as one rank."""
-    with told_failures(training.board):
+    with reporting_failures(training.board):
         _train(training)
 
 
 @contextmanager
-def told_failures(board: Any) -> Iterator[None]:
+def reporting_failures(board: Any) -> Iterator[None]:
     """Report to the board what ends the block of a rank: what no start fixes ends the run for good."""
     try:
         yield
@@ -87,11 +87,11 @@ class Line:
         self.board = board
         self.goes_on = ray.put(True)
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """Tell of a step. Raises Stopped where the board wanted none after the one before."""
+    def report(self, reported: dict[str, Any]) -> None:
+        """Report of a step. Raises Stopped where the board wanted none after the one before."""
         if not ray.get(self.goes_on):
             raise Stopped
-        self.goes_on = self.board.tell.remote(told)
+        self.goes_on = self.board.report.remote(reported)
 
 
 def _train(training: Training) -> None:
@@ -110,7 +110,7 @@ def _train(training: Training) -> None:
     shelf = broadcast_from_rank_zero(_put_up_shelf(training) if rank == 0 else None)
     writer = None
     if rank == 0:
-        writer = Writer(trainer, training.config, folder, Line(training.board).tell, training.evaluate)
+        writer = Writer(trainer, training.config, folder, Line(training.board).report, training.evaluate)
     batches = _move(Feed(training.course, shelf, rank, num_ranks), trainer.step, training)
     train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
 

@@ -17,7 +17,7 @@ Evaluate = Callable[[Any, int], Mapping[str, Any]]
 """Takes the model, in evaluation mode, and how many steps it took; returns numbers by name."""
 
 
-class Told(NamedTuple):
+class StepReport(NamedTuple):
     """What a step tells."""
 
     step: int

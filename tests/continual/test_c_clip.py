@@ -61,14 +61,14 @@ def test_its_loss_is_of_the_model_of_before_the_task(few):
     learn(learner, few, 0)
     learner.end()
     learner.begin(1, few.tasks[1])
-    told = learn(learner, few, 1, stop=1)
+    reported = learn(learner, few, 1, stop=1)
     model, task, row_B = learner.model, few.tasks[1], rows(1, 0)
     pixel = torch.from_numpy(task.pixels[row_B]) / 255
     image = ((pixel - few.clip.mean_3.flatten()) / few.clip.std_3.flatten()).permute(0, 3, 1, 2)
     token = torch.from_numpy(task.token_TL[task.own_N[row_B]]).long()
     with torch.no_grad():
         old = model.encode_image(image), model.encode_text(token)
-    assert told[0]["consolidation"] == pytest.approx(consolidate(old, old).item(), abs=1e-4)
+    assert reported[0]["consolidation"] == pytest.approx(consolidate(old, old).item(), abs=1e-4)
     assert F.normalize(old[0], dim=-1).std() > 0
     assert learner.task["projector"].weight.detach().diagonal().mean() == pytest.approx(1, abs=0.05)
 

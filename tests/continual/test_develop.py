@@ -6,7 +6,7 @@ from raycomp.config import override_all
 from raycomp.continual.cells import Cell, Choice, list_cells, make_config
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.develop import choose, list_trials, tell_trials
+from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.judge import MERGED, TASK
 from raycomp.continual.method import FULL, METHODS, TUNE, Method
 from raycomp.continual.methods.make_tuner import PLAIN
@@ -46,7 +46,7 @@ def test_rate_and_weight_with_the_highest_mean_are_chosen():
     assert chosen[FULL] == chosen["fixed-clip"] == Choice(1.0, 0.25)
     assert chosen["zscl"] == Choice(1.0), "of equals the nearest to the default"
     assert chosen["finetune"] == Choice(0.5)
-    table = tell_trials(results, chosen, config)
+    table = report_trials(results, chosen, config)
     marked = [row[:4] for row in table.rows if row[-1]]
     assert marked[0] == (FULL, "world", "1", 0.25) and len(marked) == 3 and len(table.rows) == 8
 

@@ -31,7 +31,7 @@ def slow_loss(image_BD, text_BD, own_B, scale):
 def test_it_is_a_plain_loop(few, tmp_path):
     learner, task = few.make("finetune", weight_decay=0.1), few.tasks[0]
     learner.begin(0, task)
-    told = learn(learner, few, 0)
+    reported = learn(learner, few, 0)
     model = load_start(write_model(tmp_path)).train()
     decayed = [p for name, p in model.named_parameters() if p.ndim > 1 and "ln" not in name]
     free = [p for name, p in model.named_parameters() if p.ndim < 2 or "ln" in name]
@@ -46,7 +46,7 @@ def test_it_is_a_plain_loop(few, tmp_path):
             model.encode_text(torch.from_numpy(task.token_TL[task.own_N[row_B]]).long()), dim=-1
         )
         loss = slow_loss(image_BD, text_BD, task.own_N[row_B], model.logit_scale.exp())
-        assert told[step]["loss"] == pytest.approx(loss.item(), abs=2e-4)
+        assert reported[step]["loss"] == pytest.approx(loss.item(), abs=2e-4)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

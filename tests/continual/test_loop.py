@@ -206,8 +206,8 @@ def test_a_fixed_alpha_of_one_is_no_trust_region(tmp_path):
     walk = begin("fixed-clip", **{"trust.apply": "update"})
     walk.learner.trust.alpha = 1.0
     table = walk.run(Folder(str(tmp_path / "b")))
-    is_told = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
-    assert lay(table.filter([not told for told in is_told])) == lay(without)
+    is_reported = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
+    assert lay(table.filter([not reported for reported in is_reported])) == lay(without)
     means = [row["value"] for row in table.to_pylist() if row["figure"] == "realised_mean"]
     assert means == [1.0] * 3
 

@@ -15,16 +15,16 @@ from raycomp.config import override_all
 from raycomp.continual.cells import Cell
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
-from raycomp.continual.head_tables import tell_margin_gaps
+from raycomp.continual.head_tables import report_margin_gaps
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
 from raycomp.continual.method import METHODS
-from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, tell_published, write_published
+from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, report_published, write_published
 from raycomp.continual.results import Result, is_done, measure, read_cell
 from raycomp.continual.streams.place import find_place
 from raycomp.continual.streams.store import read_stream, write_stream
-from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
+from raycomp.continual.tables import list_plots, make_tables, report_samples, say_main, write_long
 from raycomp.core.contrasts import contrast
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
@@ -186,10 +186,10 @@ def test_a_stream_named_as_a_formula_is_text_in_the_csv(tmp_path):
 
 def test_samples_that_are_left_out_are_told_half_by_half():
     facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
-    table = tell_samples({"one-00-abc": facts})
+    table = report_samples({"one-00-abc": facts})
     assert table is not None
     assert list(table.rows) == [("one, a, train", 17, 20), ("one, a, test", 5, 5)]
-    assert tell_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
+    assert report_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
 
 
 def test_margins_are_compared_run_by_run():
@@ -201,13 +201,13 @@ def test_margins_are_compared_run_by_run():
             made.append(make_result(method, seed, [[0.5, 0.25]] * 3, seed, **more))
     results = {one.cell: one for one in made}
     measured = {cell: measure(one) for cell, one in results.items()}
-    table = tell_margin_gaps(Runs("world", results, measured))
+    table = report_margin_gaps(Runs("world", results, measured))
     ((than, edit, num, gap, p, *fused),) = table.rows
     assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
     one = {cell: result for cell, result in results.items() if cell.seed == 0}
     alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
-    assert not tell_margin_gaps(Runs("world", one, alone)).rows
+    assert not report_margin_gaps(Runs("world", one, alone)).rows
 
 
 def make_published(num: int, *more: str) -> Runs:
@@ -227,7 +227,7 @@ def make_published(num: int, *more: str) -> Runs:
 
 
 def read_published(runs: Runs) -> dict[tuple[str, str], tuple]:
-    rows = tell_published(runs).rows
+    rows = report_published(runs).rows
     return {(row[0].partition(" less")[0], row[1]): row[2:] for row in rows}
 
 
@@ -247,19 +247,19 @@ def test_published_differences_reappear_are_reversed_or_cannot_be_read():
     counts = [words.count(word) for word in ("reappears", "reversed", "undecided", "unreadable")]
     assert min(counts) > 0
     said = f"Of {sum(counts)} published differences {sum(counts[:3])} can be read: reappears {counts[0]}"
-    assert said in tell_published(runs).note
+    assert said in report_published(runs).note
     written = list(csv.DictReader(io.StringIO(write_published([runs]))))
     assert [row["verdict"] for row in written] == [word for word in words if word]
     assert float(written[0]["less compo-realign"]) == pytest.approx(-10.45, abs=0.01)
     alone = {cell: result for cell, result in runs.results.items() if cell.method == "compo-realign"}
-    assert not tell_published(replace(runs, results=alone)).rows
+    assert not report_published(replace(runs, results=alone)).rows
 
 
 @pytest.mark.parametrize("num", [1, 3, 9])
 def test_of_fewer_than_ten_backbones_no_difference_is_counted(num):
     runs = make_published(num)
     assert {row[3] for row in read_published(runs).values()} == {"", "unreadable"}
-    assert "0 can be read. Not counted: unreadable" in tell_published(runs).note
+    assert "0 can be read. Not counted: unreadable" in report_published(runs).note
 
 
 def test_what_equals_another_method_is_inert_and_not_counted():
@@ -267,7 +267,7 @@ def test_what_equals_another_method_is_inert_and_not_counted():
     runs = make_published(10, "no-buffer", "replay-text", "sequential")
     found = read_published(runs)
     assert {found[name, "forgetting"][3] for name in ("no-buffer", "replay-text")} == {"inert"}
-    assert "no-buffer is compo-realign in every figure" in tell_published(runs).note
+    assert "no-buffer is compo-realign in every figure" in report_published(runs).note
     assert find_twin(runs, "no-trust") is None
     first = next(cell for cell in runs.results if cell.method == "no-buffer")
     other = make_result("no-buffer", first.seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.71]], first.seed)
@@ -285,8 +285,8 @@ def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():
 
 
 def test_steps_are_summarised():
-    told = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
-    found = summarise_steps(told)
+    reported = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
+    found = summarise_steps(reported)
     assert found["loss_mean"] == 9.5 and found["loss_last"] == 18.5 and found["sigma_max"] == 3
     assert summarise_steps([]) == {}
 

@@ -23,7 +23,7 @@ from raycomp.continual.streams.samples import (
     parse_primitives,
 )
 from raycomp.continual.streams.sources import Source, StreamSample, open_stream, read_stream
-from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, tell_repeats
+from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, warn_repeats
 from raycomp.core.uids import KEY
 from raycomp.data.tar import write_tar
 from raycomp.evaluate.exam import Picture, Texts
@@ -73,7 +73,7 @@ def test_the_little_world_becomes_arrays_that_say_what_it_shows(world):
             assert (split.text_TD[own] == texts.take([str(sample.caption)])[0]).all()
         assert split.candidate_NK is None and split.kind_N is None
     tests = [split for split in splits if len(split) == 10]
-    assert [line for split in (*tests, join_splits(tests)) for line in tell_repeats(split, "it")] == []
+    assert [line for split in (*tests, join_splits(tests)) for line in warn_repeats(split, "it")] == []
     tasks = [Task(f"{i}", splits[2 * i], splits[2 * i + 1]) for i in range(4)]
     drawn = replace(splits[0], image_ND=splits[0].image_ND[:0], own_N=splits[0].own_N[:0])
     stream = make_stream(world.name, tasks, [Task("last", splits[-1], splits[-1])], drawn, texts)
@@ -183,14 +183,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("content", "told"), WRONG, ids=[told[:40] for _, told in WRONG])
-def test_what_is_wrong_with_a_json_file_is_told_in_a_line(tmp_path, content, told):
+@pytest.mark.parametrize(("content", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_what_is_wrong_with_a_json_file_is_told_in_a_line(tmp_path, content, message):
     write_shard(tmp_path / "train" / "a.tar", ["a dog"])
     write_shard(tmp_path / "test" / "a.tar", ["a cat"])
     (tmp_path / "empty").mkdir()
     text = content if isinstance(content, str) else json.dumps({"tasks": [content]})
     (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(ValueError, match=told) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         read_stream(str(tmp_path / "mine.json"))
     assert "\n" not in str(caught.value) and str(caught.value).startswith("stream=")
 
@@ -284,7 +284,7 @@ def test_one_primitive_and_a_thousand_and_captions_that_come_again():
         )
     )
     assert split.own_N.tolist() == [0, 1, 0] and list(map(len, split.primitives)) == [1000, 1]
-    assert tell_repeats(split, "it") == []
+    assert warn_repeats(split, "it") == []
 
 
 def test_a_half_without_samples_is_a_split_of_none():
@@ -298,7 +298,7 @@ def test_one_set_of_primitives_twice_is_told_whatever_its_order():
         *(StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)),
         StreamSample(None, "d", ("a",)),
     )
-    assert tell_repeats(split_of(samples), "it") == [
+    assert warn_repeats(split_of(samples), "it") == [
         "it: 4 texts have 2 sets of primitives, so compositions find the right one of at most 50%"
     ]
 

@@ -37,10 +37,10 @@ def test_it_learns_and_leaves_the_model_given_as_it_was(few, name):
     before = few.clip.embed_pixels(few.tasks[0].pixels[:])
     learner = few.make(name, steps=20)
     learner.begin(0, few.tasks[0])
-    told = learn(learner, few, 0, stop=20)
+    reported = learn(learner, few, 0, stop=20)
     learner.end()
-    assert told[-1]["clip"] < told[0]["clip"]
-    assert told[0]["loss"] == pytest.approx(sum(told[0].values()) - told[0]["loss"], rel=1e-5)
+    assert reported[-1]["clip"] < reported[0]["clip"]
+    assert reported[0]["loss"] == pytest.approx(sum(reported[0].values()) - reported[0]["loss"], rel=1e-5)
     assert not same(learner.look(few.tasks[0]), few.frozen(0))
     assert few.clip.embed_pixels(few.tasks[0].pixels[:]).equal(before)
     keys = learner.look(few.tasks[1])
@@ -125,9 +125,9 @@ def test_a_text_tower_of_its_own_will_do(tmp_path, name):
     learner = few.make(name)
     learner.begin(0, few.tasks[0])
     assert same(learner.look(few.tasks[0]), few.frozen(0))
-    told = learn(learner, few, 0)
+    reported = learn(learner, few, 0)
     learner.end()
-    assert told[-1]["clip"] < told[0]["clip"]
+    assert reported[-1]["clip"] < reported[0]["clip"]
     assert not same(learner.look(few.tasks[0]), few.frozen(0))
 
 

@@ -31,14 +31,14 @@ def measure(rank: int, num_ranks: int, folder: str, options: dict[str, Any]) -> 
     few = Few(Path(folder) / f"{num_ranks}-{rank}")
     found = {}
     for name in ALL:
-        learner, told = make(few, name, **options), []
+        learner, reported = make(few, name, **options), []
         for number, task in enumerate(few.tasks):
             learner.begin(number, task)
-            told += learn(learner, few, number)
+            reported += learn(learner, few, number)
             learner.end()
         keys = [learner.look(task) for task in few.tasks]
         seen = [torch.from_numpy(rows) for one in keys for rows in (one.image_ND, one.text_TD)]
-        found[name] = {"learned": learner.state()["learned"], "seen": seen, "told": told}
+        found[name] = {"learned": learner.state()["learned"], "seen": seen, "told": reported}
     return found
 
 
@@ -108,9 +108,9 @@ def resume(rank: int, num_ranks: int, folder: str) -> dict[str, Any]:
         again.restore(state)
         both = []
         for learner in (whole, again):
-            told = learn(learner, few, 1, 2)
+            reported = learn(learner, few, 1, 2)
             learner.end()
-            both.append((told, learner.look(few.tasks[0]).image_ND.tolist(), learner.state()["learned"]))
+            both.append((reported, learner.look(few.tasks[0]).image_ND.tolist(), learner.state()["learned"]))
         found[name] = both
     dist.barrier()
     return found
@@ -128,17 +128,17 @@ def test_ranks_that_are_restored_within_a_task_go_on_bit_for_bit(tmp_path):
 def test_half_precision_computes_otherwise_and_leaves_the_weights_in_fp32(tmp_path):
     few = Few(tmp_path)
     for name in ALL:
-        told = []
+        reported = []
         for autocast in (False, True):
             learner = few.make(name, autocast=autocast)
             learner.begin(0, few.tasks[0])
-            told.append(learn(learner, few, 0))
+            reported.append(learn(learner, few, 0))
             learner.end()
             assert {one.dtype for one in learner.model.state_dict().values() if one.is_floating_point()} == {
                 torch.float32
             }
-        assert told[0] != told[1], name
-        for one, other in zip(*told, strict=True):
+        assert reported[0] != reported[1], name
+        for one, other in zip(*reported, strict=True):
             assert one["clip"] == pytest.approx(other["clip"], rel=0.03), name
 
 

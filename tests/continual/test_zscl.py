@@ -52,10 +52,10 @@ def test_its_parts_are_what_they_say(few):
     first = copy.deepcopy(learner.model)
     learner.begin(0, few.tasks[0])
     start = weights(learner)
-    told = learn(learner, few, 0)
-    assert told[0]["images"] == pytest.approx(0, abs=1e-5)
-    assert told[0]["texts"] == pytest.approx(0, abs=1e-5)
-    assert told[0]["l2"] == 0
+    reported = learn(learner, few, 0)
+    assert reported[0]["images"] == pytest.approx(0, abs=1e-5)
+    assert reported[0]["texts"] == pytest.approx(0, abs=1e-5)
+    assert reported[0]["l2"] == 0
     far = sum((value - start[name]).square().sum() for name, value in weights(learner).items())
     pixel = torch.from_numpy(learner.reference.pixels[:]) / 255
     image = ((pixel - few.clip.mean_3.flatten()) / few.clip.std_3.flatten()).permute(0, 3, 1, 2)

@@ -142,9 +142,9 @@ def line(same, nonce, cross, wrong=0.0, half=0.0005):
         ),
     ],
 )
-def test_the_sentence_says_what_the_intervals_say(values, told):
+def test_the_sentence_says_what_the_intervals_say(values, reported):
     said = describe_order(line(*values))
-    assert all(part in said for part in told), said
+    assert all(part in said for part in reported), said
     assert "the 19 words that take part are too few" in describe_order(line(*values) | {"num_words": 19})
 
 

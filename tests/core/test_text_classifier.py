@@ -9,12 +9,12 @@ from raycomp.core.metrics import auc
 from raycomp.core.text_classifier import fit_text_classifier, list_features
 
 
-def draw(num: int, seed: int, tell: str) -> tuple[list[str], np.ndarray]:
+def draw(num: int, seed: int, hint: str) -> tuple[list[str], np.ndarray]:
     rng = np.random.default_rng(seed)
     label_N = rng.random(num) < 0.4
     words = "dog cat hat tree".split()
     captions = [
-        " ".join(rng.choice(words, rng.integers(2, 6))) + (tell if label and rng.random() < 0.8 else "")
+        " ".join(rng.choice(words, rng.integers(2, 6))) + (hint if label and rng.random() < 0.8 else "")
         for label in label_N
     ]
     return captions, label_N
@@ -29,10 +29,10 @@ def test_features_are_n_grams_and_a_count():
     ]
 
 
-@pytest.mark.parametrize(("tell", "least", "most"), [(" now", 0.88, 0.95), ("", 0.44, 0.56)])
-def test_it_finds_what_a_word_tells_and_nothing_where_none_does(tell, least, most):
-    found = fit_text_classifier(*draw(3000, 0, tell))
-    captions, label_N = draw(3000, 1, tell)
+@pytest.mark.parametrize(("hint", "least", "most"), [(" now", 0.88, 0.95), ("", 0.44, 0.56)])
+def test_it_finds_what_a_word_tells_and_nothing_where_none_does(hint, least, most):
+    found = fit_text_classifier(*draw(3000, 0, hint))
+    captions, label_N = draw(3000, 1, hint)
     score_N = found.score(captions)
     assert least < auc(score_N[label_N], score_N[~label_N]) < most
 

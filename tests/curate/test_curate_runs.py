@@ -253,16 +253,16 @@ def test_rules_of_two_gates_choose_over_files_what_they_choose_in_memory(curated
     assert run["gates"] == gates.to_dict()
     uids = [uid for table in tables for uid in table["uid"].to_pylist()]
     reasons, scores = (np.concatenate(parts).tolist() for parts in zip(*judged, strict=True))
-    told = dict(zip(uids, zip(reasons, scores, strict=True), strict=True))
+    reported = dict(zip(uids, zip(reasons, scores, strict=True), strict=True))
     kept = {
         row["uid"]: row["score"] for row in pq.read_table(tmp_path / "out/subset/kept.parquet").to_pylist()
     }
-    assert set(kept) == {uid for uid, (reason, _) in told.items() if reason == "kept"}
+    assert set(kept) == {uid for uid, (reason, _) in reported.items() if reason == "kept"}
     if rule != "cpi":
-        assert kept == {uid: told[uid][1] for uid in kept}
-    lost = next(uid for uid in uids if told[uid][0] in ("not_drawn", "below_attribution_gate", CONTROL))
+        assert kept == {uid: reported[uid][1] for uid in kept}
+    lost = next(uid for uid in uids if reported[uid][0] in ("not_drawn", "below_attribution_gate", CONTROL))
     text = explain(str(tmp_path / "out"), lost)
-    assert f"{told[lost][1]:.6f} against" in text and f"kept: no, {told[lost][0]}" in text
+    assert f"{reported[lost][1]:.6f} against" in text and f"kept: no, {reported[lost][0]}" in text
 
 
 def test_arms_are_named_by_their_shares_when_chosen_again(curated, tmp_path):

@@ -41,10 +41,10 @@ def photo(colour: str = "red", size: tuple[int, int] = (400, 300), **options: ob
 
 def make_times(phase: str, stage: str) -> dict:
     """Return what run.json says of one phase with one stage."""
-    told = {"rows": 400, "wall_s": 80.0, "commit_s": 0.8, "commit_share": 0.01, "scorer_busy_share": 0.5}
+    reported = {"rows": 400, "wall_s": 80.0, "commit_s": 0.8, "commit_share": 0.01, "scorer_busy_share": 0.5}
     times = {"rows": 400, "seconds": 40.0, "workers": 1, "busy_share": 0.5, "rows_per_s": 10.0}
     return {
-        "phases": [{"phase": phase, **told, "bottleneck": stage}],
+        "phases": [{"phase": phase, **reported, "bottleneck": stage}],
         "stages": [{"phase": phase, "stage": stage, **times}],
     }
 
@@ -135,8 +135,8 @@ def test_tables_say_what_the_summary_holds(summary, page):
     assert statuses == dict(summary.statuses)
     inside, whole, *_ = section(page, "What PAS is not").all("table")[0].rows()
     for row, moments in ((inside, summary.pool["mean_pas"]), (whole, summary.moments["mean_pas"])):
-        told = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
-        assert row[2] == str(moments.count) and row[3].startswith(told)
+        reported = f"{moments.pearson:z.3f} [".replace("-", "\u2212")
+        assert row[2] == str(moments.count) and row[3].startswith(reported)
     assert (inside[1], inside[2], inside[6:]) == ("pairs inside the pool", "273", ["0.084", "0.088"])
     assert (whole[1], whole[2], whole[6:]) == ("all pairs", "390", ["\u2013", "\u2013"])
     kinds = {row[0]: row[1:4] for row in section(page, "Phrases").all("table")[0].rows()}
@@ -203,10 +203,10 @@ def plant_displacement(slope: float, num_targets: int = 1000) -> Summary:
 def test_displacement_that_drives_drops_is_warned_of(slope, warns):
     """r = slope / sqrt(slope^2 + 1): 0.71, 0, -0.71 and 0.36, whose interval holds 0.3."""
     planted = plant_displacement(slope)
-    told = find_warnings(planted, run_json())
+    reported = find_warnings(planted, run_json())
     assert (planted.pool["drop"].pearson > 0.3) == (slope > 0)
-    assert [text.partition(":")[0] for text in told] == ["Displacement drives drops"] * warns
-    assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in told)
+    assert [text.partition(":")[0] for text in reported] == ["Displacement drives drops"] * warns
+    assert all("inside the pool (" in text and "select.rule=pas_residual" in text for text in reported)
     assert find_warnings(plant_displacement(slope, num_targets=4), run_json()) == [], "four words tell little"
 
 
@@ -380,8 +380,8 @@ def test_missing_and_broken_photos_are_grey_tiles(summary):
 
 def phrase(start: int, end: int, **changes: object) -> dict:
     at = {"start": start, "end": end, "target_start": start, "target_end": end}
-    told = {"kind": "object", "target": "", "target_class": "head", "text": ""}
-    return at | told | {"drop": 0.1, "nonces": ["dax"]} | changes
+    reported = {"kind": "object", "target": "", "target_class": "head", "text": ""}
+    return at | reported | {"drop": 0.1, "nonces": ["dax"]} | changes
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def sample(folder: Path) -> plans.TimedRows:
     return take_sample(shards, [shard["size"] for shard in fingerprint_shards(shards)], str(folder))
 
 
-def told(text: str) -> int:
+def reported(text: str) -> int:
     """Return the number of samples that a plan tells."""
     return int(re.search(r"samples +about ([0-9,]+)", text)[1].replace(",", ""))
 
@@ -46,7 +46,7 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path, broken):
         first.write_bytes({"cut": whole[: len(whole) // 2], "no tar": b"no tar " * 999, "empty": b""}[broken])
     text = plan(CurateConfig(input=str(tmp_path), scorer=tiny_scorer))
     bytes_beside = first.stat().st_size / len(whole) * 20
-    assert told(text) == pytest.approx(60 + bytes_beside, rel=0.1)
+    assert reported(text) == pytest.approx(60 + bytes_beside, rel=0.1)
     assert ("00000.tar: not whole" in text) == (broken in ("cut", "no tar", "empty", "large"))
 
 

@@ -16,12 +16,12 @@ def copies(tmp_path, monkeypatch) -> list[str]:
     done: list[str] = []
     copy = module.copy_file
 
-    def told(uri: str, target: Path) -> None:
+    def reported(uri: str, target: Path) -> None:
         copy(uri, target)
         done.append(uri)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "copy_file", told)
+    monkeypatch.setattr(module, "copy_file", reported)
     return done
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from raycomp.demo.figures import BeforeAfter, Figures, tell_accuracies, tell_beside, tell_limits
+from raycomp.demo.figures import BeforeAfter, Figures, describe_limits, report_accuracies, report_beside
 from raycomp.table import Estimate
 
 NAN = float("nan")
@@ -25,20 +25,20 @@ FIGURES = Figures(
 
 
 def test_what_is_told_follows_the_intervals():
-    told = tell_limits(FIGURES)["What can be told"]
-    assert told == (
+    reported = describe_limits(FIGURES)["What can be told"]
+    assert reported == (
         "The mean accuracy moved by 0.045 [0.025, 0.065]. Up: swap object. Down: brittleness. "
         "Not to be told from no change: add object."
     )
-    assert "shorter caption" not in tell_limits(FIGURES)["What cannot"]
+    assert "shorter caption" not in describe_limits(FIGURES)["What cannot"]
     blind = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
-    assert "shorter caption wins swap object." in tell_limits(blind)["What cannot"]
+    assert "shorter caption wins swap object." in describe_limits(blind)["What cannot"]
     same = Figures([make_figure("swap object", 0.6, 0.6, NAN)], FIGURES.mean, [])
-    assert tell_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
+    assert describe_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
 
 
 def test_every_figure_stands_in_its_row():
-    kinds, beside = tell_accuracies(FIGURES), tell_beside(FIGURES)
+    kinds, beside = report_accuracies(FIGURES), report_beside(FIGURES)
     assert [row[0] for row in kinds.rows] == ["swap object", "add object", "mean of these"]
     swap = FIGURES.kinds[0]
     assert kinds.rows[0][1:] == (1000, swap.before, swap.after, swap.difference, 0.5, "0.510, 0.520")

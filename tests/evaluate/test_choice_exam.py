@@ -14,7 +14,7 @@ from raycomp.evaluate.choices import ChoiceExam
 from raycomp.evaluate.compare import compare_tables, find_partings
 from raycomp.evaluate.exam import Picture, Pictures, Texts
 from raycomp.evaluate.outcomes import find_outcomes
-from raycomp.evaluate.table import Line, make_lines, tell_lines
+from raycomp.evaluate.table import Line, make_lines, report_lines
 from raycomp.sweep.metric import read_metrics
 from raycomp.table import write_csv
 
@@ -197,7 +197,7 @@ def test_the_table_is_a_line_for_every_split_metric_and_control():
     assert by_place["micro", "accuracy", "shorter_caption"]["detectable"] == ""
     # The false caption is the longer one in every row.
     assert by_place["swap_obj", "accuracy", "shorter_caption"]["value"] == "1.0"
-    assert len(tell_lines(lines)) == 4
+    assert len(report_lines(lines)) == 4
 
 
 def test_a_split_named_as_a_formula_is_text_in_the_table_and_read_back(tmp_path):

@@ -291,8 +291,8 @@ def test_what_the_user_can_mend_is_told_in_a_line(config, options, said, tmp_pat
     all_options = {**own, "world.annotations": config.world.annotations, **options}
     sets = [f"--set={name}={value.format(**places)}" for name, value in all_options.items()]
     assert main(["evaluate", *sets, "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and said in told[0], told
+    reported = capsys.readouterr().err.splitlines()
+    assert len(reported) == 1 and said in reported[0], reported
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 

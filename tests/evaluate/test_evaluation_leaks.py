@@ -13,10 +13,10 @@ from raycomp.core.uids import KEY
 from raycomp.evaluate.command import find_leaks
 from raycomp.evaluate.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.linear_probe import open_linear_probe
-from raycomp.evaluate.outcomes import find_outcomes, tell_parts
+from raycomp.evaluate.outcomes import find_outcomes, name_statuses
 from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.evaluate.zeroshot import open_zeroshot
-from raycomp.run.leaks import check_left, tell_leak
+from raycomp.run.leaks import check_left, warn_leak
 from tests.evaluate.sitting import invent
 
 NOTHING = np.zeros(0, KEY)
@@ -47,7 +47,7 @@ def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
     (leak,) = find_leaks([exam], invent(exam)[0], None)
     assert leak.shared == (12, 12, 0, 0)
     said = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
-    assert tell_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
+    assert warn_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
     check_left(leak, "warn")
     with pytest.raises(
         UserError, match=r"overlap=drop: linear_probe: 12 of 12 .*; name other images, or set"
@@ -64,7 +64,7 @@ def test_a_probe_without_overlap_is_the_same_table_under_both(tmp_path):
     warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
     seen = invent(warn)
     (leak,) = find_leaks([warn], seen[0], None)
-    assert leak.shared == (12, 0, 0, 0) and tell_leak(leak, "warn") == []
+    assert leak.shared == (12, 0, 0, 0) and warn_leak(leak, "warn") == []
     check_left(leak, "drop")
     assert warn.grade(*seen).equals(drop.grade(*seen), check_metadata=True)
 
@@ -78,7 +78,7 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
     pictures, texts = invent(warn, bad=["train/cat/03.jpg"])
     (leak,) = find_leaks([drop], pictures, None)
     assert leak.shared == (12, 2, 0, 0)
-    assert "2 of 12 test images" in tell_leak(leak, "drop")[0] and "(16.7 %)" in tell_leak(leak, "drop")[0]
+    assert "2 of 12 test images" in warn_leak(leak, "drop")[0] and "(16.7 %)" in warn_leak(leak, "drop")[0]
     rows, kept = warn.grade(pictures, texts).to_pylist(), drop.grade(pictures, texts).to_pylist()
     learned = {content for own in train.values() for content in own} - {"corrupt"}
     for row, other in zip(rows, kept, strict=True):
@@ -88,7 +88,7 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
         else:
             assert row == other
     table = drop.grade(pictures, texts)
-    assert [part for part in tell_parts(table) if part == "contaminated"] == ["contaminated"] * 2
+    assert [part for part in name_statuses(table) if part == "contaminated"] == ["contaminated"] * 2
     assert {len(one.key_N) for one in find_outcomes(table)} == {10}
 
 
@@ -111,9 +111,9 @@ def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_te
         pictures, texts = invent(exam)
         leaks = find_leaks([exam], pictures, trained)
         assert leaks[-1].shared == shared
-        told = tell_leak(leaks[-1], "warn")
+        reported = warn_leak(leaks[-1], "warn")
         assert re.match(
-            rf"{exam.name}: {shared[1]} of {shared[0]} test images are among the images that", told[0]
+            rf"{exam.name}: {shared[1]} of {shared[0]} test images are among the images that", reported[0]
         )
         before = exam.grade(pictures, texts)
         after = exam.grade(pictures.bar(trained.image_K), texts)

@@ -69,8 +69,8 @@ def test_a_file_stands_for_one_name(tmp_path):
     found = find_images(folder, ["train/0.png", "v/1.png", "a/2.png", "gone.png"])
     assert list(found.uris) == ["train/0.png", "v/1.png", "a/2.png"]
     assert found.by_base_name == ("train/0.png", "v/1.png")
-    told = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
-    assert found.tell_by_base_name("x") == [told] and not find_images(folder, ["1.png"]).tell_by_base_name(
+    message = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
+    assert found.warn_by_base_name("x") == [message] and not find_images(folder, ["1.png"]).warn_by_base_name(
         "x"
     )
 

@@ -13,7 +13,7 @@ from raycomp.evaluate.images import check_images
 from raycomp.evaluate.linear_probe import open_linear_probe
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.retrieval import open_retrieval
-from raycomp.evaluate.table import make_lines, tell_lines
+from raycomp.evaluate.table import make_lines, report_lines
 from raycomp.evaluate.zeroshot import open_zeroshot
 from raycomp.worlds.samples import world_shards
 from tests.evaluate.sitting import embed, invent
@@ -59,7 +59,7 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path, tiny_s
     assert check(exam, pictures, max_bad_fraction=0.8) == lines
     found = make_lines("retrieval", find_outcomes(exam.grade(pictures, texts)))
     assert {(line.n, line.num_all) for line in found} == {(20, 200)}
-    assert all(row[2:4] == [20, 200] for table in tell_lines(found) for row in table.rows)
+    assert all(row[2:4] == [20, 200] for table in report_lines(found) for row in table.rows)
 
 
 def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):

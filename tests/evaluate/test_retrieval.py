@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.compare import check_same, tell_other_targets
+from raycomp.evaluate.compare import check_same, warn_other_targets
 from raycomp.evaluate.config import RetrievalConfig
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.retrieval import find_captions, open_retrieval
@@ -156,9 +156,9 @@ def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_t
         check_same("retrieval", first, other.grade(*invent(other)))
     fewer = exam.grade(*invent(exam, bad=["0.jpg"]))
     check_same("retrieval", first, fewer)
-    assert tell_other_targets("retrieval", first, first) == []
-    (told,) = tell_other_targets("retrieval", first, fewer)
-    assert "the first looked among 6 and 12 targets, the second among 5 and 11" in told
+    assert warn_other_targets("retrieval", first, first) == []
+    (reported,) = warn_other_targets("retrieval", first, fewer)
+    assert "the first looked among 6 and 12 targets, the second among 5 and 11" in reported
 
 
 def test_captions_of_a_sample():

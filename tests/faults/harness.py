@@ -142,7 +142,7 @@ def num_files(out: Folder, *parts: str, prefix: str = "") -> int:
     return 0
 
 
-def tell_progress(out: Folder) -> str:
+def report_progress(out: Folder) -> str:
     """Return how far a run has come, as its folder tells."""
     if not out.exists("work"):
         return "finished" if out.exists("report.html") else "starting"
@@ -164,7 +164,7 @@ def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> str | Non
     until = time.monotonic() + delay_s
     if not run.wait_for(lambda: time.monotonic() >= until):
         return None
-    reached = tell_progress(run.out)
+    reached = report_progress(run.out)
     run.kill()
     return reached
 
@@ -199,7 +199,7 @@ def mount(folder: Path, options: str) -> None:
         pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
 
 
-def tell(fault: str, moment: str, happened: str) -> None:
+def report(fault: str, moment: str, happened: str) -> None:
     """Print a line of the table of faults."""
     print(f"\n| {fault} | {moment} | {happened} |", flush=True)
 

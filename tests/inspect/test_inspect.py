@@ -160,9 +160,9 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
         ({"select.rule": "full"}, "rule full"),
     ],
 )
-def test_a_choice_is_shown_with_its_rule_and_shares(settings, told, tmp_path):
+def test_a_choice_is_shown_with_its_rule_and_shares(settings, reported, tmp_path):
     write_run(Folder(str(tmp_path)), override_all(CurateConfig(), settings))
-    assert told in [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
+    assert reported in [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
 
 
 def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
@@ -222,8 +222,8 @@ def test_a_caption_is_explained_whatever_its_curation_became(written, origin, tm
     run = written.read_json("run.json")
     run["config"]["input"] = origin if "://" in origin else str(tmp_path / origin)
     written.write_json(run, "run.json")
-    told = explain(written.uri, UIDS[0])
-    assert "REPLACE" in told and "raycomp explain" not in told
+    reported = explain(written.uri, UIDS[0])
+    assert "REPLACE" in reported and "raycomp explain" not in reported
 
 
 def test_a_uid_of_the_users_own_is_found_as_it_is_written(written, capsys):

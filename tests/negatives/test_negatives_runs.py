@@ -165,8 +165,8 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
     table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
     pq.write_table(table, tmp_path / "captions.parquet")
     config = NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=WritingConfig(rank=False))
-    told = r"^input: 50\.0% of 4 captions cannot be used \(1 empty_caption, 1 no_caption\)"
-    with pytest.raises(TooMuchBadData, match=told):
+    message = r"^input: 50\.0% of 4 captions cannot be used \(1 empty_caption, 1 no_caption\)"
+    with pytest.raises(TooMuchBadData, match=message):
         raycomp.negatives(config, str(tmp_path / "out"))
     config = raycomp.override(config, "max_bad_fraction", 0.5)
     run = raycomp.negatives(config, str(tmp_path / "out"))
@@ -190,10 +190,10 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
         ({"uid": ["a", None], "caption": ["b", "c"]}, {}, "every row must have a uid of its own"),
     ],
 )
-def test_bad_input_is_one_line(table, options, told, tmp_path):
+def test_bad_input_is_one_line(table, options, message, tmp_path):
     pq.write_table(pa.table(table), tmp_path / "captions.parquet")
     writing = WritingConfig(rank=False, **options)
-    with pytest.raises(ValueError, match=told) as error:
+    with pytest.raises(ValueError, match=message) as error:
         raycomp.negatives(
             NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=writing),
             str(tmp_path / "out"),

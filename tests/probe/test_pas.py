@@ -73,8 +73,8 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
     """In a folder that was moved, as its run.json says: the scorer's own embeddings, the same nonces."""
     source = write_curation(tmp_path / "curated", tiny_scorer)
     assert main(["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]) == 0
-    told = capsys.readouterr().out
-    assert "0.0227" in told and told.startswith((tmp_path / "out/pas.txt").read_text())
+    reported = capsys.readouterr().out
+    assert "0.0227" in reported and reported.startswith((tmp_path / "out/pas.txt").read_text())
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
     phrases = read_phrases(tmp_path / "curated")
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
@@ -85,9 +85,9 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
         assert row["nonces"] == stored["nonces"] and len(stored["nonces"]) == 2
         assert row["nonce"] == pytest.approx(np.mean(stored["drops"]), abs=1e-6)
     uid = rows["targets"][0]["uid"]
-    told = explain(str(tmp_path / "out"), uid).splitlines()
-    assert len(told) == 1 + sum(row["uid"] == uid for row in rows["targets"])
-    assert ", ".join(rows["targets"][0]["nonces"]) in told[1]
+    reported = explain(str(tmp_path / "out"), uid).splitlines()
+    assert len(reported) == 1 + sum(row["uid"] == uid for row in rows["targets"])
+    assert ", ".join(rows["targets"][0]["nonces"]) in reported[1]
     assert [line["count"] for line in rows["retest"]] == [1, 2, 4]
 
 

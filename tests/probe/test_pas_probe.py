@@ -28,7 +28,7 @@ from raycomp.probe.calibration import (
     Samples,
     probe_samples,
 )
-from raycomp.probe.calibration_table import tell_pas
+from raycomp.probe.calibration_table import report_pas
 from raycomp.probe.pas import make_redraw
 from raycomp.table import join_text
 from raycomp.words import HEAD, UNSEEN
@@ -114,9 +114,9 @@ def probe(samples: Samples, encode=None, seed: int = 0) -> PasResult:
     return probe_samples(samples, encode, words_of(samples, seed), redraw, 0.5, seed)
 
 
-def tell_text(result: PasResult) -> str:
+def report_text(result: PasResult) -> str:
     """Return what the probe says in one line."""
-    return " ".join(join_text(tell_pas(result, "planted")).split())
+    return " ".join(join_text(report_pas(result, "planted")).split())
 
 
 def test_the_planted_order_comes_out():
@@ -127,7 +127,7 @@ def test_the_planted_order_comes_out():
     for name, cost in COSTS.items():
         assert line[name] == pytest.approx(0.8 * cost, abs=1e-6)
     assert line[WRONG] == pytest.approx(0, abs=1e-6)
-    text = tell_text(result)
+    text = report_text(result)
     assert (
         "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order" in text
     )
@@ -143,7 +143,7 @@ def test_the_profile_is_of_what_the_curation_ranked_by():
     means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
     expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
     assert profile["alignment"]["value"] == pytest.approx(expected)
-    assert "mean PAS with alignment, r" in tell_text(probe(samples))
+    assert "mean PAS with alignment, r" in report_text(probe(samples))
 
 
 def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
@@ -152,7 +152,7 @@ def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "of too few words (10) stands beside" in tell_text(result)
+    assert "of too few words (10) stands beside" in report_text(result)
 
 
 def test_every_target_is_a_row_or_has_a_reason():
@@ -169,7 +169,7 @@ def test_every_target_is_a_row_or_has_a_reason():
     alone = make_samples(2)
     alone.image_ND[1] = alone.image_ND[0]
     assert probe(alone).left_out == {NO_PICTURE: 4}
-    assert "0 of 4 targets" in tell_text(probe(alone))
+    assert "0 of 4 targets" in report_text(probe(alone))
 
 
 def test_what_no_picture_shows_is_not_measured_again():

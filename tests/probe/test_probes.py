@@ -163,14 +163,14 @@ def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):
         ({"image_sha256": ["a", "b", "x", "d", "a"]}, "of 4, 1 differ"),
     ],
 )
-def test_images_must_be_those_of_the_negatives(columns, told, tiny_scorer, tmp_path, capsys):
+def test_images_must_be_those_of_the_negatives(columns, message, tiny_scorer, tmp_path, capsys):
     before = write_curation(tmp_path / "before", tiny_scorer)
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
     after = write_curation(tmp_path / "after", replace(tiny_scorer, weights="random:1"), **columns)
     line = ["probe", "composition", "--set", f"input={source}", "--set", f"images={after}"]
     assert main([*line, "--out", str(tmp_path / "out")]) == USER_ERROR
     said = capsys.readouterr().err
-    assert f"images='{after}'" in said and told in said and said.count("\n") == 1
+    assert f"images='{after}'" in said and message in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_images_must_be_those_of_the_negatives(columns, told, tiny_scorer, tmp_p
         (None, ["x"] * 5, "of 4 of 4 captions"),
     ],
 )
-def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, told, tiny_scorer, tmp_path, capsys):
+def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, message, tiny_scorer, tmp_path, capsys):
     """``ours`` none: the curation behind the negatives is gone."""
     hashes = {} if ours is None else {"image_sha256": pa.array(ours, pa.string())}
     before = write_curation(tmp_path / "before", tiny_scorer, **hashes)
@@ -193,7 +193,7 @@ def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, told, tiny_s
     after = write_curation(tmp_path / "after", trained, image_sha256=pa.array(theirs, pa.string()))
     run_probe(tmp_path / "out", f"input={source}", f"images={after}")
     said = capsys.readouterr().out
-    assert told in said if told else "could not be compared" not in said
+    assert message in said if message else "could not be compared" not in said
 
 
 def test_a_moved_curation_is_known_again_as_images(tiny_scorer, tmp_path, capsys):
@@ -211,9 +211,9 @@ def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
     line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
     named = ["--set", f"scorer.model={tiny_scorer.model}", "--set", "scorer.weights=random:1"]
-    for images, told in ((before, "was not scored by"), (source, "holds negatives, must hold a curation")):
+    for images, message in ((before, "was not scored by"), (source, "holds negatives, must hold a curation")):
         assert main([*line, "--set", f"images={images}", *named]) == USER_ERROR
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_sugarcrepe_pp_brings_its_own_paraphrases(shared, tiny_scorer, tmp_path, capsys):
@@ -356,7 +356,7 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
         (["pas", "--set", "pairs=10"], "pairs=10: probe pas does not take it"),
     ],
 )
-def test_mistakes_are_one_line(line, told, tmp_path, capsys):
+def test_mistakes_are_one_line(line, message, tmp_path, capsys):
     assert main(["probe", *line, "--out", str(tmp_path / "out")]) == USER_ERROR
     said = capsys.readouterr().err
-    assert told in said and said.count("\n") == 1
+    assert message in said and said.count("\n") == 1

@@ -8,7 +8,7 @@ import torch
 
 from raycomp.core import scm
 from raycomp.probe import theory
-from raycomp.probe.theory import BLIND, BUILT, MEASURES, ORDERED, TRAINED, tell_theory
+from raycomp.probe.theory import BLIND, BUILT, MEASURES, ORDERED, TRAINED, report_theory
 from raycomp.table import join_text
 
 
@@ -106,7 +106,7 @@ def test_the_interval_is_students():
 
 
 def test_the_table_shows_every_setting_and_measure(rows):
-    text = join_text(tell_theory(rows))
+    text = join_text(report_theory(rows))
     for head in MEASURES.values():
         assert text.count(f"\n{head} ") == len(theory.SETTINGS)
     for version, mirrored, num_scenes in theory.SETTINGS:
@@ -122,8 +122,8 @@ def test_the_table_says_that_the_premise_of_add_fails(rows):
     """The number is that of the worlds, and of SWAP the premise holds exactly where order is redundant."""
     least = min(row["add_nearest"] for row in rows)
     assert 0.2 < least < 0.5
-    told = " ".join(join_text(tell_theory(rows)).split())
-    assert f"differ by at least {least:.3f}: the conclusion is shown, not from its premise" in told
+    reported = " ".join(join_text(report_theory(rows)).split())
+    assert f"differ by at least {least:.3f}: the conclusion is shown, not from its premise" in reported
     for row in rows:
         assert row["swap_single"] == (0 if row["mirrored"] else 1)
         assert row["add_single"] == row["replace_single"] == 0

@@ -393,13 +393,13 @@ def test_what_is_better_done_on_ray_is_done_here_only_where_that_is_asked_for(
     if why == "gpu":
         (tmp_path / "driver").touch()
         monkeypatch.setattr(session, "_DRIVER", str(tmp_path / "driver"))
-    told = {
+    message = {
         "large": "the input has 2.0 GB, more than 2",
         "connected": "this process is connected to a cluster",
         "gpu": "this machine has a GPU",
         "better": "many",
     }
-    assert choose_executor(ClusterConfig(), lambda: size, better, None) == (False, told[why])
+    assert choose_executor(ClusterConfig(), lambda: size, better, None) == (False, message[why])
     here = choose_executor(ClusterConfig(executor="local"), lambda: size, better, None)
     assert here == (True, "cluster.executor=local")
     if why == "gpu":

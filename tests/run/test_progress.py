@@ -73,9 +73,9 @@ def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
         shown.started = time.monotonic() - 100
         shown.add(50_000, {"decode": 12.0, "align": 4.0, "device": 3.0})
         shown.finish_one()
-        shown.tell()  # 1.5 s of each decoder, 2 s of each scorer
+        shown.report()  # 1.5 s of each decoder, 2 s of each scorer
         shown.add(0, {"write": 9.0})
-        shown.tell()
+        shown.report()
     first, second, last = log.getvalue().splitlines()
     assert first == "align: shard 1 of 4, 50,000 rows, 500 rows/s, 05:00 left, bottleneck align"
     assert second.endswith(", bottleneck write") and last.startswith("align: shard 1 of 4")
@@ -86,7 +86,7 @@ def test_time_left_goes_by_rows_where_their_number_is_known(log):
     with Progress("attribute", 1, CREW, num_rows=400) as shown:
         shown.started = time.monotonic() - 60
         shown.add(100, {"parse": 1.0})
-        shown.tell()
+        shown.report()
     assert "shard 0 of 1, 100 rows, 2 rows/s, 03:00 left" in log.getvalue()
 
 
@@ -94,7 +94,7 @@ def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(
     with pytest.raises(KeyError), Progress("align", 3, CREW, every_s=0.01) as shown:
         assert log.written.wait(30)
         raise KeyError
-    assert not shown.teller.is_alive()
+    assert not shown.reporter.is_alive()
     said = log.getvalue().splitlines()[0]
     assert said.startswith("align: shard 0 of 3, time left unknown, waiting for the first block for 0 s")
 
@@ -134,42 +134,42 @@ class There(Local):
 
     def __init__(self, there: dict[str, float]):
         super().__init__(1)
-        self.there, self.told = there, []
+        self.there, self.reported = there, []
 
     def count(self, resource: str) -> float:
         return self.there.get(resource, 0)
 
     def open_meter(self, phase: str) -> "There":
-        self.told.append(("phase", phase))
+        self.reported.append(("phase", phase))
         return self
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
-        self.told.append((name, value, labels))
+        self.reported.append((name, value, labels))
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        self.told.append((name, value, labels))
+        self.reported.append((name, value, labels))
 
     def add_rows(self, statuses: dict[str, int]) -> None:
-        self.told.append(("rows", statuses))
+        self.reported.append(("rows", statuses))
 
 
 def test_what_a_phase_measures_goes_to_the_executor(log):
     with use(There({"GPU": 2.0})), Progress("align", 3, CREW) as shown:
         shown.add(10, {"decode": 1.5}, {"ok": 9, "bad": 1})
         shown._put_gauges()
-    told = shown.meter.told
-    assert told[0] == ("phase", "align") and ("rows", {"ok": 9, "bad": 1}) in told
-    assert ("raycomp_busy_seconds", 1.5, {"stage": "decode", "where": "cpus"}) in told
-    assert ("raycomp_planned", 3, {"unit": "shard"}) in told
-    assert ("raycomp_workers", 2, {"stage": "align", "where": "scorers"}) in told
+    reported = shown.meter.reported
+    assert reported[0] == ("phase", "align") and ("rows", {"ok": 9, "bad": 1}) in reported
+    assert ("raycomp_busy_seconds", 1.5, {"stage": "decode", "where": "cpus"}) in reported
+    assert ("raycomp_planned", 3, {"unit": "shard"}) in reported
+    assert ("raycomp_workers", 2, {"stage": "align", "where": "scorers"}) in reported
 
 
 def test_short_phases_do_not_add_up_to_a_long_silence(log, monkeypatch):
-    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 29)
+    monkeypatch.setattr(Progress, "_reported_at", time.monotonic() - 29)
     with Progress("a", 1) as first:
         assert first._name_pause() <= 1
     assert log.getvalue() == ""
-    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 31)
+    monkeypatch.setattr(Progress, "_reported_at", time.monotonic() - 31)
     with Progress("b", 1):
         assert log.written.wait(30)
     assert log.getvalue().startswith("b: shard 0 of 1")
@@ -182,16 +182,16 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
     with Progress("align", 4, CREW) as shown:
         shown.add(50, {"decode": 12.0})
         shown.finish_one()
-        shown.tell()
+        shown.report()
     assert "align:  25%|" in terminal.getvalue() and "bottleneck decode" in terminal.getvalue()
     assert set(threading.enumerate()) <= before
 
 
 def test_a_stream_that_is_closed_ends_no_work(log):
     with Progress("align", 1) as shown:
-        shown.tell()
+        shown.report()
         log.close()
-        shown.tell()
+        shown.report()
         shown.finish_one()
     assert shown.shards == 1
 

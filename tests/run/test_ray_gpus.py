@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ray.core.generated.autoscaler_pb2 import ClusterConfig as Told
+from ray.core.generated.autoscaler_pb2 import ClusterConfig as Offer
 from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError
@@ -57,14 +57,16 @@ def test_without_an_autoscaler_that_tells_nothing_is_offered(monkeypatch, tmp_pa
 
 def test_what_the_cluster_itself_knows_of_its_node_types_goes_first(monkeypatch, tmp_path):
     write_config(monkeypatch, tmp_path)
-    told = Told()
-    told.node_group_configs.add(resources={"GPU": 8}, max_count=5)
+    offer = Offer()
+    offer.node_group_configs.add(resources={"GPU": 8}, max_count=5)
     find = ray_private.state._calculate_max_resource_from_cluster_config
     monkeypatch.setattr(
-        ray_private.state, "get_max_resources_from_cluster_config", lambda: {"GPU": find(told, "GPU") or 0}
+        ray_private.state,
+        "get_max_resources_from_cluster_config",
+        lambda: {"GPU": find(offer, "GPU") or 0},
     )
     assert count_offered("GPU") == 40 and count_offered("TPU") == 0
-    told.node_group_configs.add(resources={"GPU": 1}, max_count=-1)
+    offer.node_group_configs.add(resources={"GPU": 1}, max_count=-1)
     assert count_offered("GPU") == math.inf
 
 

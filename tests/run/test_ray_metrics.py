@@ -24,7 +24,7 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 PATIENCE_S = 60
 
 
-def told(name: str) -> str:
+def reported(name: str) -> str:
     """Return a metric's name as Prometheus has it."""
     return f"ray_{name}" + ("_total" if METRICS[name].make is ray_metrics.Counter else "")
 
@@ -48,8 +48,8 @@ def asked_for() -> dict[str, set[str]]:
 
 def test_the_dashboard_asks_for_every_metric_by_labels_that_it_has():
     asked = asked_for()
-    assert set(asked) == set(map(told, METRICS))
-    by_name = {told(name): {*LABELS, *kind.labels} for name, kind in METRICS.items()}
+    assert set(asked) == set(map(reported, METRICS))
+    by_name = {reported(name): {*LABELS, *kind.labels} for name, kind in METRICS.items()}
     # Of a quotient, only what both sides have.
     lacking = {name: labels - by_name[name] for name, labels in asked.items() if labels - by_name[name]}
     assert lacking == {"ray_raycomp_rows_total": {"stage"}}
@@ -64,7 +64,7 @@ def test_the_page_names_every_metric_and_event():
     ]
     code = "".join(path.read_text() for path in Path(raycomp.__file__).parent.rglob("*.py"))
     events = {*re.findall(r'log_event\("(\w+)"', code), "begin", "go_on"}
-    assert sorted(named) == sorted([*map(told, METRICS), *events])
+    assert sorted(named) == sorted([*map(reported, METRICS), *events])
 
 
 def test_legends_of_the_dashboard_are_labels_of_its_queries():
@@ -123,9 +123,9 @@ def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
     values = scrape_until(record["id"], "raycomp_rows", ("attribute", "ok"), num_pool)
     rows = values["raycomp_rows"]
     assert rows == {("align", "ok"): record["funnel"]["read"], ("attribute", "ok"): num_pool}
-    told = {(stage["phase"], stage["stage"]): stage["seconds"] for stage in record["stages"]}
+    reported = {(stage["phase"], stage["stage"]): stage["seconds"] for stage in record["stages"]}
     busy = {key[:2]: value for key, value in values["raycomp_busy_seconds"].items()}
-    assert busy == pytest.approx(told)
+    assert busy == pytest.approx(reported)
     assert values["raycomp_waves"] == {("align",): 1, ("attribute",): 1}
 
 

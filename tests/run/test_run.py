@@ -59,7 +59,7 @@ def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu
             came["counted" if run.work.read_json(f"{i}.json") else "empty_caption"] += 1
         came["counted"] -= lost
         run.close({"ok": 3, "empty_caption": 1}, came, "counted", words=7)
-        run.tell("counted 7 words", "<p>7</p>")
+        run.report("counted 7 words", "<p>7</p>")
     return run.record
 
 
@@ -125,11 +125,11 @@ def test_events_of_all_starts_bear_the_id_of_the_run(tmp_path):
 
     record = count_words(ProbeConfig(), tmp_path / "out", words())
     count_words(ProbeConfig(), tmp_path / "after")
-    told = events(tmp_path / "out")
-    assert [event["event"] for event in told] == ["begin", "fail", "go_on", "finish"]
-    assert {event["run"] for event in told} == {record["id"]}
-    assert told[0]["command"] == told[2]["command"] == rerun and told[1]["error"] == "KeyboardInterrupt"
-    assert told[3]["funnel"] == record["funnel"]
+    logged = events(tmp_path / "out")
+    assert [event["event"] for event in logged] == ["begin", "fail", "go_on", "finish"]
+    assert {event["run"] for event in logged} == {record["id"]}
+    assert logged[0]["command"] == logged[2]["command"] == rerun and logged[1]["error"] == "KeyboardInterrupt"
+    assert logged[3]["funnel"] == record["funnel"]
     assert [event["event"] for event in events(tmp_path / "within")] == ["begin", "finish"]
 
 
@@ -219,7 +219,7 @@ def test_what_changed_meanwhile_is_not_published(tmp_path):
     changed = pytest.raises(ValueError, match=r"^input: changed while the run went on")
     with changed, begin("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
         run.close({"ok": 1}, {"kept": 1}, "kept")
-        run.tell("all is well", "<p>")
+        run.report("all is well", "<p>")
     assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
 
 
@@ -297,7 +297,7 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, cont
         ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),
     ],
 )
-def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, told):
+def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, message):
 
     def count() -> dict:
         rooms = ("words.json", "plot.svg", "tables")
@@ -310,7 +310,7 @@ def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tm
 
     assert count()["manifest"]["files"] == count()["manifest"]["files"] == 3
     (tmp_path / gone).unlink()
-    with pytest.raises(ValueError, match=f"was finished, but {told}"):
+    with pytest.raises(ValueError, match=f"was finished, but {message}"):
         count()
 
 
@@ -404,19 +404,19 @@ def test_a_run_keeps_what_it_failed_of_where_it_would_fail_again(tmp_path, error
 
 def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path):
     """Another name for the time; the identity of the input stays."""
-    told: list[str] = []
+    message: list[str] = []
     for time, is_there in (("monday", False), ("monday", True), ("tuesday", False)):
         known = {"input": "the same", TIMES: time}
         with (
             pytest.raises(KeyboardInterrupt),
-            begin("count", ProbeConfig(), lambda known=known: known, str(tmp_path), told.append) as run,
+            begin("count", ProbeConfig(), lambda known=known: known, str(tmp_path), message.append) as run,
         ):
             run.bind("cpu")
             assert run.work.exists("half") == run.folder.exists("scores") == is_there
             run.work.write_bytes(b"1", "half")
             run.folder.write_bytes(b"1", "scores", "0")
             raise KeyboardInterrupt
-    assert [line for line in told if "modified since" in line] == told and len(told) == 1
+    assert [line for line in message if "modified since" in line] == message and len(message) == 1
     times = iter(["tuesday", "wednesday"])  # modified while it runs: what is written is compared by content
     with begin(
         "count", ProbeConfig(), lambda: {"input": "the same", TIMES: next(times)}, str(tmp_path)

@@ -115,8 +115,8 @@ def test_differences_are_paired_by_world(screened):
     found = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*no-logo.json"))]
     rule = "cpi paper"
     one, base = (list_shares(found, "no-logo", KINDS[0], r) for r in (rule, "alignment"))
-    told = compare(found, "no-logo", KINDS[0], rule)
-    assert told.value == pytest.approx(np.mean(np.subtract(one, base))) and told.num == 2
+    reported = compare(found, "no-logo", KINDS[0], rule)
+    assert reported.value == pytest.approx(np.mean(np.subtract(one, base))) and reported.num == 2
 
 
 def test_the_registered_figure_is_the_mean_over_kinds_that_scorers_see(screened):

@@ -197,9 +197,9 @@ def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
         ]
         wide = [*line, "--set", "train.train.workers=64", "--out", str(tmp_path / "wide")]
         refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
-        told = refused.stdout + refused.stderr
-        assert "train.train.workers=64: a trial needs 65 CPUs with so many, the cluster can have 4" in told
-        assert "exit code 2" in told and not (tmp_path / "wide" / "run.json").exists()
+        said = refused.stdout + refused.stderr
+        assert "train.train.workers=64: a trial needs 65 CPUs with so many, the cluster can have 4" in said
+        assert "exit code 2" in said and not (tmp_path / "wide" / "run.json").exists()
         done = subprocess.run(
             [*line, "--set", "report_seeds=0", "--set", "seeds=1", "--out", str(tmp_path / "out")],
             cwd=ROOT,

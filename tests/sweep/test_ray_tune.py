@@ -68,7 +68,7 @@ class Few(Searcher):
 
     def __init__(self):
         super().__init__(metric="metric", mode="max")
-        self.told: list[tuple[str, bool]] = []
+        self.reported: list[tuple[str, bool]] = []
         self.turn = 0
 
     def suggest(self, trial_id):
@@ -76,7 +76,7 @@ class Few(Searcher):
         return {"x": "ab"[self.turn % 2]}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
-        self.told.append((trial_id, error))
+        self.reported.append((trial_id, error))
 
 
 def test_a_search_without_anything_new_ends():
@@ -84,9 +84,9 @@ def test_a_search_without_anything_new_ends():
     search = _Once(inner, lambda point: point["x"])
     assert [search.suggest("1"), search.suggest("2")] == [{"x": "b"}, {"x": "a"}]
     assert search.suggest("3") == Searcher.FINISHED
-    assert inner.told and all(error for _, error in inner.told)
+    assert inner.reported and all(error for _, error in inner.reported)
     search.on_trial_complete("2", {"metric": 1.0})
-    assert inner.told[-1] == ("2-0", False)
+    assert inner.reported[-1] == ("2-0", False)
 
 
 def test_whole_numbers_are_drawn_with_both_ends(plan):
@@ -102,8 +102,8 @@ def wrap(error):
 
 
 def test_what_ended_a_trial_is_told_without_its_wrappers():
-    for told in (OSError("disk full"), ValueError("a: must be b")):
-        assert find_cause(wrap(wrap(told))) is told and find_cause(told) is told
+    for reported in (OSError("disk full"), ValueError("a: must be b")):
+        assert find_cause(wrap(wrap(reported))) is reported and find_cause(reported) is reported
     ours = wrap(wrap(KeyError("x")))
     assert find_cause(ours) is ours
 

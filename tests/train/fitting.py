@@ -78,7 +78,7 @@ def begin(
 def run(trainer: Trainer, rank: int = 0, num_ranks: int = 1, until: int = STEPS) -> list[float]:
     """Take the steps up to ``until``, the batches being those of their steps; return their losses."""
     all_steps = batches(slice_of(rank, num_ranks, BATCH), trainer.config.loss, until)
-    return [told.loss for told in trainer.run(list(all_steps)[trainer.step :])]
+    return [reported.loss for reported in trainer.run(list(all_steps)[trainer.step :])]
 
 
 def on_ranks(measure: Callable[..., Any], folder: Path, *arguments: Any) -> dict[int, list[Any]]:

@@ -74,12 +74,12 @@ def count_heads(clip, step: int) -> dict[str, float]:
     return {"taken": step, "scale": float(clip.logit_scale.exp())}
 
 
-def refuse(line: list[str], out: Path, capsys, told: str) -> None:
+def refuse(line: list[str], out: Path, capsys, message: str) -> None:
     """See that a command is refused in one line, and that another run may have its folder."""
     assert main(line) == 2
     # A busy machine also tells what it waits for.
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("train: step ")]
-    assert len(said) == 1 and said[0].startswith("raycomp: ") and told in said[0], said
+    assert len(said) == 1 and said[0].startswith("raycomp: ") and message in said[0], said
     assert not out.exists() or not os.listdir(out), os.listdir(out)
 
 

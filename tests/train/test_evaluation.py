@@ -74,8 +74,8 @@ def test_numbers_that_json_has_not_stay_numbers():
         ),
     ],
 )
-def test_anything_else_is_refused_in_one_line(found, told):
-    with pytest.raises(UserError, match=f"^evaluate: {told}") as caught:
+def test_anything_else_is_refused_in_one_line(found, message):
+    with pytest.raises(UserError, match=f"^evaluate: {message}") as caught:
         read_results(found)
     assert "\n" not in str(caught.value)
     assert {"step", "loss", "learning_rate", "samples_per_s"} <= set(OWN_COLUMNS)
@@ -159,8 +159,8 @@ def freeze(clip, step: int) -> dict[str, float]:
         (freeze, r"^evaluate: changes requires_grad of"),
     ],
 )
-def test_a_mistake_is_found_before_the_first_step(tmp_path, evaluate, told):
-    with pytest.raises(UserError, match=told):
+def test_a_mistake_is_found_before_the_first_step(tmp_path, evaluate, message):
+    with pytest.raises(UserError, match=message):
         run(tmp_path, evaluate)
     assert Folder(str(tmp_path / "out")).read_bytes("metrics.jsonl") == b""
 

@@ -105,8 +105,8 @@ def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
     assert torch.equal(embed(load_by_open_clip(checkpoint)), embed(trainer.clip))
     scorer = ScorerConfig(str(checkpoint / "model.json"), str(checkpoint / "model.safetensors"))
     for loaded in (Clip(scorer).model, open_clip.create_model(f"local-dir:{checkpoint}")):
-        told = open_clip.get_model_preprocess_cfg(loaded)
-        assert (tuple(told["mean"]), told["interpolation"]) == ((0.5, 0.5, 0.5), "bilinear")
+        message = open_clip.get_model_preprocess_cfg(loaded)
+        assert (tuple(message["mean"]), message["interpolation"]) == ((0.5, 0.5, 0.5), "bilinear")
     with_it = fingerprint_scorer(scorer)
     (checkpoint / "open_clip_config.json").unlink()
     assert fingerprint_scorer(scorer) != with_it
@@ -115,8 +115,8 @@ def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
 
 def test_a_builtin_name_becomes_its_config():
     """Only the names are asked for: no model of such a size is built."""
-    told = describe_start(ModelConfig(name="ViT-B/32", weights="openai"))
-    assert told == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
+    message = describe_start(ModelConfig(name="ViT-B/32", weights="openai"))
+    assert message == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
     assert "quick_gelu" not in describe_start(ModelConfig(name="ViT-B-32", weights="random:0"))
     assert (
         describe_start(ModelConfig(name="ViT-B-32", weights="openai"), with_bias=True)["init_logit_bias"]
@@ -168,9 +168,9 @@ def test_adapters_end_as_plain_weights(model, tmp_path):
 def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bucket):
     out = f"{bucket}/trained" if on_s3 else str(tmp_path / "trained")
     trainer = train(model, out)
-    told: list[str] = []
+    message: list[str] = []
     target = f"{bucket}/published" if on_s3 else str(tmp_path / "published")
-    publish(out, target, told.append)
+    publish(out, target, message.append)
     assert Folder(target).list_names() == ["open_clip_config.json", "open_clip_model.safetensors"]
     local = tmp_path / "local"
     local.mkdir()
@@ -178,7 +178,7 @@ def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bu
         (local / name).write_bytes(Folder(target).read_bytes(name))
     loaded, _, prepare = open_clip.create_model_and_transforms(f"local-dir:{local}")
     assert torch.equal(embed(loaded), embed(trainer.clip))
-    assert "local-dir:" in told[0] and "Normalize" in str(prepare)
+    assert "local-dir:" in message[0] and "Normalize" in str(prepare)
 
     class NoTokenizer:
         def save_pretrained(self, folder: Path) -> None:
@@ -229,11 +229,11 @@ def test_publish_says_what_is_missing(model, tmp_path):
         ({"kind": "curate"}, "was not written by a run of raycomp|holds curate, must hold a training"),
     ],
 )
-def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, told):
+def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, message):
     folder = Folder(str(tmp_path / "in"))
     train(model, folder.uri)
     folder.write_json(folder.read_json("run.json") | changes, "run.json")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         publish(folder.uri, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 

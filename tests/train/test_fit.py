@@ -119,12 +119,12 @@ def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_the_run(model):
     trainer = begin(model, "clip")
-    told = trainer.run(batches(slice(None)))
-    assert next(told).step == 0
+    reported = trainer.run(batches(slice(None)))
+    assert next(reported).step == 0
     with torch.no_grad():
         trainer.clip.visual.proj.fill_(torch.nan)
     with pytest.raises(ValueError, match=r"loss=nan at step 1: must be finite; train\.learning_rate=0\.0003"):
-        next(told)
+        next(reported)
 
 
 def spoil(model: ModelConfig, kind: str, config: FitConfig) -> Trainer:
@@ -152,13 +152,13 @@ def test_weights_that_embed_nothing_are_named_at_the_first_step(model, kind, num
 
 def test_a_tower_that_training_brings_to_nothing_stops_the_run(model):
     trainer = begin(model, "clip")
-    told = trainer.run(batches(slice(None)))
-    assert next(told).step == 0
+    reported = trainer.run(batches(slice(None)))
+    assert next(reported).step == 0
     with torch.no_grad():
         trainer.clip.visual.proj.zero_()
     said = r"^train\.learning_rate=0\.0003: gives embeddings .* \(12 of 24 rows of step 1\); lower it$"
     with pytest.raises(UserError, match=said):
-        next(told)
+        next(reported)
 
 
 def test_slots_without_a_negative_are_no_bad_rows():

@@ -81,13 +81,13 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
     ],
 )
 def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
-    world, own, tmp_path, capsys, monkeypatch, named, told
+    world, own, tmp_path, capsys, monkeypatch, named, message
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys.modules[train.__module__], "describe_scorer", None)
     Path("broken.py").write_text("1 / 0")
     Path("ends.py").write_text("raise SystemExit(3)")
-    refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, message)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
     ],
 )
 def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(
-    world, own, tmp_path, capsys, named, told
+    world, own, tmp_path, capsys, named, message
 ):
     options = {"train.loss": f"{own}:{named}", "train.steps": 3}
-    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_a_changed_file_is_another_run(world, own, tmp_path, capsys, monkeypatch):

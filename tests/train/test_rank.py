@@ -22,20 +22,20 @@ def begun(tmp_path):
     model = write_model(tmp_path)
     trainer = begin(model, "clip", num_steps=STEPS)
     fit = replace(trainer.config, keep_checkpoints=9, evaluate_steps=3)
-    told: list[dict] = []
+    rows: list[dict] = []
     config = TrainConfig(model=model, train=fit)
     folder = Folder(str(tmp_path / "out"))
-    return trainer, Writer(trainer, config, folder, told.append, lambda clip, step: {"taken": step}), told
+    return trainer, Writer(trainer, config, folder, rows.append, lambda clip, step: {"taken": step}), rows
 
 
 def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(begun):
-    trainer, writer, told = begun
+    trainer, writer, rows = begun
     train_rank(trainer, batches(slice(None)), 3, writer)
     assert list_states(writer.folder) == [3, 6, 7]
-    assert [row["step"] for row in told] == list(range(STEPS))
-    assert [row.get("taken") for row in told] == [None, None, 3, None, None, 6, 7]
+    assert [row["step"] for row in rows] == list(range(STEPS))
+    assert [row.get("taken") for row in rows] == [None, None, 3, None, None, 6, 7]
     lines = writer.folder.read_bytes("metrics.jsonl").decode().splitlines()
-    assert [json.loads(line) for line in lines] == told
+    assert [json.loads(line) for line in lines] == rows
     assert writer.folder.exists("work", "checkpoint", "model.safetensors")
     assert not writer.folder.exists("checkpoint")  # that is the run's to write, once all is checked
 

@@ -44,8 +44,8 @@ def test_any_number_of_workers_has_the_same_curve(world, trained, tmp_path, work
 
 
 def test_more_workers_than_cpus_are_refused(world, tmp_path, capsys):
-    told = "train.workers=9: must be at most 4"
-    refuse(world.line(tmp_path / "out", **{"train.workers": 9}), tmp_path / "out", capsys, told)
+    message = "train.workers=9: must be at most 4"
+    refuse(world.line(tmp_path / "out", **{"train.workers": 9}), tmp_path / "out", capsys, message)
 
 
 @pytest.mark.slow

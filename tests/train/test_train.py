@@ -49,7 +49,7 @@ def toy_batches() -> Iterator[Batch]:
 
 def train(model: Towers, config: FitConfig, num_steps: int) -> list[float]:
     objective = PairsObjective(model, config, num_steps, 4)
-    return [told.loss for told in Trainer(objective, num_steps).run(toy_batches())]
+    return [reported.loss for reported in Trainer(objective, num_steps).run(toy_batches())]
 
 
 def test_loop_takes_the_steps_of_adamw_written_out() -> None:

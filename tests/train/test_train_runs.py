@@ -161,12 +161,12 @@ def _read_good(path: Path) -> list[dict]:
         ({"input": "{tmp}/none.parquet"}, "has no pair to train on"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, options, told):
+def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, options, message):
     np.save(tmp_path / "strange.npy", as_datacomp(np.array([[1, 2]], np.uint64)))
     row = {"uid": ["0" * 32], "caption": [""], "image": pa.array([{"bytes": b""}])}
     pq.write_table(pa.table(row), tmp_path / "none.parquet")
     options = {name: str(value).format(tmp=tmp_path) for name, value in options.items()}
-    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_negatives_of_other_pairs_are_refused(world, negatives, tmp_path, capsys):
@@ -188,7 +188,7 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
         ("not finite", "must be finite; train.learning_rate=1e+30 may be too high"),
     ],
 )
-def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys, kind, told):
+def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys, kind, message):
     weights = (trained[0] / "checkpoint/model.safetensors").read_bytes()
     options = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
     if kind == "another architecture":
@@ -202,7 +202,7 @@ def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_pa
     else:
         options["train.learning_rate"] = 1e30
     (tmp_path / "weights.safetensors").write_bytes(weights)
-    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):
@@ -229,7 +229,7 @@ def test_a_board_ends_what_no_start_mends():
 
 def test_a_board_ends_starts_that_get_no_further_than_loading():
     board = Board()
-    assert start(board, 5) and board.tell({"step": 5})
+    assert start(board, 5) and board.report({"step": 5})
     for _ in range(3):
         assert board.arrive()
         board.fail("the storage is down")
@@ -264,8 +264,8 @@ def test_a_board_counts_anew_from_each_checkpoint():
 
 def test_a_board_wants_no_step_after_what_ends_all():
     board = Board()
-    assert start(board, 0) and board.tell({"step": 0})
+    assert start(board, 0) and board.report({"step": 0})
     board.fail("bad", UserError("bad"))
     board.fail("later", UserError("later"))
-    assert not board.tell({"step": 1}) and not start(board, 0)
+    assert not board.report({"step": 1}) and not start(board, 0)
     assert str(board.news().error) == "bad"

@@ -85,7 +85,7 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
     trainer = make_trainer(model, "clip")
     run(trainer, until=3)
     monkeypatch.setattr(rank, "MetricsLog", MagicMock())
-    writer = Writer(trainer, config, out, lambda told: None)
+    writer = Writer(trainer, config, out, lambda reported: None)
     writer.keep()
     assert out.list_names("checkpoints") == ["00000003"]
     out.write_bytes(b"half", "checkpoints", "00000001", "model.safetensors")

@@ -33,7 +33,7 @@ from raycomp.core.trust_region import (
 _WEIGHTS, _STEPS, _BUFFER, _POWER = 11, 12, 13, 14
 _TEXTS_AT_ONCE = 4096
 # Sigma is told of so many steps where nothing hangs on it.
-_TOLD_EVERY = 10
+_REPORT_EVERY = 10
 
 
 class HeadLearner:
@@ -79,9 +79,9 @@ class HeadLearner:
         head, trust = self.config.head, self.config.trust
         image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
         raw_BPD = self.name_VD[rows.index_BP]
-        is_bound, is_told = trust.mode == "spectral", step % _TOLD_EVERY == 0
+        is_bound, is_reported = trust.mode == "spectral", step % _REPORT_EVERY == 0
         is_exact = trust.power_steps is None
-        raw_BPD.requires_grad_((is_bound or is_told) and is_exact and trust.primitives == "raw")
+        raw_BPD.requires_grad_((is_bound or is_reported) and is_exact and trust.primitives == "raw")
         made = self.composer(raw_BPD, rows.valid_BP)
         loss = compo_realign(
             image_BD,
@@ -94,22 +94,22 @@ class HeadLearner:
             head.c2v,
         ).total
         similarity_B = (image_BD * made.composed_BD).sum(1)
-        told = {"loss": float(loss.detach()), "similarity": float(similarity_B.detach().mean())}
-        if not math.isfinite(told["loss"]):
+        reported = {"loss": float(loss.detach()), "similarity": float(similarity_B.detach().mean())}
+        if not math.isfinite(reported["loss"]):
             raise UserError(
-                f"loss={told['loss']} at step {step} of task {self.number}: must be finite; "
+                f"loss={reported['loss']} at step {step} of task {self.number}: must be finite; "
                 f"head.learning_rate={head.learning_rate} may be too high"
             )
         if not loss.requires_grad:  # captions are frozen, and nothing else is a positive
-            return {**told, "gradient": 0.0}
+            return {**reported, "gradient": 0.0}
         sigma_B = similarity_B.detach()
-        if is_bound or is_told:
+        if is_bound or is_reported:
             sigma_B = self._find_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
-            told["sigma"] = float(sigma_B.max())
-        told["alpha"] = alpha = self.trust.take_alpha(sigma_B)
-        return {**told, **self._descend(loss, alpha, is_told)}
+            reported["sigma"] = float(sigma_B.max())
+        reported["alpha"] = alpha = self.trust.take_alpha(sigma_B)
+        return {**reported, **self._descend(loss, alpha, is_reported)}
 
-    def _descend(self, loss: Tensor, alpha: float, is_told: bool) -> dict[str, float]:
+    def _descend(self, loss: Tensor, alpha: float, is_reported: bool) -> dict[str, float]:
         """Take the step; return how long the gradient was, and where it is told how much of a whole step was
         taken."""
         parameters = list_parameters(self.optimizer)
@@ -117,7 +117,7 @@ class HeadLearner:
         loss.backward(inputs=parameters)
         length = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
         trust = self.config.trust
-        if trust.mode == "off" or not is_told:
+        if trust.mode == "off" or not is_reported:
             take_step(self.optimizer, alpha, trust.apply)
             return {"gradient": length}
         return {"gradient": length, "realised": measure_step(self.optimizer, alpha, trust.apply)}

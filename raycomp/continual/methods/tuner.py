@@ -138,9 +138,9 @@ class Tuner:
         """Learn from these rows of the task; return the loss and its parts."""
         assert self.trainer is not None, "no task is open"
         self.trainer.step = step
-        told = self.trainer.take(self.batch(step, row_B))
+        reported = self.trainer.take(self.batch(step, row_B))
         self.after(step)
-        return {"loss": told.loss, **told.parts}
+        return {"loss": reported.loss, **reported.parts}
 
     def end(self) -> None:
         """Close the task."""

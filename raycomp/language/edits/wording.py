@@ -77,7 +77,7 @@ class Wording:
         return token.text.lower() if token.tag in DETERMINERS else ""
 
     def accepts(self, place: int, noun: str) -> bool:
-        """Tell whether a noun in its base form can stand where object ``place`` stands, number kept."""
+        """Report whether a noun in its base form can stand where object ``place`` stands, number kept."""
         slot = self.concepts[place]
         entry = self.lexicon.find(noun, OBJECT)
         if entry is None:
@@ -95,7 +95,7 @@ class Wording:
         return mass == self.lexicon.is_mass(slot.word)
 
     def is_bare(self, place: int) -> bool:
-        """Tell whether one countable thing stands without a determiner: "in front of church"."""
+        """Report whether one countable thing stands without a determiner: "in front of church"."""
         one = self.concepts[place]
         return not (one.is_plural or self.determiner(place) or self.lexicon.is_mass(one.word))
 
@@ -142,7 +142,7 @@ class Wording:
         return word
 
     def can_follow(self, place: int) -> bool:
-        """Tell whether a conjunct or a phrase may be put behind object ``place``: nothing is torn apart."""
+        """Report whether a conjunct or a phrase may be put behind object ``place``: nothing is torn apart."""
         after = self.last(place) + 1
         if after >= len(self.tokens):
             return True
@@ -152,19 +152,19 @@ class Wording:
         return token.tag[:2] in ("VB", "IN", "MD") and token.text.lower() not in ("of", "that", "than")
 
     def stands_alone(self, place: int) -> bool:
-        """Tell whether the noun phrase of object ``place`` is whole: no part before it, no "of" behind it."""
+        """Say whether the noun phrase of object ``place`` is whole: no part before it, no "of" behind it."""
         before, after = self.phrase_starts[place] - 1, self.last(place) + 1
         if after < len(self.tokens) and self.tokens[after].text.lower() in ("of", "and", "or"):
             return False
         return before < 0 or self.tokens[before].tag in BEFORE_PHRASES
 
     def ends(self, place: int) -> bool:
-        """Tell whether object ``place`` is the last word of its sentence."""
+        """Report whether object ``place`` is the last word of its sentence."""
         after = self.last(place) + 1
         return after >= len(self.tokens) or self.tokens[after].text in STOPS
 
     def agrees(self, place: int) -> bool:
-        """Tell whether a verb behind object ``place`` stands in the singular because of it."""
+        """Report whether a verb behind object ``place`` stands in the singular because of it."""
         last = self.last(place)
         head = self.tokens[last].head
         if self.concepts[place].is_plural or head <= last or "subj" not in self.tokens[last].dep:
