@@ -13,7 +13,7 @@ from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curate.config import CurateConfig
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.config import NegativesConfig
 from raycomp.run import waves
 from raycomp.study.command import study
@@ -118,7 +118,7 @@ def digest(out: Path, rooms: tuple[str, ...]) -> dict[str, str]:
 def inputs(tiny_scorer, tmp_path_factory, ray_cluster) -> Inputs:
     folder = tmp_path_factory.mktemp("executors")
     write_world_shards(folder / "in", 60, 20)
-    write_exam(str(folder / "exam"), 8, 0)
+    write_test_set(str(folder / "exam"), 8, 0)
     scorer = {"scorer.model": tiny_scorer.model, "scorer.weights": "random:0", "scorer.batch_size": 16}
     return Inputs(folder, scorer)
 

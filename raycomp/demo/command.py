@@ -18,11 +18,11 @@ from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
 from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_beside
 from raycomp.demo.planted import FAULT, make_tables
 from raycomp.evaluate import retrieval
-from raycomp.evaluate.benchmarks import world as own_exam
+from raycomp.evaluate.benchmarks import world as world_benchmark
 from raycomp.evaluate.command import evaluate
 from raycomp.evaluate.compare_command import compare
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from raycomp.report.page import render_page
@@ -30,7 +30,7 @@ from raycomp.run.progress import Progress
 from raycomp.run.session import connect
 from raycomp.train.command import train
 from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.little_world import EXAM_SEED, FIT, TrainedScorer, World, make_world
+from raycomp.train.little_world import FIT, TEST_SEED, TrainedScorer, World, make_world
 
 # About a minute on two cores. The rate was chosen in another world, that of seed 1: docs/training.md.
 NEGCLIP = FitConfig(
@@ -147,15 +147,15 @@ def _examine(
     models: dict[str, ModelConfig], world: World, out: str, seed: int, clock: _Clock
 ) -> dict[str, Any]:
     """Ask models of scenes and pairs that nothing else has seen; return the run that compares two of them."""
-    exam = Path(out, "exam")
-    if not (exam / own_exam.FILE).is_file():  # written last
-        write_exam(str(exam), NUM_SCENES, seed + EXAM_SEED)
+    test_set = Path(out, "exam")
+    if not (test_set / world_benchmark.FILE).is_file():  # written last
+        write_test_set(str(test_set), NUM_SCENES, seed + TEST_SEED)
     before, after = (f"{out}/evaluated/{name}" for name in models)
     for folder, model in zip((before, after), models.values(), strict=True):
         config = EvaluateConfig(
             model,
-            (own_exam.NAME, retrieval.NAME),
-            world=BenchmarkConfig(str(exam)),
+            (world_benchmark.NAME, retrieval.NAME),
+            world=BenchmarkConfig(str(test_set)),
             retrieval=RetrievalConfig(world.held_out),
         )
         evaluate(config, folder, _say_nothing)

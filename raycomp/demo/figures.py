@@ -25,7 +25,7 @@ from raycomp.words import (
     TEST,
     TEXT_TO_IMAGE,
 )
-from raycomp.worlds.exam import CATEGORIES
+from raycomp.worlds.test_set import CATEGORIES
 
 # What a gain may cost: by benchmark, split and metric.
 _BESIDE = {

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.benchmarks.choice import Choice
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts
 from raycomp.schema import example_schema
 from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
 
@@ -20,7 +20,7 @@ _BLOCK = 65_536
 
 
 @dataclass(frozen=True)
-class ChoiceExam:
+class ChoiceEvaluation:
     """A benchmark's rows, and where their images lie."""
 
     name: str

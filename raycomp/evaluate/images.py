@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raycomp.data.folder import Folder
 from raycomp.data.paths import resolve
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.exam import Exam, Pictures
+from raycomp.evaluate.evaluation import Evaluation, Pictures
 from raycomp.run.bad_data import check_bad_pictures, describe_dropped
 
 
@@ -143,7 +143,7 @@ def _fold(path: str) -> str:
 
 
 def check_images(
-    exams: Iterable[Exam], pictures: Pictures, config: EvaluateConfig, say: Callable[[str], None]
+    evaluations: Iterable[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Callable[[str], None]
 ) -> list[str]:
     """Say and return a line for every status whose images are left out, exam by exam.
 
@@ -152,8 +152,8 @@ def check_images(
     """
     lines: list[str] = []
     counted: dict[str, Counter[str]] = {}
-    for exam in exams:
-        for said, statuses in exam.find_statuses(pictures).items():
+    for evaluation in evaluations:
+        for said, statuses in evaluation.find_statuses(pictures).items():
             counted[said] = Counter(status for _, status in statuses)
             examples = {status: image for image, status in reversed(statuses)}
             lines += describe_dropped(said, counted[said], "images", examples)

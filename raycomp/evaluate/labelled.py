@@ -15,7 +15,7 @@ from raycomp.data.image_folder import list_classes
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
 from raycomp.data.tar import IMAGE_EXTENSIONS
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, expand, key_pictures, read_samples
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, expand, key_pictures, read_samples
 from raycomp.schema import CLASSIFIED_SCHEMA
 from raycomp.words import IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN
 

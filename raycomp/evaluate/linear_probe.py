@@ -13,7 +13,7 @@ import pyarrow as pa
 from raycomp.core.ranks import find_twins
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.config import LinearProbeConfig
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts
 from raycomp.evaluate.labelled import LabelledImages, classify_images, list_unread, open_labelled
 from raycomp.words import DROP, WARN
 

@@ -17,7 +17,7 @@ from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
 from raycomp.evaluate.benchmarks.choice import is_text, parse_text, take, take_texts
 from raycomp.evaluate.config import RetrievalConfig
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
 from raycomp.evaluate.images import find_images
 from raycomp.schema import RETRIEVED_SCHEMA
 from raycomp.words import (

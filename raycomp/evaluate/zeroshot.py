@@ -15,7 +15,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.benchmarks.choice import parse_text
 from raycomp.evaluate.config import ZeroshotConfig
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts, read_text
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts, read_text
 from raycomp.evaluate.labelled import LabelledImages, classify_images, open_labelled
 
 NAME = "zeroshot"

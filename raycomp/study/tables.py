@@ -22,8 +22,8 @@ from raycomp.study.results import (
 )
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
 from raycomp.words import OPERATIONS
-from raycomp.worlds.exam import CATEGORIES
 from raycomp.worlds.faults import NO_FAULT
+from raycomp.worlds.test_set import CATEGORIES
 
 NAMES = tuple(" ".join(category) for category in CATEGORIES)
 Metric = Callable[[Result], float]

@@ -22,7 +22,7 @@ from raycomp.study.cells import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE
 from raycomp.study.config import StudyConfig
 from raycomp.sweep.metric import world_evaluation
 from raycomp.sweep.site import SELECTED, TRAINED, run_commands
-from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, list_places, write_negatives
+from raycomp.sweep.worlds import CURATED, FAULT, TEST_SET, UNSEEN, Place, list_places, write_negatives
 from raycomp.train.config import TrainConfig
 from raycomp.train.little_world import FIT
 from raycomp.train.losses import find_loss
@@ -83,10 +83,10 @@ def run_cell(cell: Cell, place: Place, config: StudyConfig, out: Folder) -> None
     if cell.arm == ORACLE:
         training = replace(training, subset=work.at("oracle.parquet"))
         write_table(draw_clean(scores, seed), work.at("oracle.parquet"), _SUBSET_SCHEMA)
-    metrics = run_commands(curated, settings, training, _describe_exams(place), work, is_local=True)
+    metrics = run_commands(curated, settings, training, _describe_evaluations(place), work, is_local=True)
     kept = training.subset or Folder(work.at(SELECTED)).at(KEPT_FILE)
     trained = Folder(work.at(TRAINED)).read_json(RUN)
-    rows = [_read_rows(Folder(work.at(exam)), exam == EXAM) for exam in metrics]
+    rows = [_read_rows(Folder(work.at(test_set)), test_set == TEST_SET) for test_set in metrics]
     write_table(pa.concat_tables(rows), out.at("cells", f"{cell.name}.parquet"), CELL_SCHEMA)
     facts = {
         "cell": vars(cell),
@@ -94,7 +94,7 @@ def run_cell(cell: Cell, place: Place, config: StudyConfig, out: Folder) -> None
         "scorer": place.describe_scorer(),
         **count_faults(cell.arm, read_columns(kept, [UID])[UID], scores),
         "losses": [trained["first_loss"], trained["last_loss"]],
-        **{way: metrics[EXAM][f"retrieval.{name}@1.{TEST}"].value for way, name in RECALLS.items()},
+        **{way: metrics[TEST_SET][f"retrieval.{name}@1.{TEST}"].value for way, name in RECALLS.items()},
         "seconds": time.perf_counter() - started,
     }
     out.write_json(facts, "cells", f"{cell.name}.json")
@@ -121,11 +121,11 @@ def _describe_training(cell: Cell, place: Place, config: StudyConfig, seed: int)
     )
 
 
-def _describe_exams(place: Place) -> dict[str, EvaluateConfig]:
+def _describe_evaluations(place: Place) -> dict[str, EvaluateConfig]:
     """Return what a model is asked: the seen pairs, retrieval among these, too, and the unseen ones."""
-    seen, unseen = (world_evaluation(place.files.at(name)) for name in (EXAM, UNSEEN))
-    retrieval = {"benchmarks": (*seen.benchmarks, "retrieval"), "retrieval.input": place.files.at(EXAM)}
-    return {EXAM: override_all(seen, retrieval), UNSEEN: unseen}
+    seen, unseen = (world_evaluation(place.files.at(name)) for name in (TEST_SET, UNSEEN))
+    retrieval = {"benchmarks": (*seen.benchmarks, "retrieval"), "retrieval.input": place.files.at(TEST_SET)}
+    return {TEST_SET: override_all(seen, retrieval), UNSEEN: unseen}
 
 
 def draw_clean(scores: pa.Table, seed: int) -> pa.Table:

@@ -21,7 +21,7 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN, absolute_uri
 from raycomp.data.runs import check_classed, digest, identify, list_scores, read_finished
 from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluate.open import open_exams
+from raycomp.evaluate.open import open_evaluations
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.negatives.config import WritingConfig
 from raycomp.report.charts import cut_out, intervals
@@ -167,7 +167,7 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
         found |= fingerprint_pairs(config.train)
     for asked in filter(None, (config.evaluate, config.report_on)):
         found["exams"] = digest(
-            [found.get("exams"), *(one.fingerprint for one in open_exams(asked, say_nothing))]
+            [found.get("exams"), *(one.fingerprint for one in open_evaluations(asked, say_nothing))]
         )
     return {**found, "model": fingerprint_scorer(fetch_model(find_model(config.train.model)))}
 

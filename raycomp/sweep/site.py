@@ -23,7 +23,7 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
 from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.sweep.plan import Plan, base_train
-from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES, Place, say_nothing
+from raycomp.sweep.worlds import CURATED, NEGATIVES, TEST_SET, Place, say_nothing
 from raycomp.table import Estimate
 from raycomp.train.command import train
 from raycomp.train.config import TrainConfig
@@ -168,7 +168,7 @@ def _describe_training(
 
 
 def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -> EvaluateConfig:
-    asked = world_evaluation(place.files.at(EXAM)) if place else config.evaluate
+    asked = world_evaluation(place.files.at(TEST_SET)) if place else config.evaluate
     if site.split == REPORT and config.report_on is not None:
         asked = config.report_on
     return asked

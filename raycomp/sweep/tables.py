@@ -73,8 +73,8 @@ def _say_places(plan: Plan) -> str:
     reported = f"told of on {place} {first} to {last}, of which nothing was chosen."
     if config.has_worlds:
         return f"{chosen}; {reported}"
-    exam = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
-    return f"{chosen}; {reported} Report seeds sit {exam}."
+    test_set = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
+    return f"{chosen}; {reported} Report seeds sit {test_set}."
 
 
 def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:

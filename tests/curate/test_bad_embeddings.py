@@ -51,7 +51,7 @@ from raycomp.words import (
 )
 from raycomp.worlds.samples import world_shards
 from tests.curate.broken import PROJECTIONS, WORD, break_tower, forget_word
-from tests.evaluate.sitting import draw
+from tests.evaluate.embedded import draw
 
 NUM = 6
 TOWERS = tuple(PROJECTIONS)

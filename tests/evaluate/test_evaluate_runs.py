@@ -30,7 +30,7 @@ from raycomp.evaluate.config import (
     ZeroshotConfig,
 )
 from raycomp.evaluate.embed_all import embed_texts
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards
 from tests.sealed import seal
@@ -46,7 +46,7 @@ def model(tiny_scorer) -> ModelConfig:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("world")
-    write_exam(str(folder), NUM_SCENES, 0)
+    write_test_set(str(folder), NUM_SCENES, 0)
     return str(folder)
 
 
@@ -209,7 +209,7 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
 
 def test_files_that_change_under_a_run_are_told(config, monkeypatch, tmp_path, capsys):
     folder = tmp_path / "world"
-    write_exam(str(folder), 3, 0)
+    write_test_set(str(folder), 3, 0)
     asked = replace(config, world=BenchmarkConfig(str(folder)))
 
     def change(*arguments: object) -> object:

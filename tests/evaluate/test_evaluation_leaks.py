@@ -17,7 +17,7 @@ from raycomp.evaluate.outcomes import find_outcomes, name_statuses
 from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.evaluate.zeroshot import open_zeroshot
 from raycomp.run.leaks import check_left, warn_leak
-from tests.evaluate.sitting import invent
+from tests.evaluate.embedded import invent
 
 NOTHING = np.zeros(0, KEY)
 
@@ -43,8 +43,8 @@ def know(*contents: str, texts: tuple[str, ...] = ()) -> Known:
 
 def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
     folder = lay(tmp_path, name_images("a"))
-    exam = open_linear_probe(LinearProbeConfig(folder, folder))
-    (leak,) = find_leaks([exam], invent(exam)[0], None)
+    evaluation = open_linear_probe(LinearProbeConfig(folder, folder))
+    (leak,) = find_leaks([evaluation], invent(evaluation)[0], None)
     assert leak.shared == (12, 12, 0, 0)
     said = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
     assert warn_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
@@ -99,34 +99,35 @@ def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_te
     )
     (tmp_path / "classes" / "captions.jsonl").write_bytes((tmp_path / "captions.jsonl").read_bytes())
     others = lay(tmp_path / "others", name_images("b"))
-    exams = [
+    evaluations = [
         open_zeroshot(ZeroshotConfig(classes)),
         open_retrieval(RetrievalConfig(str(tmp_path / "classes" / "captions.jsonl"))),
         open_linear_probe(LinearProbeConfig(classes, others), "drop"),
     ]
     trained = know("a bee 0", "a bee 4", "b cat 1", "elsewhere", texts=("a bee 3", "a photo of a CAT"))
-    for exam, shared, num_lost in zip(
-        exams, [(12, 2, 2, 1), (6, 2, 7, 1), (12, 1, 0, 0)], (2, 6, 1), strict=True
+    for evaluation, shared, num_lost in zip(
+        evaluations, [(12, 2, 2, 1), (6, 2, 7, 1), (12, 1, 0, 0)], (2, 6, 1), strict=True
     ):
-        pictures, texts = invent(exam)
-        leaks = find_leaks([exam], pictures, trained)
+        pictures, texts = invent(evaluation)
+        leaks = find_leaks([evaluation], pictures, trained)
         assert leaks[-1].shared == shared
         reported = warn_leak(leaks[-1], "warn")
         assert re.match(
-            rf"{exam.name}: {shared[1]} of {shared[0]} test images are among the images that", reported[0]
+            rf"{evaluation.name}: {shared[1]} of {shared[0]} test images are among the images that",
+            reported[0],
         )
-        before = exam.grade(pictures, texts)
-        after = exam.grade(pictures.bar(trained.image_K), texts)
+        before = evaluation.grade(pictures, texts)
+        after = evaluation.grade(pictures.bar(trained.image_K), texts)
         assert after["status"].to_pylist().count("contaminated") == num_lost
         assert len(after) == len(before) and set(before["status"].to_pylist()) == {"ok"}
-        assert exam.grade(pictures.bar(NOTHING), texts).equals(before, check_metadata=True)
+        assert evaluation.grade(pictures.bar(NOTHING), texts).equals(before, check_metadata=True)
 
 
 def test_training_images_of_the_probe_are_no_test_of_the_model(tmp_path):
     places = [lay(tmp_path / name, name_images(name)) for name in ("train", "test")]
-    exam = open_linear_probe(LinearProbeConfig(*places), "drop")
-    pictures, texts = invent(exam)
+    evaluation = open_linear_probe(LinearProbeConfig(*places), "drop")
+    pictures, texts = invent(evaluation)
     trained = know(*name_images("train")["bee"], *name_images("train")["cat"])
-    assert [leak.shared.images for leak in find_leaks([exam], pictures, trained)] == [0, 0]
+    assert [leak.shared.images for leak in find_leaks([evaluation], pictures, trained)] == [0, 0]
     barred = replace(pictures, barred_K=trained.image_K)
-    assert exam.grade(barred, texts).equals(exam.grade(pictures, texts), check_metadata=True)
+    assert evaluation.grade(barred, texts).equals(evaluation.grade(pictures, texts), check_metadata=True)

@@ -11,10 +11,10 @@ from raycomp.data.image_folder import list_classes
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.open import check_outside, open_exams
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.open import check_outside, open_evaluations
+from raycomp.evaluate.world import write_test_set
 from raycomp.words import OPERATIONS
-from raycomp.worlds.exam import CATEGORIES
+from raycomp.worlds.test_set import CATEGORIES
 
 NAMES = ["VG_100K/1.jpg", "VG_100K_2/2.jpg", "val2014/COCO_val2014_000000000003.jpg", "000000000004.jpg"]
 PUBLISHED = ["vg/VG_100K/1.jpg", "vg/VG_100K_2/2.jpg", "coco/val2014/COCO_val2014_000000000003.jpg"]
@@ -149,7 +149,7 @@ def test_real_photos_of_sugarcrepe_are_found(shared):
 
 def test_the_exam_on_disk_is_the_exam(tmp_path):
     for name in ("one", "two"):
-        assert write_exam(f"{tmp_path}/{name}", 12, 5) == len(
+        assert write_test_set(f"{tmp_path}/{name}", 12, 5) == len(
             read_benchmark("world", Folder(f"{tmp_path}/{name}"))
         )
     files = [sorted((tmp_path / name).rglob("*.*")) for name in ("one", "two")]
@@ -162,11 +162,11 @@ def test_the_exam_on_disk_is_the_exam(tmp_path):
     found = find_images(Folder(f"{tmp_path}/one"), (row.image for row in rows))
     assert len(found.uris) == 12 and not found.missing and not any(row.defects for row in rows)
     with pytest.raises(ValueError, match="num_scenes=0: must be at least 1"):
-        write_exam(f"{tmp_path}/none", 0, 5)
+        write_test_set(f"{tmp_path}/none", 0, 5)
 
 
 def test_a_picture_that_changes_makes_another_exam(tmp_path):
-    write_exam(str(tmp_path), 2, 0)
+    write_test_set(str(tmp_path), 2, 0)
     (tmp_path / "captions.json").write_text('[{"image": "images/00001.jpg", "caption": "a red cup"}, '
                                             '{"image": "images/00000.jpg", "caption": "a cup"}]')  # fmt: skip
     for name in ("a", "b"):
@@ -181,7 +181,7 @@ def test_a_picture_that_changes_makes_another_exam(tmp_path):
     )
 
     def fingerprints():
-        return [one.fingerprint for one in open_exams(config, say=lambda line: None)]
+        return [one.fingerprint for one in open_evaluations(config, say=lambda line: None)]
 
     before = fingerprints()
     assert fingerprints() == before

@@ -20,7 +20,7 @@ from raycomp.models.clip import load_start
 from raycomp.run.parts import Stats
 from raycomp.train.trained import TRAINED, write_trained
 from raycomp.worlds.samples import world_shards
-from tests.evaluate.sitting import embed
+from tests.evaluate.embedded import embed
 from tests.sealed import seal
 
 
@@ -33,9 +33,9 @@ def plain(monkeypatch, tiny_scorer) -> list[str]:
     def connect(*_, **__) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(device="cpu", gpu=None)
 
-    def embed_pictures(job, exams):
-        (exam,) = exams
-        pictures, seen["texts"] = embed(exam, tiny_scorer)
+    def embed_pictures(job, evaluations):
+        (evaluation,) = evaluations
+        pictures, seen["texts"] = embed(evaluation, tiny_scorer)
         return pictures, Stats()
 
     monkeypatch.setattr(command, "connect", connect)

@@ -16,7 +16,7 @@ import pytest
 import raycomp
 from raycomp.config import ModelConfig, load_job
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.train.config import FitConfig, TrainConfig
@@ -49,15 +49,15 @@ class Cut(Exception):
 @pytest.fixture(scope="module")
 def config(curated, tiny_scorer, tmp_path_factory) -> SweepConfig:
     """Two shares of the pairs of a curation that is there, one training each."""
-    exam = tmp_path_factory.mktemp("exam")
-    write_exam(str(exam), 12, 0)
+    evaluation = tmp_path_factory.mktemp("exam")
+    write_test_set(str(evaluation), 12, 0)
     return SweepConfig(
         space="attribute.keep=grid(0.5,0.4)",
         seeds=1,
         report_seeds=1,
         curated=str(curated[1]),
         train=TrainConfig(model=ModelConfig(tiny_scorer.model, "random:0"), train=FIT),
-        evaluate=EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(str(exam))),
+        evaluate=EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(str(evaluation))),
     )
 
 

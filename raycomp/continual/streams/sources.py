@@ -15,7 +15,7 @@ from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
 from raycomp.evaluate.benchmarks.choice import take
 from raycomp.evaluate.config import RetrievalConfig
-from raycomp.evaluate.exam import Picture, read_text
+from raycomp.evaluate.evaluation import Picture, read_text
 from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN, WORLD_STREAMS
 

@@ -11,7 +11,7 @@ import numpy as np
 from raycomp.config import UserError
 from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.streams.samples import StreamSamples
-from raycomp.evaluate.exam import Texts
+from raycomp.evaluate.evaluation import Texts
 
 
 def list_texts(samples: Iterable[StreamSamples]) -> list[str]:

@@ -122,7 +122,7 @@ class Needs(Protocol):
         """Return the texts that it needs; may repeat."""
 
 
-class Exam(Needs, Protocol):
+class Evaluation(Needs, Protocol):
     """Questions to a model: what they are about, and what its embeddings answer."""
 
     @property
