@@ -39,14 +39,14 @@ _RULES = (
 
 
 def read_screen(name: str) -> list[dict[str, Any]]:
-    """Return the cells of a screen, each with its rows, from its faults.csv."""
-    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    """Return the runs of a screen, each with its rows, from its faults.csv."""
+    runs: dict[tuple[str, str], dict[str, Any]] = {}
     for line in read_csv((RESULTS / "pas_screen" / f"{name}_faults.csv").read_text()):
         world, cue = line.pop("world"), line.pop("cue")
-        cell = cells.setdefault((world, cue), {"world": int(world), "cue": cue, "rows": []})
+        one_run = runs.setdefault((world, cue), {"world": int(world), "cue": cue, "rows": []})
         texts = {key: line.pop(key) for key in ("kind", "rule")}
-        cell["rows"].append({**texts, **{key: float(value or "nan") for key, value in line.items()}})
-    return list(cells.values())
+        one_run["rows"].append({**texts, **{key: float(value or "nan") for key, value in line.items()}})
+    return list(runs.values())
 
 
 def registered() -> Table:

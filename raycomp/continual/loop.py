@@ -13,7 +13,6 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import UserError
-from raycomp.continual.cells import Cell, count_steps
 from raycomp.continual.config import RANDOM, ContinualConfig
 from raycomp.continual.controls import judge_blind, judge_margins
 from raycomp.continual.data import Keys, Split, Stream, join_splits
@@ -30,6 +29,7 @@ from raycomp.continual.judge import (
 from raycomp.continual.method import JOINT, METHODS, TUNE, Method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
+from raycomp.continual.runs import StreamRun, count_steps
 from raycomp.data.folder import Folder
 from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
@@ -64,22 +64,22 @@ def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> 
 class Walk:
     """One cell: which task comes when, how far it has come, and what was seen on the way."""
 
-    def __init__(self, cell: Cell, stream: Stream, config: ContinualConfig, learner: Learner):
+    def __init__(self, one_run: StreamRun, stream: Stream, config: ContinualConfig, learner: Learner):
         """``config``: with the method's own options. In development all weights are judged that are tried."""
-        self.weights = () if cell.rate is None else config.develop.weights
-        self.config, self.learner, self.seed = config, learner, cell.seed
-        self.order = order_tasks(len(stream.tasks), config, cell.seed)
+        self.weights = () if one_run.rate is None else config.develop.weights
+        self.config, self.learner, self.seed = config, learner, one_run.seed
+        self.order = order_tasks(len(stream.tasks), config, one_run.seed)
         tasks = [stream.tasks[number] for number in self.order]
         trainings = [task.train for task in tasks]
-        steps, self.batch_size = count_steps(config, METHODS[cell.method])
-        self.is_joint = cell.method in JOINT
+        steps, self.batch_size = count_steps(config, METHODS[one_run.method])
+        self.is_joint = one_run.method in JOINT
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
         self.asked = gather_questions([task.test for task in tasks])
         self.tests = [task.test for task in tasks]
         self.edits = [task.edits for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
-        self.said_rate = _say_rate(METHODS[cell.method], config)
+        self.said_rate = _say_rate(METHODS[one_run.method], config)
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
         self.reported: list[dict[str, float]] = []

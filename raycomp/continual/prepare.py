@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig
-from raycomp.continual.cells import Cell
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import METHODS, TUNE
+from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.assemble import (
     Maker,
     check_texts,
@@ -64,13 +64,13 @@ class Making(NamedTuple):
 
 
 def prepare_streams(
-    config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
+    config: ContinualConfig, runs: Sequence[StreamRun], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[EmbeddedStream]:
     """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
-    tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
+    tuned = {one_run.stream for one_run in runs if METHODS[one_run.method].trains == TUNE}
     known = run.record["fingerprint"]
     gpu = session.gpu
-    found = (find_place(cell, config, folder, known, cell.stream in tuned, gpu) for cell in cells)
+    found = (find_place(one_run, config, folder, known, one_run.stream in tuned, gpu) for one_run in runs)
     places = list(dict.fromkeys(found))
     if not all(place.is_made for place in places):
         with queue_lease(folder, say, run.lease.check) as lease:

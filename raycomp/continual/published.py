@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from raycomp.continual.cells import name_stream
 from raycomp.continual.judge import ANSWERS
 from raycomp.continual.means import Runs
 from raycomp.continual.method import FULL, name_method
+from raycomp.continual.runs import name_stream
 from raycomp.core.contrasts import Contrast
 from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 from raycomp.words import FUNCTION, SCENE

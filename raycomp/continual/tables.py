@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.continual.cells import name_stream
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
 from raycomp.continual.head_tables import report_correlations, report_head, report_margin_gaps, report_margins
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
 from raycomp.continual.method import ADAPTED, FULL, name_method
 from raycomp.continual.published import report_published
+from raycomp.continual.runs import name_stream
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK
 
@@ -135,7 +135,7 @@ def report_binding(runs: Runs) -> Table:
 def report_matrices(runs: Runs) -> Iterator[Table]:
     """Yield R[t, i] of each method, the mean over its runs, tasks in the order in which they were met."""
     for method in runs.methods:
-        own = [one for one in runs.results.values() if one.cell.method == method]
+        own = [one for one in runs.results.values() if one.one_run.method == method]
         mean_TT = np.mean([one.matrix(one.main) for one in own], axis=0)
         before_T = np.mean([one.before(one.main) for one in own], axis=0)
         rows: list[tuple[Cell, ...]] = [("none", *map(float, before_T))]
@@ -150,7 +150,7 @@ def write_long(results: Results, measured: Measured) -> str:
     streams = by_stream(results, measured)
     for stream, method in list_groups(results):
         runs = streams[stream]
-        own = [found for cell, found in runs.measured.items() if cell.method == method]
+        own = [found for one_run, found in runs.measured.items() if one_run.method == method]
         names = dict.fromkeys(name for found in own for name in found)
         figures = {name: runs.estimate(method, name) for name in names}
         if method != FROZEN:

@@ -101,10 +101,10 @@ def report_registered(found: Found, cues: Sequence[str]) -> Table:
         kinds = [compare(found, cue, kind, REGISTERED, name=STRATA) for kind in KINDS]
         free = [compare(found, cue, kind, REGISTERED) for kind in KINDS]
         means = compare_registered(found, cue), compare_registered(found, cue, "faults_kept")
-        rows.append((cue, "mean of four kinds", *_list_cells(*means), None))
+        rows.append((cue, "mean of four kinds", *_list_estimates(*means), None))
         adjusted = holm([one.p for one in kinds])
         for kind, *pair, p in zip(KINDS, kinds, free, adjusted, strict=True):
-            rows.append((cue, kind.replace("_", " "), *_list_cells(*pair), p))
+            rows.append((cue, kind.replace("_", " "), *_list_estimates(*pair), p))
     columns: Columns = (
         "Cue",
         "Kind of fault",
@@ -125,7 +125,7 @@ def report_registered(found: Found, cues: Sequence[str]) -> Table:
     return Table("Alignment and PAS against alignment alone", columns, rows, note)
 
 
-def _list_cells(strata: Contrast, free: Contrast) -> tuple[Cell, ...]:
+def _list_estimates(strata: Contrast, free: Contrast) -> tuple[Cell, ...]:
     return strata.num, _estimate(strata), _estimate(free), strata.detectable, strata.p
 
 

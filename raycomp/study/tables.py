@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast
-from raycomp.study.cells import FULL, HALVES, METHODS, ORACLE, RANDOM
 from raycomp.study.results import (
     AUGMENTED,
     BRITTLE,
@@ -20,6 +19,7 @@ from raycomp.study.results import (
     list_groups,
     of_group,
 )
+from raycomp.study.runs import FULL, HALVES, METHODS, ORACLE, RANDOM
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
 from raycomp.words import OPERATIONS
 from raycomp.worlds.faults import NO_FAULT

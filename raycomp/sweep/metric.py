@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from raycomp.config.check import check_choice
-from raycomp.continual.cells import name_stream
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.runs import name_stream
 from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.core.uids import KEY
 from raycomp.data.folder import Folder

@@ -11,7 +11,7 @@ import numpy as np
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
 from raycomp.config.options import Seconds, split_none
 from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
-from raycomp.continual.cells import list_cells
+from raycomp.continual.runs import list_runs
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.tables import FROZEN
 from raycomp.curate.config import choose_config
@@ -76,7 +76,7 @@ class Plan:
         replace(self.config, **{command: trial})
         if command == "continual":
             trial = replace(trial, seeds=1, tune_seeds=1, first_seed=0, method=(*trial.method, FROZEN))
-            list_cells(trial)
+            list_runs(trial)
             for stream in set(WORLD_STREAMS).intersection(trial.stream):
                 check_tasks(stream, trial)
         return trial

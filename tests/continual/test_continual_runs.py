@@ -288,8 +288,8 @@ def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
     texts = [found[method, "text merged both last"] for method in ("frozen", "compo-realign", "finetune")]
     assert texts[0] == texts[1], "by captions alone a head is the frozen model"
     assert found["compo-realign", "gradient_mean"] > 0 and found["frozen", "forgetting_best"] == 0
-    cell = json.loads((tmp_path / "out/cells/photos-finetune-00.json").read_text())
-    assert cell["tasks"] == list(NAMES) and cell["order"] == [0, 1, 2]
+    facts = json.loads((tmp_path / "out/cells/photos-finetune-00.json").read_text())
+    assert facts["tasks"] == list(NAMES) and facts["order"] == [0, 1, 2]
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from raycomp.continual.cells import make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.judge import TASK, ZERO_SHOT
 from raycomp.continual.method import ADAPTED, FULL, METHODS
+from raycomp.continual.runs import make_config
 from tests.continual.streams import DIM, NAMES, make_split, make_stream, unit
 from tests.continual.test_loop import begin, run
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from raycomp.config import UserError, override_all
-from raycomp.continual.cells import Cell, list_cells, make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.judge import MERGED, TEXT, gather_questions
@@ -20,6 +19,7 @@ from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.results import Result, measure
+from raycomp.continual.runs import StreamRun, list_runs, make_config
 from raycomp.data.folder import Folder
 from tests.continual.streams import NAMES, make_split, make_stream
 
@@ -35,7 +35,7 @@ def begin(method: str, stream: Stream | None = None, **options: object) -> Walk:
         own = override_all(own, {"trust.alpha": 0.5})
     kinds = {"head": HeadLearner, "experts": Experts}
     learner = Frozen() if method == "frozen" else kinds[METHODS[method].learner](own, stream, 7)
-    return Walk(Cell("world", method, 7), stream, own, learner)
+    return Walk(StreamRun("world", method, 7), stream, own, learner)
 
 
 def run(method: str, folder: Path, stream: Stream | None = None, **options: object) -> tuple[Walk, pa.Table]:
@@ -47,7 +47,7 @@ def read(walk: Walk, table: pa.Table, method: str = "compo-realign") -> Result:
     values: dict = {}
     for row in table.to_pylist():
         values.setdefault((row["of"], row["figure"]), {})[row["after"], row["number"]] = row["value"]
-    return Result(Cell("world", method, 7), {"order": walk.order, "backbone": 0, "seconds": 1.0}, values)
+    return Result(StreamRun("world", method, 7), {"order": walk.order, "backbone": 0, "seconds": 1.0}, values)
 
 
 def lay(table: pa.Table) -> list[str]:
@@ -255,7 +255,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_in_a_line(tmp_path):
 @pytest.mark.parametrize("value", [0.0, np.nan])
 def test_what_training_left_without_a_direction_is_not_judged(method, said, value):
     walk = begin("no-trust")
-    walk.said_rate = Walk(Cell("world", method, 7), make_stream(), ContinualConfig(), Frozen()).said_rate
+    walk.said_rate = Walk(StreamRun("world", method, 7), make_stream(), ContinualConfig(), Frozen()).said_rate
     look = walk.learner.look
 
     def look_but_one(split: Split) -> Keys:
@@ -301,10 +301,10 @@ def test_an_order_is_given_or_drawn_by_the_seed():
 
 def test_fixed_clip_comes_last_and_needs_the_whole_method():
     config = ContinualConfig(method=("fixed-clip", "compo-realign", "frozen"), seeds=2)
-    assert [cell.method for cell in list_cells(config)][-2:] == ["fixed-clip"] * 2
+    assert [one_run.method for one_run in list_runs(config)][-2:] == ["fixed-clip"] * 2
     with pytest.raises(ValueError, match=r"trust\.alpha=None: must be set"):
-        list_cells(ContinualConfig(method=("fixed-clip",)))
-    assert list_cells(override_all(ContinualConfig(method=("fixed-clip",)), {"trust.alpha": 0.5}))
+        list_runs(ContinualConfig(method=("fixed-clip",)))
+    assert list_runs(override_all(ContinualConfig(method=("fixed-clip",)), {"trust.alpha": 0.5}))
 
 
 def test_the_galleries_are_of_each_task_and_of_all():

@@ -49,7 +49,7 @@ def run(out: Path, options: dict[str, Any], **more: Any) -> tuple[dict[str, Any]
     return continual(config, str(out), said.append), said
 
 
-def read_cell(out: Path, name: str) -> list[str]:
+def read_rows(out: Path, name: str) -> list[str]:
     """Every figure of a cell as text: one that is not known equals itself."""
     return [str(row) for row in pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()]
 
@@ -150,7 +150,7 @@ def test_a_rank_that_is_killed_in_the_second_task_changes_no_bit(tmp_path):
     (line,) = [line for line in said if "a worker was lost" in line]
     assert killed and line.startswith("stream-c-clip-00: a worker was lost")
     assert int(line.rpartition(" ")[2]) > 100, "resumed within the second task"
-    assert read_cell(tmp_path / "calm", "stream-c-clip-00") == read_cell(
+    assert read_rows(tmp_path / "calm", "stream-c-clip-00") == read_rows(
         tmp_path / "hurt", "stream-c-clip-00"
     )
     assert not Folder(str(tmp_path / "hurt")).exists("work")

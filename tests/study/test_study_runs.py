@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.data.folder import Folder
-from raycomp.study.cells import Cell, list_cells
 from raycomp.study.command import study
 from raycomp.study.config import StudyConfig
-from raycomp.study.trial import list_worlds, run_cell
+from raycomp.study.runs import StudyRun, list_runs
+from raycomp.study.trial import list_worlds, run_one
 
-CELLS = ("clip-cpi50", "clip-align50", "clip-oracle50", "triplet_mc-full", "negclip-full-add")
+RUNS = ("clip-cpi50", "clip-align50", "clip-oracle50", "triplet_mc-full", "negclip-full-add")
 CONFIG = StudyConfig(
     worlds=1,
     seeds=2,
@@ -26,7 +26,7 @@ CONFIG = StudyConfig(
     scorer_steps=2,
     scenes=12,
     unseen_scenes=6,
-    cells=CELLS,
+    cells=RUNS,
     side_by_side=2,
 )
 
@@ -50,19 +50,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         study(CONFIG, str(folder), listen)
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     (place,) = list_worlds(CONFIG, Folder(str(folder / "work")))
-    run_cell(Cell("clip", "oracle50", 1), place, CONFIG, Folder(str(folder.parent / "alone")))
+    run_one(StudyRun("clip", "oracle50", 1), place, CONFIG, Folder(str(folder.parent / "alone")))
     times = {path: path.stat().st_mtime_ns for path in (folder / "cells").glob("*.json")}
     assert len(times) >= 2
     again: list[str] = []
     run = study(replace(CONFIG, side_by_side=1), str(folder), again.append)
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
     assert not any("world" in line for line in again[:-1]), "made a world again"
-    assert run["status"] == "finished" and run["funnel"]["kept"] == len(list_cells(CONFIG)) == 8
+    assert run["status"] == "finished" and run["funnel"]["kept"] == len(list_runs(CONFIG)) == 8
     return folder
 
 
 def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
-    assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_cells(CONFIG)}
+    assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_runs(CONFIG)}
     facts = read_facts(finished, "clip-cpi50-01")
     assert facts["pairs"] == sum(facts["faults"].values()) == 24
     assert read_facts(finished, "clip-oracle50-01")["faults"] == {"none": 24}
