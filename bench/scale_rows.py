@@ -27,7 +27,7 @@ from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig, find_arm, find_pool_arm
+from raycomp.curate.config import CurateConfig, find_pool_selection, find_selection
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
@@ -88,9 +88,9 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         marked = time_step("duplicates", lambda: mark_duplicates(uris, rows, work))
         later = (len(uris) - 1) * -(-per_file // TWICE)
         assert marked[DUPLICATE_UID] + marked[UID_CONFLICT] == later, f"{marked}, made {later}"
-        pool = find_pool_arm(config.pool, config.select.datacomp_compat)
+        pool = find_pool_selection(config.pool, config.select.datacomp_compat)
         time_step("pool", lambda: cut_pool(uris, pool))
-        chosen = time_step("choose", lambda: choose(uris, find_arm(config), out, work, lambda: None))
+        chosen = time_step("choose", lambda: choose(uris, find_selection(config), out, work, lambda: None))
         assert chosen.num_kept == (rows - later) // 2, f"kept {chosen.num_kept} of {rows - later}"
         reported["kept"], reported["peak_mb"] = chosen.num_kept, round(peak_mb())
         subset = Path(room, "out", "subset")

@@ -8,7 +8,13 @@ from typing import Any
 
 from raycomp.config import exact_share
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig, choose_config, find_arm, find_pool_arm, read_config
+from raycomp.curate.config import (
+    CurateConfig,
+    choose_config,
+    find_pool_selection,
+    find_selection,
+    read_config,
+)
 from raycomp.curate.materialize import materialize
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
@@ -158,9 +164,9 @@ def _choose(
     say: Say,
 ) -> None:
     """Do what curate and select share: cut the gates over ``scores``, write what passes, tell of it all."""
-    arm = find_arm(config)
-    choice = choose(scores, arm, run.folder, run.work, run.lease.check)
-    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(arm, choice.gates)]
+    selection = find_selection(config)
+    choice = choose(scores, selection, run.folder, run.work, run.lease.check)
+    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(selection, choice.gates)]
     for warning in warnings:
         say(warning)
     run.close(
@@ -174,7 +180,7 @@ def _choose(
     )
     if wants_shards(config, run.folder):
         materialize(choice, shards, scores, run.folder, run.work)
-    page = draw_report(run.record, arm, choice, scores, shards, tables)
+    page = draw_report(run.record, selection, choice, scores, shards, tables)
     run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
 
 
@@ -203,7 +209,7 @@ def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -
     compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
     if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
-    first = cut_pool(scores, find_pool_arm(config.align.keep, datacomp_compat=True))
+    first = cut_pool(scores, find_pool_selection(config.align.keep, datacomp_compat=True))
     attributed = exact_share(scored.pool, first["gates"]["num_corpus"])
     if sum(first["sizes"]) > attributed:
         raise ValueError(

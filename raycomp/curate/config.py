@@ -209,7 +209,7 @@ def read_config(values: Mapping[str, Any]) -> CurateConfig:
 
 
 @dataclass(frozen=True)
-class Arm:
+class SelectionRule:
     """A rule and what it keeps."""
 
     rule: Rule
@@ -242,7 +242,7 @@ class Arm:
         return words.get(what, what)
 
 
-def find_arm(config: CurateConfig) -> Arm:
+def find_selection(config: CurateConfig) -> SelectionRule:
     """Return the arm that the options describe."""
     rule, how = find_rule(config.select.rule), config.attribute
     if rule.attribute_by:
@@ -250,13 +250,13 @@ def find_arm(config: CurateConfig) -> Arm:
     else:
         shares = 1.0 if rule.keeps_all else how.keep, None
     reading = how.aggregate, how.unit, how.targets
-    return Arm(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
+    return SelectionRule(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
 
 
-def find_pool_arm(share: float, datacomp_compat: bool) -> Arm:
+def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
     """Return the arm that keeps the rows to be attributed: a share of the corpus, best aligned first."""
     # DataComp's rule keeps ties too, so only a pool cut by it holds all that its gate keeps.
-    return Arm(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
+    return SelectionRule(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
 
 
 def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:

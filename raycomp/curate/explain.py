@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.selection import Threshold
-from raycomp.curate.config import CurateConfig, find_arm, read_config
+from raycomp.curate.config import CurateConfig, find_selection, read_config
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.rules import DRAW, find_rule
 from raycomp.curate.select import Gates, judge_table
@@ -51,7 +51,7 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
 
 def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
     """Return all columns of a scores file; UserError where one that explains a sample is not there."""
-    columns = corpus_columns(find_arm(config), with_attribute=True)
+    columns = corpus_columns(find_selection(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
     return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
 
@@ -69,8 +69,10 @@ def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     for column in (PHRASES, CONTENT_WORDS):
         for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
             lines += _describe_phrase(row[CAPTION], phrase)
-    arm = find_arm(config)
-    reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
+    selection = find_selection(config)
+    reason_N, score_N = judge_table(
+        table.select(corpus_columns(selection, with_attribute=True)), selection, gates
+    )
     lines += ["", *_describe_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
@@ -100,7 +102,7 @@ def _describe_gates(row: dict[str, Any], score: float, config: CurateConfig, gat
     lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
     lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_describe_threshold(gates.align)}")
     if gates.attribute is not None:
-        ranking = find_arm(config).ranking
+        ranking = find_selection(config).ranking
         lines.append(f"gate 2: {ranking} {_number(score)} against {_describe_threshold(gates.attribute)}")
     return lines
 

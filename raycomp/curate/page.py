@@ -8,7 +8,7 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import Histogram
-from raycomp.curate.config import find_arm, read_config
+from raycomp.curate.config import find_selection, read_config
 from raycomp.curate.correlations import (
     BOTH_SIDES,
     PAPER,
@@ -178,7 +178,7 @@ def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str
 
 def name_score(config: Mapping[str, Any]) -> str:
     """Return what the final gate compared, as a reader says it."""
-    return find_arm(read_config(config)).ranking
+    return find_selection(read_config(config)).ranking
 
 
 def shade_scale(summary: Summary) -> float:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curate.config import CurateConfig, find_arm
+from raycomp.curate.config import CurateConfig, find_selection
 from raycomp.curate.measures import corpus_columns, read_corpus
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, PAS
 from raycomp.curate.select import choose_tables
@@ -90,7 +90,7 @@ def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
     """Choose by the config's rule and by align_only; ``fault`` is null or "none" where a row has none."""
     rule = config.select.rule
     reasons = {name: _choose(table, config, name) for name in (rule, ALIGN_ONLY)}
-    corpus = read_corpus(table, find_arm(config))
+    corpus = read_corpus(table, find_selection(config))
     measures = {name: np.full(len(table), np.nan) for name in (PAS, NUM_PHRASES, DISPLACEMENT)}
     for name, value_N in measures.items():
         value_N[corpus.row_M] = corpus.measures[name]
@@ -114,8 +114,8 @@ def _read_targets(lists: pa.ChunkedArray) -> list[str]:
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
-    arm = find_arm(override(config, "select.rule", rule))
-    _, judged = choose_tables([table.select(corpus_columns(arm, with_attribute=True))], arm)
+    selection = find_selection(override(config, "select.rule", rule))
+    _, judged = choose_tables([table.select(corpus_columns(selection, with_attribute=True))], selection)
     return judged[0][0]
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import parse_uids
 from raycomp.curate.command import curate
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, find_arm
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, find_selection
 from raycomp.curate.measures import read_corpus
 from raycomp.curate.rules import NUM_PHRASES, PAS
 from raycomp.data.folder import Folder
@@ -144,17 +144,17 @@ def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
     is_long = pc.greater_equal(table["things"].cast(pa.int32()), least_things(kind))
     is_own = pc.is_in(table["fault"], pa.array([NO_FAULT, kind]))
     own = table.filter(pc.and_(pc.and_(is_stamped, is_own), is_long))
-    arms = {
+    variants = {
         f"{targets} {unit} {how}": (targets, unit, how, own)
         for targets in TARGETS
         for unit in UNITS
         for how in AGGREGATES
     }
-    arms[PAPER] = (NOUNS, UNITS[0], "mean", _take_first_nonce(own))
+    variants[PAPER] = (NOUNS, UNITS[0], "mean", _take_first_nonce(own))
     readings, num_targets_N = {}, None
-    for name, (targets, unit, how, rows) in arms.items():
+    for name, (targets, unit, how, rows) in variants.items():
         settings = {"attribute.targets": targets, "attribute.unit": unit, "attribute.aggregate": how}
-        corpus = read_corpus(rows, find_arm(override_all(CurateConfig(), settings)))
+        corpus = read_corpus(rows, find_selection(override_all(CurateConfig(), settings)))
         assert len(corpus.row_M) == len(own), "every pair has an alignment"
         readings[name] = corpus.measures[PAS].astype(np.float64)
         if targets == NOUNS:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from raycomp.config.check import check_choice
 from raycomp.negatives.config import WritingConfig
@@ -48,7 +49,7 @@ class StudyRun:
     """One training and what it is judged on."""
 
     method: str
-    arm: str
+    subset: str
     seed: int
     operation: str | None = None
     """The only one that its negatives come of; none = all."""
@@ -56,11 +57,15 @@ class StudyRun:
     @property
     def group(self) -> str:
         """The cell without its seed, as ``--set cells`` names it."""
-        return "-".join([self.method, self.arm, *([self.operation.lower()] if self.operation else [])])
+        return "-".join([self.method, self.subset, *([self.operation.lower()] if self.operation else [])])
 
     @property
     def name(self) -> str:
         return f"{self.group}-{self.seed:02d}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as they are written; the subset is called ``arm`` there."""
+        return {"arm" if name == "subset" else name: value for name, value in vars(self).items()}
 
     @property
     def writing(self) -> WritingConfig:
@@ -83,12 +88,12 @@ def list_runs(config: StudyConfig) -> list[StudyRun]:
 
 def _list_all(config: StudyConfig) -> Iterator[StudyRun]:
     for seed in range(config.seeds):
-        for arm in HALVES:
-            yield StudyRun("clip", arm, seed)
+        for subset in HALVES:
+            yield StudyRun("clip", subset, seed)
     for seed in range(config.other_seeds):
         for method in METHODS:
             yield StudyRun(method, FULL, seed)
-        for arm in HALVES:
-            yield StudyRun("negclip", arm, seed)
+        for subset in HALVES:
+            yield StudyRun("negclip", subset, seed)
         for operation in OPERATIONS:
             yield StudyRun("negclip", FULL, seed, operation)

@@ -48,14 +48,16 @@ def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
     """Return the tables of the page, of what cells there are."""
     groups = list_groups(results)
     methods = ("clip", "negclip")
-    halves = [name for method in methods for arm in (FULL, *HALVES) if (name := f"{method}-{arm}") in groups]
+    halves = [
+        name for method in methods for subset in (FULL, *HALVES) if (name := f"{method}-{subset}") in groups
+    ]
     whole = [name for method in METHODS if (name := f"{method}-{FULL}") in groups]
     drawn = [
-        (f"{method}-{arm}", f"{method}-{other}")
+        (f"{method}-{subset}", f"{method}-{other}")
         for method in methods
         for other in (RANDOM, ORACLE)
-        for arm in HALVES
-        if arm not in (RANDOM, other)
+        for subset in HALVES
+        if subset not in (RANDOM, other)
     ]
     calls = [(f"{name}_mc-{FULL}", f"{name}-{FULL}") for name in METHODS]
     only = [f"negclip-{FULL}-{operation.lower()}" for operation in OPERATIONS]

@@ -78,9 +78,9 @@ def run_one(one_run: StudyRun, place: Place, config: StudyConfig, out: Folder) -
     work, curated = Folder(place.files.at("cells", one_run.name)), place.files.at(CURATED)
     tables = [read_columns(uri, [UID, FAULT]) for uri in list_scores(read_finished(curated), curated)]
     scores = pa.concat_tables(tables)
-    settings = {"select.rule": RULES[one_run.arm], "seed": seed}
+    settings = {"select.rule": RULES[one_run.subset], "seed": seed}
     training = _describe_training(one_run, place, config, seed)
-    if one_run.arm == ORACLE:
+    if one_run.subset == ORACLE:
         training = replace(training, subset=work.at("oracle.parquet"))
         write_table(draw_clean(scores, seed), work.at("oracle.parquet"), _SUBSET_SCHEMA)
     metrics = run_commands(curated, settings, training, _describe_evaluations(place), work, is_local=True)
@@ -89,10 +89,10 @@ def run_one(one_run: StudyRun, place: Place, config: StudyConfig, out: Folder) -
     rows = [_read_rows(Folder(work.at(test_set)), test_set == TEST_SET) for test_set in metrics]
     write_table(pa.concat_tables(rows), out.at("cells", f"{one_run.name}.parquet"), STUDY_RUN_SCHEMA)
     facts = {
-        "cell": vars(one_run),
+        "cell": one_run.to_dict(),
         "world": place.number,
         "scorer": place.describe_scorer(),
-        **count_faults(one_run.arm, read_columns(kept, [UID])[UID], scores),
+        **count_faults(one_run.subset, read_columns(kept, [UID])[UID], scores),
         "losses": [trained["first_loss"], trained["last_loss"]],
         **{way: metrics[TEST_SET][f"retrieval.{name}@1.{TEST}"].value for way, name in RECALLS.items()},
         "seconds": time.perf_counter() - started,
@@ -138,15 +138,15 @@ def draw_clean(scores: pa.Table, seed: int) -> pa.Table:
     return clean.select([UID]).take(order[: exact_share(KEEP, len(scores))])
 
 
-def count_faults(arm: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[str, Any]:
+def count_faults(subset: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[str, Any]:
     """Return how many pairs an arm has, and how many of them have each fault, "none" among them.
 
     Raises ValueError where an arm has fewer rows than it should: all but ``full`` have exactly half.
     """
-    wanted = len(scores) if arm == FULL else exact_share(KEEP, len(scores))
+    wanted = len(scores) if subset == FULL else exact_share(KEEP, len(scores))
     if len(uids) != wanted:
         raise ValueError(
-            f"{arm}: has {len(uids)} of the {wanted} pairs that it should; give a world more pairs"
+            f"{subset}: has {len(uids)} of the {wanted} pairs that it should; give a world more pairs"
         )
     own = pc.fill_null(scores.filter(pc.is_in(scores[UID], uids))[FAULT], NO_FAULT)
     return {"pairs": wanted, "faults": dict(sorted(Counter(own.to_pylist()).items()))}

@@ -15,7 +15,7 @@ from raycomp.curate.config import (
     AttributeConfig,
     CurateConfig,
     NonceConfig,
-    find_arm,
+    find_selection,
     read_config,
 )
 from raycomp.curate.measures import read_corpus
@@ -107,10 +107,10 @@ def test_unseen_targets_have_drops_and_are_out_of_mean_pas(attributed):
 
 def test_all_nouns_take_unseen_targets_in(attributed):
     config = CurateConfig(attribute=AttributeConfig(targets="nouns"))
-    found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_arm(config)).measures[PAS]
+    found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_selection(config)).measures[PAS]
     want = np.array([mean_drop(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
     assert np.array_equal(found, want, equal_nan=True)
-    default = read_corpus(attributed.drop_columns([PHRASES]), find_arm(CurateConfig())).measures[PAS]
+    default = read_corpus(attributed.drop_columns([PHRASES]), find_selection(CurateConfig())).measures[PAS]
     differs = ~((found == default) | (np.isnan(found) & np.isnan(default)))
     assert differs.tolist() == [True, True, False, True, True, False]
 
@@ -137,7 +137,7 @@ def test_content_words_are_measured_beside_the_phrases_and_change_nothing_else(a
 def test_every_reading_is_that_of_a_loop_over_its_targets(with_content, targets, unit, how):
     config = CurateConfig(attribute=AttributeConfig(targets=targets, unit=unit, aggregate=how))
     table = with_content.drop_columns([MEAN_PAS])
-    found = read_corpus(table, find_arm(config)).measures[PAS]
+    found = read_corpus(table, find_selection(config)).measures[PAS]
     want = []
     for row in table.to_pylist():
         phrases = [p for p in row[PHRASES] if targets != "showable" or p["target_class"] == HEAD]

@@ -1,6 +1,6 @@
 """What the control arms choose out of a demo's scores, beside cpi.
 
-Command: OMP_NUM_THREADS=1 python bench/control_arms.py out/demo/curated   (seconds, one core, no model)
+Command: OMP_NUM_THREADS=1 python bench/control_rules.py out/demo/curated   (seconds, one core, no model)
 
 Every arm is chosen in memory from scores/ with the options of the run. Of each: rows kept, the share of them
 that cpi keeps too, how many have a planted fault, their mean PAS and alignment; and which share of the clean
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curate.config import CurateConfig, find_arm
+from raycomp.curate.config import CurateConfig, find_selection
 from raycomp.curate.rules import RULES, name_draw
 from raycomp.curate.select import choose_tables
 from raycomp.words import (
@@ -36,7 +36,7 @@ from raycomp.words import (
 from raycomp.worlds.faults import NO_FAULT, group_traits
 
 
-def name_arms(config: CurateConfig) -> list[str]:
+def name_rules(config: CurateConfig) -> list[str]:
     """Return cpi, align_only and every control with a second gate."""
     names = [name for name, rule in RULES.items() if rule.attribute_by and name != "align70_random50"]
     return [*names, name_draw(config.align.keep, config.attribute.keep), "align_only"]
@@ -44,7 +44,7 @@ def name_arms(config: CurateConfig) -> list[str]:
 
 def choose(tables: list[pa.Table], config: CurateConfig, rule: str) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return the reason and the score of every row under a rule, and its fit."""
-    gates, judged = choose_tables(tables, find_arm(override(config, "select.rule", rule)))
+    gates, judged = choose_tables(tables, find_selection(override(config, "select.rule", rule)))
     reason_N, score_N = (np.concatenate(parts) for parts in zip(*judged, strict=True))
     return reason_N, score_N, gates.fit and gates.fit.to_dict()
 
@@ -72,7 +72,7 @@ def main(source: Path) -> None:
     reason_N, _, _ = choose(tables, config, "cpi")
     cpi_N, pool_N = reason_N == KEPT, ~np.isnan(alignment_N) & (reason_N != DROPPED_ALIGNMENT)
     reported = {}
-    for rule in name_arms(config):
+    for rule in name_rules(config):
         reason_N, score_N, fit = choose(tables, config, rule)
         kept_N, ranked_N = reason_N == KEPT, ~np.isnan(score_N)
         reported[rule] = {
