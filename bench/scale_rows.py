@@ -73,10 +73,10 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
     reported: dict[str, Any] = {"rows": rows}
 
     def time_step(name: str, step: Callable[[], Any]) -> Any:
-        before, begun, cpu_s = peak_mb(), time.perf_counter(), time.process_time()
+        before, started, cpu_s = peak_mb(), time.perf_counter(), time.process_time()
         found = step()
         reported[f"{name}_driver_cpu_s"] = round(time.process_time() - cpu_s, 1)
-        reported[f"{name}_s"] = round(time.perf_counter() - begun, 1)
+        reported[f"{name}_s"] = round(time.perf_counter() - started, 1)
         reported[f"{name}_grew_mb"] = round(peak_mb() - before)
         return found
 

@@ -221,12 +221,12 @@ def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     """Yield what the command's function takes."""
     for name in command.arguments.split():
         if name == "--set":
-            yield args.set if command.mark else override_all(_begin_config(command, args), args.set)
+            yield args.set if command.mark else override_all(_start_config(command, args), args.set)
         elif name not in ("job", "--space", "--verify"):
             yield getattr(args, name.removeprefix("--"))
 
 
-def _begin_config(command: Command, args: argparse.Namespace) -> Any:
+def _start_config(command: Command, args: argparse.Namespace) -> Any:
     """Return the job's config, or the defaults where none is named."""
     if not getattr(args, "job", None):
         return command.config()

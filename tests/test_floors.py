@@ -164,7 +164,7 @@ def test_help_imports_nothing_heavy(command):
     [
         (
             "run.parts run.waves run.passes curate.choose curate.score "
-            "train.index train.ray_shelf evaluate.read curate.parse",
+            "train.index train.ray_cache evaluate.read curate.parse",
             {"torch", "open_clip"},
         ),
         ("curate.prepare models.tokens models.nonces", {"open_clip"}),

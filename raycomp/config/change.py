@@ -67,8 +67,8 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
         else:
             changes[name] = _read(prefix + path, hints[name], value)
     for name, inner in groups.items():
-        begun = changes.get(name, getattr(config, name)) or find_group(hints[name])()
-        changes[name] = override_all(begun, inner, f"{prefix}{name}.")
+        group = changes.get(name, getattr(config, name)) or find_group(hints[name])()
+        changes[name] = override_all(group, inner, f"{prefix}{name}.")
     changed = dataclasses.replace(config, **changes)
     for name, value in changes.items():
         _check_whole(prefix + name, value)

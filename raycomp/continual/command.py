@@ -37,7 +37,7 @@ from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.train.little_world import TINY_CLIP
@@ -62,7 +62,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     check_writable(out)
     rerun = command_line("raycomp continual", changed_options(asked), out)
     rooms = (RUNS, _FIGURES, TABLE, PUBLISHED)
-    with begin(
+    with start_run(
         "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
     ) as run:
         if run.is_finished:

@@ -61,7 +61,7 @@ def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> 
     return order_N[place * batch_size : (place + 1) * batch_size]
 
 
-class Walk:
+class TaskLoop:
     """One cell: which task comes when, how far it has come, and what was seen on the way."""
 
     def __init__(self, one_run: StreamRun, stream: Stream, config: ContinualConfig, learner: Learner):
@@ -105,7 +105,7 @@ class Walk:
             self._restore(work)
         else:
             self._ask(BEFORE)
-            self._begin()
+            self._start_task()
 
     def run(
         self, work: Folder, report: Report = lambda reported: None, is_warned: IsWarned = lambda: False
@@ -133,11 +133,11 @@ class Walk:
             self.number, self.step, self.reported = self.number + 1, 0, []
             if self.number == len(self.trainings):
                 return pa.Table.from_pylist(self.rows, CONTINUAL_SCHEMA)
-            self._begin()
+            self._start_task()
             self._save(work)
 
-    def _begin(self) -> None:
-        self.learner.begin(self.number, self.trainings[self.number])
+    def _start_task(self) -> None:
+        self.learner.start_task(self.number, self.trainings[self.number])
 
     def _learn(self) -> None:
         key = (self.config.seed, self.seed, self.number)
@@ -206,7 +206,7 @@ class Walk:
         self.number, self.step, self.rows, self.reported = (
             state[name] for name in ("number", "step", "rows", "told")
         )
-        self._begin()
+        self._start_task()
         self.learner.restore(state["learner"])
 
 

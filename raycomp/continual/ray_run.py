@@ -24,7 +24,7 @@ def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> 
     run_ranks(ranks, TrainWorkers(tune.workers, on_gpus), check, say)
 
 
-def _work(job: RunJob, board: Any) -> None:
+def _work(job: RunJob, tracker: Any) -> None:
     from raycomp.continual.ray_run_work import run_as_rank  # seconds, which the ranks alone need
 
-    run_as_rank(job, board)
+    run_as_rank(job, tracker)

@@ -126,8 +126,8 @@ def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
     """Yield the figures of a matrix; before is what captions alone come to then, for all methods the frozen
     model, and not what an untrained composer does."""
     score, _, rest = figure.partition(" ")
-    begins = f"{TEXT} {rest}" if score in SCORES else figure
-    return iter(summarise(result.matrix(figure), result.before(begins))._asdict().items())
+    text_figure = f"{TEXT} {rest}" if score in SCORES else figure
+    return iter(summarise(result.matrix(figure), result.before(text_figure))._asdict().items())
 
 
 def _find_drift(result: Result, score: str) -> float | None:
@@ -139,5 +139,5 @@ def _find_drift(result: Result, score: str) -> float | None:
         return None
     numbers = sorted({number for _, number in found})
     last = result.num_tasks - 1
-    begun = [100 * before[BEFORE, number] for number in numbers]
-    return zero_shot_drift(begun, [100 * found[last, number] for number in numbers])
+    initial = [100 * before[BEFORE, number] for number in numbers]
+    return zero_shot_drift(initial, [100 * found[last, number] for number in numbers])

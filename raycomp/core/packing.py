@@ -111,19 +111,19 @@ def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pa
         values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
     )
     end_S = np.cumsum(size_S) + 1  # position 0 is the start token
-    begin_S, used = end_S - size_S, int(end_S[-1])
+    start_S, used = end_S - size_S, int(end_S[-1])
     text_M, place_M, prefix_M, owner_M = np.zeros((4, num_positions), np.int64)
     text_M[1:used] = np.repeat(segments.text_S[chosen_S], size_S)
     text_M[0] = text_M[1]
-    place_M[1:used] = np.arange(1, used) - np.repeat(begin_S - first_S, size_S)
+    place_M[1:used] = np.arange(1, used) - np.repeat(start_S - first_S, size_S)
     prefix_M[1:used] = np.repeat(first_S, size_S)
     is_caption_S = np.diff(part_S, prepend=-1) > 0
     # A caption's segment is 0 as the start token is; other segments are numbered from 1.
     owner_M[1:used] = np.repeat(np.where(is_caption_S, 0, np.arange(1, len(size_S) + 1)), size_S)
-    begin_P = begin_S[is_caption_S]
+    start_P = start_S[is_caption_S]
     rows: list[tuple[np.ndarray, np.ndarray]] = []
     source_M = np.zeros(num_positions, np.int64)
-    for index_RW in _cut_rows(begin_P, np.diff(begin_P, append=used)):
+    for index_RW in _cut_rows(start_P, np.diff(start_P, append=used)):
         inside_RW = index_RW > 0
         source_M[index_RW[inside_RW]] = sum(r.size for r, _ in rows) + np.flatnonzero(inside_RW)
         mask_RWW = _mask(owner_M[index_RW], place_M[index_RW], prefix_M[index_RW], inside_RW)
@@ -131,13 +131,13 @@ def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pa
     return PackedPass(chosen_S, end_S - 1, text_M, place_M, tuple(rows), source_M)
 
 
-def _cut_rows(begin_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
+def _cut_rows(start_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows of each width: position 0, then the part's positions, then 0 as padding."""
     width_P = -(-(size_P + 1) // WIDTH_STEP) * WIDTH_STEP
     for width in np.unique(width_P):
         chosen = width_P == width
         place_W = np.arange(width)
-        index_RW = begin_P[chosen][:, None] + place_W - 1
+        index_RW = start_P[chosen][:, None] + place_W - 1
         yield np.where((place_W > 0) & (place_W <= size_P[chosen][:, None]), index_RW, 0)
 
 

@@ -44,7 +44,7 @@ from raycomp.models.tokens import load_tokens
 from raycomp.run.bad_data import describe_dropped
 from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import connect
 from raycomp.table import Table
 from raycomp.words import KEPT, OK
@@ -70,7 +70,7 @@ def curate(
         )
     again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
     fingerprint = partial(_fingerprint, config, shards)
-    with begin("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
+    with start_run("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
         if run.is_finished:
             return run.record
         with connect(
@@ -134,7 +134,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     # What the run begins with is the record that its dials were taken from; what it ends with is read again.
     records = chain([curated], iter(partial(read_finished, origin.uri), None))
     rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
-    with begin("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
+    with start_run("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
         if run.is_finished:
             return run.record
         with connect(

@@ -158,16 +158,16 @@ def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple
     """Run every stage over the sample in this process; return seconds by stage, and the device."""
     seconds = {READ: sample.read_s}
     decode, align = align_stages(config, spec)
-    prepared, seconds[decode.name] = _time(decode.begin(), sample.table)
+    prepared, seconds[decode.name] = _time(decode.start(), sample.table)
     if OK not in prepared[STATUS].to_pylist():
         counts = Counter(prepared[STATUS].to_pylist()).most_common(3)
         said = ", ".join(f"{number:,} {status}" for status, number in counts)
         raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
-    scorer = align.begin()
+    scorer = align.start()
     table, seconds[align.name] = _time(scorer, prepared)
     table = _take_pool(table, config.pool)
     for stage in attribute_stages(config):
-        table, seconds[stage.name] = _time(stage.begin(), table)
+        table, seconds[stage.name] = _time(stage.start(), table)
     return seconds, str(scorer.device.place)
 
 

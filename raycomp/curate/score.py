@@ -172,7 +172,7 @@ def align_all(scoring: Scoring) -> Stats:
         config.waves.shards_per_wave,
         merge_aligned,
         (scoring.work.at("aligned"), scoring.aligned_schema),
-        steps.crew,
+        steps.worker_pools,
         scoring.check_lease,
         steps.most,
     )
@@ -197,7 +197,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         config.waves.shards_per_wave,
         merge_scores,
         (scoring.work.at("aligned"), scoring.out.at("scores"), scoring.scores_schema),
-        steps.crew,
+        steps.worker_pools,
         scoring.check_lease,
         steps.most,
     )

@@ -17,7 +17,7 @@ from raycomp.data.paths import RUN, ShardPath
 from raycomp.data.written import ResultFile
 
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
-_BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
+_STARTED = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
 _FINISHED = {
     "funnel": {"read": int, "corpus": int, "kept": int, "dropped": {str: int}},
     "warnings": list,
@@ -65,7 +65,7 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         if error.errno == errno.ENAMETOOLONG:
             raise ValueError(f"{folder.uri[:60]}...: is too long for the name of a folder") from error
         raise
-    lacks = _find_lack(run, _BEGUN)
+    lacks = _find_lack(run, _STARTED)
     if not lacks and run["status"] == FAILED:
         lacks = _find_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:

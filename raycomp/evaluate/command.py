@@ -37,7 +37,7 @@ from raycomp.report.page import render_page
 from raycomp.run.leaks import Leak, check_left, warn_leak
 from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import connect
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.train.journal import METRICS, read_metrics
@@ -69,7 +69,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_options(asked), out)
-    with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
+    with start_run("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, say=say) as session:

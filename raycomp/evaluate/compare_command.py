@@ -31,7 +31,7 @@ from raycomp.evaluate.images import find_images
 from raycomp.evaluate.outcomes import list_controls, name_statuses
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 from raycomp.table import group_by, write_csv
 from raycomp.train.page import LOSS, draw_metric
@@ -68,7 +68,7 @@ def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, An
     found = [_compare_scores(name, config) for name in names]  # before anything is begun in the folder
     start = shlex.join(["raycomp", "compare", config.first, config.second])
     rerun = command_line(start, {}, out)
-    with begin("compare", config, partial(_fingerprint, config), out, say, rerun, rooms=(TABLE,)) as run:
+    with start_run("compare", config, partial(_fingerprint, config), out, say, rerun, rooms=(TABLE,)) as run:
         if not run.is_finished:
             _close(run, runs, found)
     return run.record

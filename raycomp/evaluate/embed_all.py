@@ -147,7 +147,7 @@ def _run(embedder: Embedder, name: str, steps: Pass, schema: pa.Schema) -> Stats
         embedder.config.waves.shards_per_wave,
         merge_parts,
         (embedder.work.at(name), schema),
-        steps.crew,
+        steps.worker_pools,
         embedder.check_lease,
         steps.most,
     )

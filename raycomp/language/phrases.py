@@ -156,7 +156,7 @@ class _Tree:
         first_free = 0
         groups = self._group_heads()
         for target, heads in groups.items():
-            kind, start = self._begin(heads, target, first_free)
+            kind, start = self._find_start(heads, target, first_free)
             end = self._end(heads[-1], target, groups)
             place, last = self.tokens[target], self.tokens[end]
             first = self.tokens[start]
@@ -275,7 +275,7 @@ class _Tree:
             return None
         return self.long_prepositions.get(above, above)
 
-    def _begin(self, heads: list[int], target: int, first_free: int) -> tuple[str, int]:
+    def _find_start(self, heads: list[int], target: int, first_free: int) -> tuple[str, int]:
         """Return the kind of a phrase and the position of its first token, at least ``first_free``."""
         for head in heads:
             preposition = self._preposition(head)

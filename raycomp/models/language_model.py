@@ -33,9 +33,9 @@ def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32")
     a score is not finite.
     """
     model, tokenizer = _load(folder, precision)
-    begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    prefix = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     ids = [
-        (begin + tokenizer.encode(text, add_special_tokens=False))[: len(begin) + MAX_TOKENS]
+        (prefix + tokenizer.encode(text, add_special_tokens=False))[: len(prefix) + MAX_TOKENS]
         for text in texts
     ]
     found = np.zeros(len(texts))

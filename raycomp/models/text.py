@@ -121,7 +121,7 @@ class TextEncoder:
         pair_U, inverse = np.unique(np.concatenate(pairs), return_inverse=True)
         token_U, place_U = self.device.move(pair_U // context), self.device.move(pair_U % context)
         with self.device.computing():
-            x_UD, qkv_UE = self._begin(token_U, place_U)
+            x_UD, qkv_UE = self._start(token_U, place_U)
         run = partial(self._run, x_UD, qkv_UE)
         pooled = self.device.map(run, passes, np.split(inverse, len(passes)))
         with self.device.computing():
@@ -130,7 +130,7 @@ class TextEncoder:
         segment_S = np.concatenate([packed.segment_S for packed in passes])
         return embedded.cpu()[np.argsort(segment_S)]
 
-    def _begin(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
+    def _start(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and the first block's queries, keys and values of pairs of token and place."""
         tower, first = self.tower, self.tower.transformer.resblocks[0]
         dtype = tower.transformer.get_cast_dtype()

@@ -38,7 +38,7 @@ from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.opening import refuse_early
 from raycomp.run.parts import Stats
 from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Say, begin, command_line
+from raycomp.run.run import Say, command_line, start_run
 from raycomp.run.session import connect
 from raycomp.run.tasks import map_files
 from raycomp.words import OK
@@ -65,7 +65,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
         describe_scorer(config.ranker)
     # As it was asked for: the scorer is found again.
     rerun = command_line("raycomp negatives", changed_options(asked), out)
-    with begin("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
+    with start_run("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
         if run.is_finished:
             return run.record
         scores = config.negatives.rank or config.negatives.engine == "vllm"

@@ -17,7 +17,7 @@ from raycomp.negatives.ask import (
 )
 from raycomp.negatives.config import LlmConfig
 from raycomp.negatives.vllm import lay_engines
-from raycomp.run.ray_passes import ItemSource, read_receipts
+from raycomp.run.ray_passes import ItemSource, read_metadata
 from raycomp.run.session import Session
 
 _MAX_ERROR = 300
@@ -35,9 +35,9 @@ def ask_on_ray(
     write = partial(keep, uri=replies_uri)
     kept = asked.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
     try:
-        for receipts in read_receipts(kept):
-            for receipt in receipts:
-                take(receipt)
+        for all_metadata in read_metadata(kept):
+            for metadata in all_metadata:
+                take(metadata)
     except (RayActorError, RaySystemError) as error:
         return Died(_last_line(error), bool(getattr(error, "actor_init_failed", False)), error)
     return None

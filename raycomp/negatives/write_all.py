@@ -76,7 +76,7 @@ def write_all(writing: Writing, totals: dict[int, int]) -> Stats:
             writing.out.at("negatives"),
             writing.out.at("exports", "calls") if writing.exports("calls") else None,
         ),
-        steps.crew,
+        steps.worker_pools,
         writing.lease.check,
         steps.most,
     )

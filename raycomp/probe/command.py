@@ -33,7 +33,7 @@ from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
 from raycomp.probe.probe import probe_composition
 from raycomp.probe.probe_table import report_probe
 from raycomp.report.page import render_page
-from raycomp.run.run import Say, begin
+from raycomp.run.run import Say, start_run
 from raycomp.table import Table, join_text
 from raycomp.words import OK
 
@@ -197,7 +197,7 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
     check_writable(out)  # before anything is loaded
     opened = open_probe(name, config)
     rooms = (*(f"{name}.{kind}" for kind in ("json", "txt", "svg")), "tables")
-    with begin(f"probe {name}", config, opened.fingerprint, out, say, rooms=rooms) as run:
+    with start_run(f"probe {name}", config, opened.fingerprint, out, say, rooms=rooms) as run:
         if run.is_finished:
             return run.record
         if opened.device is not None:

@@ -36,7 +36,7 @@ class WorkerPool(NamedTuple):
     """Stages of one place take turns on its workers: cpus, scorers or gpus."""
 
 
-Crew = Mapping[str, WorkerPool]
+WorkerPools = Mapping[str, WorkerPool]
 """Stage -> who works on it, in the order of the work."""
 
 
@@ -61,16 +61,16 @@ class Progress:
         self,
         phase: str,
         num_shards: int,
-        crew: Crew | None = None,
+        worker_pools: WorkerPools | None = None,
         unit: str = "shard",
         num_rows: int | None = None,
         every_s: float | None = None,
     ):
-        self.phase, self.unit, self.crew = phase, unit, crew or {}
+        self.phase, self.unit, self.worker_pools = phase, unit, worker_pools or {}
         self.num_shards, self.num_rows = num_shards, num_rows
-        self.rows = self.shards = self.begun_at = 0
+        self.rows = self.shards = self.started_at = 0
         self.seconds: dict[str, float] = {}
-        self.started = self.news_at = time.monotonic()
+        self.started = self.status_at = time.monotonic()
         self.stream: TextIO = sys.stderr
         self.bar = self._open_bar() if self.stream.isatty() else None
         self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
@@ -80,7 +80,7 @@ class Progress:
         Progress._reported_at = Progress._reported_at or self.started
         executor = find_current()
         self.meter = executor.open_meter(phase) if executor else Silent()
-        workers = {stage: place.workers for stage, place in self.crew.items()}
+        workers = {stage: place.workers for stage, place in self.worker_pools.items()}
         log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
         self.open: list[Progress] = Progress._opened.__dict__.setdefault("phases", [])
         self.open.append(self)
@@ -114,10 +114,10 @@ class Progress:
         """Count a part's rows, by status where that is known, and the seconds that its stages took."""
         with self.counts:
             self.rows += rows
-            self.news_at = time.monotonic()
+            self.status_at = time.monotonic()
             for stage, value in seconds.items():
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + value
-                where = self.crew[stage].where
+                where = self.worker_pools[stage].where
                 self.meter.add("raycomp_busy_seconds", value, stage=stage, where=where)
         self.meter.add_rows(statuses or {})
 
@@ -125,19 +125,19 @@ class Progress:
         """Count a shard (or what the unit is) as done."""
         with self.counts:
             self.shards += 1
-            self.news_at = time.monotonic()
+            self.status_at = time.monotonic()
 
-    def begin_at(self, shards: int) -> None:
+    def start_at(self, shards: int) -> None:
         """Count so many as done before, in no time."""
         with self.counts:
-            self.shards = self.begun_at = shards
+            self.shards = self.started_at = shards
 
     def reach(self, shards: int, rows_each: int) -> None:
         """Count so many as done, of as many rows each."""
         with self.counts:
             if shards != self.shards:
-                self.news_at = time.monotonic()
-            self.shards, self.rows = shards, max(0, shards - self.begun_at) * rows_each
+                self.status_at = time.monotonic()
+            self.shards, self.rows = shards, max(0, shards - self.started_at) * rows_each
 
     def _keep_reporting(self) -> None:
         pause = 0.0
@@ -151,7 +151,7 @@ class Progress:
     def _put_gauges(self) -> None:
         self.meter.put("raycomp_planned", self.num_shards, unit=self.unit)
         self.meter.put("raycomp_done", self.shards, unit=self.unit)
-        for stage, place in self.crew.items():
+        for stage, place in self.worker_pools.items():
             self.meter.put("raycomp_workers", place.workers, stage=stage, where=place.where)
         what, idle_s = self._find_wait()
         if what:
@@ -177,7 +177,7 @@ class Progress:
             self.bar.set_postfix_str(", ".join(filter(None, (speed, wait))), refresh=False)
             self.bar.refresh()
         else:
-            own = done - self.begun_at
+            own = done - self.started_at
             left = (
                 f"{_Bar.format_interval(spent * (total - done) / own)} left"
                 if own > 0
@@ -196,18 +196,20 @@ class Progress:
         if what:
             return f"waiting for {what} for {idle_s:,.0f} s"
         with self.counts:
-            busy = {stage: s / self.crew[stage].workers for stage, s in self.seconds.items()}
-        slowest = name_bottleneck(busy, self.crew)
+            busy = {stage: s / self.worker_pools[stage].workers for stage, s in self.seconds.items()}
+        slowest = name_bottleneck(busy, self.worker_pools)
         return f"bottleneck {slowest}" if slowest else ""
 
     def _find_wait(self) -> tuple[str | None, float]:
         """Return what is waited for, none where blocks come, and for how many seconds nothing has come."""
         with self.counts:
-            idle_s = time.monotonic() - self.news_at
+            idle_s = time.monotonic() - self.status_at
             which = "next" if self.rows or self.shards else "first"
         if idle_s < _IDLE_S and which == "next":
             return None, idle_s
-        return _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}", idle_s
+        return _name_lack(
+            self.worker_pools
+        ) or f"the {which} {'block' if self.worker_pools else self.unit}", idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:
         return {
@@ -234,22 +236,22 @@ class Progress:
             self.bar.close()
 
 
-def _name_lack(crew: Crew) -> str | None:
+def _name_lack(worker_pools: WorkerPools) -> str | None:
     """Return what the cluster has too few of for a phase to go on; None where it is not for want of that."""
-    wanted = sum(place.workers for place in crew.values() if place.where == GPUS)
+    wanted = sum(place.workers for place in worker_pools.values() if place.where == GPUS)
     executor = find_current() if wanted else None
     there = executor.count("GPU") if executor else wanted
     return f"GPUs ({there:.0f} of {wanted} are there)" if there < wanted else None
 
 
-def name_bottleneck(busy: Mapping[str, float], crew: Crew) -> str | None:
+def name_bottleneck(busy: Mapping[str, float], worker_pools: WorkerPools) -> str | None:
     """Return the stage that holds the others up; None before anything was measured.
 
     ``busy``: seconds per worker of every stage, or their share of the time. Stages that take turns on the
     same workers hold each other up, so the busiest workers count, and of their stages the longest.
     """
     pools = [
-        {stage: value for stage, value in busy.items() if crew[stage].where == where}
+        {stage: value for stage, value in busy.items() if worker_pools[stage].where == where}
         for where in (CPUS, SCORERS)
     ]
     busiest = max(pools, key=lambda pool: sum(pool.values()))

@@ -37,7 +37,7 @@ _LONGEST_LINE = 2000
 
 
 class Run:
-    """A run that holds its folder. Made by ``begin``."""
+    """A run that holds its folder. Made by ``start_run``."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Run:
         )
         """Whether files of the input were modified since an earlier start."""
         self.lease = lease
-        self._begun_on = previous and previous.get("device")
-        self._begun_with = (previous or {}).get("gpu")
+        self._started_on = previous and previous.get("device")
+        self._started_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
         self.rooms = rooms
         """What results lie in."""
@@ -82,16 +82,16 @@ class Run:
 
         Raises ValueError where the run was begun on another.
         """
-        begun = self._begun_on or device
-        if begun != device:
+        known = self._started_on or device
+        if known != device:
             raise ValueError(
-                f"out={self.folder.uri!r}: was begun on a {begun} and would go on on a {device}, where "
-                f"scores end in other bits; set cluster.gpu={'true' if begun == 'gpu' else 'false'} or name "
+                f"out={self.folder.uri!r}: was begun on a {known} and would go on on a {device}, where "
+                f"scores end in other bits; set cluster.gpu={'true' if known == 'gpu' else 'false'} or name "
                 f"another folder"
             )
-        if gpu is not None and self._begun_with not in (None, gpu):
+        if gpu is not None and self._started_with not in (None, gpu):
             raise ValueError(
-                f"out={self.folder.uri!r}: was begun on {say_gpu(self._begun_with)} and would go on on "
+                f"out={self.folder.uri!r}: was begun on {say_gpu(self._started_with)} and would go on on "
                 f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
             )
         self.start_over()
@@ -156,7 +156,7 @@ class Run:
         self._said, self._page = said, page
 
     def publish(self, say: Say) -> None:
-        """Write report.html and run.json, tidy up. ``begin`` does so where its block ends well."""
+        """Write report.html and run.json, tidy up. ``start_run`` does so where its block ends well."""
         if "funnel" not in self.record:
             raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
         self.check_unchanged()
@@ -178,7 +178,7 @@ class Run:
 
 
 @contextmanager
-def begin(
+def start_run(
     kind: str,
     config: Any,
     fingerprint: Callable[[], dict[str, Any]],
@@ -218,7 +218,7 @@ def begin(
 
 
 @contextmanager
-def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
+def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
     """Log how a run begins and ends; what ends it early bears how it goes on.
 
     Nothing is logged in a folder that a command which is refused has left as it was.
@@ -231,12 +231,12 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
             raise LeaseLost(f"out={folder.uri!r}: the run was taken back")
 
     with keep_events(folder, run.record["id"], check):
-        log_event(begins, kind=run.record["kind"], out=folder.uri, command=rerun)
+        log_event(first_event, kind=run.record["kind"], out=folder.uri, command=rerun)
         try:
             yield
         except BaseException as error:
             error.add_note(f"to go on: {rerun}")
-            if isinstance(error, ValueError) and begins == "begin" and "funnel" not in run.record:
+            if isinstance(error, ValueError) and first_event == "begin" and "funnel" not in run.record:
                 _leave_no_start(run)
             if not folder.is_local or folder.exists(RUN):
                 says = " ".join(str(error).split())

@@ -30,7 +30,7 @@ from raycomp.run.events import log_event
 from raycomp.run.executor import current
 from raycomp.run.growth import Growth, There, average
 from raycomp.run.parts import Stalled, Stats, name_parts
-from raycomp.run.progress import Crew, Progress
+from raycomp.run.progress import Progress, WorkerPools
 from raycomp.run.stage import WRITE
 from raycomp.words import SHARD_ORDINAL, STATUS
 
@@ -76,7 +76,7 @@ class Phase:
     merge: Callable[..., int]
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
     merge_args: tuple
-    crew: Crew
+    worker_pools: WorkerPools
     """Who works on each stage."""
     check: Callable[[], None] = lambda: None
     """Asked before every commit; raises where this run may not commit."""
@@ -119,7 +119,10 @@ class Phase:
         left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
         num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
         watch = current().watch_growth() if self.most else nullcontext()
-        with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress, watch as growth:
+        with (
+            Progress(self.name, len(todo), self.worker_pools, num_rows=num_rows) as progress,
+            watch as growth,
+        ):
             run = _Run(self, self.work.at("parts", self.name), left, totals, progress, growth)
             try:
                 return run.consume(make, todo)
@@ -190,9 +193,9 @@ class _Run:
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
             try:
-                for receipts in make(pending, self.parts_uri):
-                    for receipt in receipts:
-                        self._take(receipt)
+                for all_metadata in make(pending, self.parts_uri):
+                    for metadata in all_metadata:
+                        self._take(metadata)
                     if time.monotonic() - self.looked_at > _LOOK_EVERY_S:
                         self._collect(wait=False)
             except Stalled:
@@ -215,15 +218,15 @@ class _Run:
             f"wave {rest + 1:,} goes on"
         )
 
-    def _take(self, receipt: dict[str, Any]) -> None:
-        ordinal = receipt[SHARD_ORDINAL]
-        self.files[ordinal].append(receipt["file"])
-        self.rows[ordinal] += receipt["rows"]
-        if receipt["total"] is not None:
-            self.totals[ordinal] = receipt["total"]
-        stats = json.loads(receipt["stats"])
+    def _take(self, metadata: dict[str, Any]) -> None:
+        ordinal = metadata[SHARD_ORDINAL]
+        self.files[ordinal].append(metadata["file"])
+        self.rows[ordinal] += metadata["rows"]
+        if metadata["total"] is not None:
+            self.totals[ordinal] = metadata["total"]
+        stats = json.loads(metadata["stats"])
         self.wave_stats[self.wave_of[ordinal]].add(stats)
-        self.progress.add(receipt["rows"], stats["seconds"], stats["counts"].get(STATUS))
+        self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
         self._merge_if_complete(ordinal)
 
     def _merge_if_complete(self, ordinal: int) -> None:
@@ -290,11 +293,13 @@ class _Run:
         now = time.monotonic()
         wall_s, self.counted_until = now - self.counted_until, now
         commit_s, self.commit_s = self.commit_s, 0.0
-        crew = dict(self.phase.crew)
-        offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
-        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, crew=crew)
+        worker_pools = dict(self.phase.worker_pools)
+        offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
+        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, worker_pools=worker_pools)
         if self.growth and self.phase.most:
             stats.growth = self.growth.take()
             shares = average(stats.growth, wall_s, self.phase.most)
-            stats.offered = Counter({stage: offered[stage] * shares[crew[stage].where] for stage in crew})
+            stats.offered = Counter(
+                {stage: offered[stage] * shares[worker_pools[stage].where] for stage in worker_pools}
+            )
         return stats

@@ -8,7 +8,7 @@ from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.screen.config import CUES, ScreenConfig
@@ -34,7 +34,7 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
     check_writable(out)
     rooms = (_RUNS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with begin("screen", config, lambda: fingerprint, out, say, rooms=rooms) as run:
+    with start_run("screen", config, lambda: fingerprint, out, say, rooms=rooms) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

@@ -12,7 +12,7 @@ from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.screen.config import SlopeConfig
@@ -40,7 +40,7 @@ def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
     check_writable(out)
     runs = list_runs(config)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with begin("slope", config, lambda: fingerprint, out, say, rooms=(_RUNS, _FIGURES, _TABLE)) as run:
+    with start_run("slope", config, lambda: fingerprint, out, say, rooms=(_RUNS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

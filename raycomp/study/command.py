@@ -8,7 +8,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import absolute_uri
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.study.config import StudyConfig
@@ -33,7 +33,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the study needs a local folder")
     runs = list_runs(config)
     check_writable(out)
-    with begin("study", config, fingerprint_worlds, out, say, rooms=(_RUNS, _FIGURES, _TABLE)) as run:
+    with start_run("study", config, fingerprint_worlds, out, say, rooms=(_RUNS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

@@ -21,7 +21,7 @@ from raycomp.schema import STUDY_RUN_SCHEMA
 from raycomp.study.config import StudyConfig
 from raycomp.study.runs import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE, RANDOM, StudyRun
 from raycomp.sweep.metric import world_evaluation
-from raycomp.sweep.site import SELECTED, TRAINED, run_commands
+from raycomp.sweep.seed_training import SELECTED, TRAINED, run_commands
 from raycomp.sweep.worlds import CURATED, FAULT, TEST_SET, UNSEEN, Place, list_places, write_negatives
 from raycomp.train.config import TrainConfig
 from raycomp.train.little_world import FIT

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator
 
-from raycomp.sweep.choose import list_sites
-from raycomp.sweep.journal import TRIALS, Journal, Site, name_trial
+from raycomp.sweep.choose import list_seed_trainings
+from raycomp.sweep.journal import TRIALS, Journal, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan
 
 _OWN_NAME = re.compile(r"[0-9a-f]{12}")
@@ -42,7 +42,11 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
 
     Raises ValueError for a trial, or a training of one, that is not of this sweep.
     """
-    own = {site for sites in list_sites(plan.config.seeds, plan.config.report_seeds) for site in sites}
+    own = {
+        training
+        for trainings in list_seed_trainings(plan.config.seeds, plan.config.report_seeds)
+        for training in trainings
+    }
     for name in journal.list_trials():
         try:
             options, _ = journal.read_options(name)
@@ -52,11 +56,13 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
             yield name, "", f"its options cannot be read: {error}"
             continue
         _check_options(plan, journal, name, options)
-        for site in journal.list_sites(name):
-            if site not in own:
-                raise _refuse(journal, f"{name}/{site.name}.json", "no training of this sweep has that seed")
-            if why := _find_damage(journal, name, site):
-                yield name, f"{site.name}.json", why
+        for training in journal.list_seed_trainings(name):
+            if training not in own:
+                raise _refuse(
+                    journal, f"{name}/{training.name}.json", "no training of this sweep has that seed"
+                )
+            if why := _find_damage(journal, name, training):
+                yield name, f"{training.name}.json", why
 
 
 def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, str]) -> None:
@@ -68,10 +74,10 @@ def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, s
         raise _refuse(journal, name, str(error)) from error
 
 
-def _find_damage(journal: Journal, name: str, site: Site) -> str:
+def _find_damage(journal: Journal, name: str, training: SeedTraining) -> str:
     """Return what is wrong with the outcome of a training; nothing where it can be read."""
     try:
-        journal.find(name, site)
+        journal.find(name, training)
     except ValueError as error:
         return str(error)
     return ""

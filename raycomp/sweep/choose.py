@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from raycomp.core.contrasts import contrast
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, Site, Trial
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, SeedTraining, Trial
 from raycomp.table import Estimate
 
 
@@ -78,11 +78,13 @@ def choose_best(
     return Winner(group, best, development, report)
 
 
-def list_sites(num_development: int, num_report: int) -> tuple[list[Site], list[Site]]:
+def list_seed_trainings(
+    num_development: int, num_report: int
+) -> tuple[list[SeedTraining], list[SeedTraining]]:
     """Return the sites of both splits; no number is in both."""
     return (
-        [Site(DEVELOPMENT, number) for number in range(num_development)],
-        [Site(REPORT, num_development + number) for number in range(num_report)],
+        [SeedTraining(DEVELOPMENT, number) for number in range(num_development)],
+        [SeedTraining(REPORT, num_development + number) for number in range(num_report)],
     )
 
 

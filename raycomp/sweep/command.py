@@ -28,10 +28,11 @@ from raycomp.report.charts import cut_out, intervals
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.report.response import response
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect
+from raycomp.sweep.capacity import count_trials, is_alone, plan_alone
 from raycomp.sweep.check import check_trials, mend_trials
-from raycomp.sweep.choose import Winner, choose_best, is_whole, list_sites
+from raycomp.sweep.choose import Winner, choose_best, is_whole, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import (
     list_curves,
@@ -45,9 +46,8 @@ from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
-from raycomp.sweep.room import count_trials, is_alone, plan_alone
 from raycomp.sweep.rows import make_rows
-from raycomp.sweep.site import COMMANDS, Job, make_streams
+from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
 from raycomp.sweep.worlds import (
     NEGATIVES,
@@ -83,7 +83,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
-    with begin("sweep", config, partial(_fingerprint, config, plan), out, say, rooms=_ROOMS) as run:
+    with start_run("sweep", config, partial(_fingerprint, config, plan), out, say, rooms=_ROOMS) as run:
         if run.is_finished:
             check_trials(plan, Journal(run.folder))
             return run.record
@@ -193,7 +193,7 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
     config, journal = job.config, job.journal
-    development, report = list_sites(config.seeds, config.report_seeds)
+    development, report = list_seed_trainings(config.seeds, config.report_seeds)
     watch = Watch(run.lease.check, say, metric, at_once)
     groups = list(list_groups(job.plan))
     for group in groups:
@@ -218,7 +218,7 @@ def _choose(
 
 def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
     trials = Journal(run.folder).read()
-    development, _ = list_sites(plan.config.seeds, plan.config.report_seeds)
+    development, _ = list_seed_trainings(plan.config.seeds, plan.config.report_seeds)
     rows = make_rows(plan, trials, development, metric)
     write_table(rows, run.folder.at(TABLE), rows.schema)
     run.folder.write_bytes(write_job(plan, winners, run.folder.at(BEST)).encode(), BEST)

@@ -29,8 +29,8 @@ class SweptCommand:
     """Only options that have it; none = all but those that no result depends on."""
 
 
-# By command what its trials run, in their order; sweep/site.py runs it. An option is that of the first
-# part that has it.
+# By command what its trials run, in their order; sweep/seed_training.py runs it. An option is that of the
+# first part that has it.
 SWEPT = {
     "train": (SweptCommand("select", CurateConfig, *SELECT), SweptCommand("train", TrainConfig)),
     "continual": (SweptCommand("continual", ContinualConfig),),

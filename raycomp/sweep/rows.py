@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.sweep.journal import STOPPED, Outcome, Site, Trial
+from raycomp.sweep.journal import STOPPED, Outcome, SeedTraining, Trial
 from raycomp.sweep.plan import Plan
 from raycomp.table import Estimate, is_numeral
 
@@ -24,7 +24,9 @@ _OWN = [
 ]
 
 
-def make_rows(plan: Plan, trials: Sequence[Trial], development: Sequence[Site], metric: str) -> pa.Table:
+def make_rows(
+    plan: Plan, trials: Sequence[Trial], development: Sequence[SeedTraining], metric: str
+) -> pa.Table:
     """Return the rows of trials in the order in which they were begun.
 
     Seeds of development that a stopped trial was not trained with have a row, too. ``metric`` with the
@@ -37,18 +39,18 @@ def make_rows(plan: Plan, trials: Sequence[Trial], development: Sequence[Site], 
 
 
 def _list_rows(
-    plan: Plan, trial: Trial, development: Sequence[Site], metric: str, numbers: Collection[str]
+    plan: Plan, trial: Trial, development: Sequence[SeedTraining], metric: str, numbers: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    stopped = {site: Outcome(STOPPED, {}, starts=0) for site in development}
+    stopped = {training: Outcome(STOPPED, {}, starts=0) for training in development}
     found = sorted({**stopped, **trial.outcomes}.items(), key=lambda item: item[0].number)
-    for site, outcome in found:
+    for training, outcome in found:
         one = outcome.metrics.get(metric, Estimate(float("nan")))
         figures = {name: value if value == value else None for name, value in vars(one).items()}
         yield {
             "trial": trial.name,
-            "split": site.split,
-            "seed": site.number,
-            "world": site.number if plan.config.has_worlds else None,
+            "split": training.split,
+            "seed": training.number,
+            "world": training.number if plan.config.has_worlds else None,
             "status": outcome.status,
             "metric": figures["value"],
             "low": figures["low"],

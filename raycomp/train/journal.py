@@ -39,10 +39,10 @@ class MetricsLog:
         self._folder, self._next = folder, first_step
         from raycomp.train.events import Events  # tensorboardX imports boto3
 
-        begun = _read_lines(folder, first_step)
+        written = _read_lines(folder, first_step)
         self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")
         self._near = folder if self._spool is None else Folder(self._spool.name)
-        self._near.write_bytes(begun, METRICS)
+        self._near.write_bytes(written, METRICS)
         forget_written(self._near.at(METRICS))  # it grows from here on
         path = Path(resolve(self._near.uri)[1])
         self._lines = (path / METRICS).open("ab")

@@ -41,11 +41,11 @@ class Writer:
         self.trainer, self.config, self.folder = trainer, config, folder
         self.report, self.evaluate = report, evaluate
         self.journal = MetricsLog(folder, trainer.step)
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
     def take(self, step: StepReport) -> None:
         """Take down a step."""
-        spent = time.perf_counter() - self.began
+        spent = time.perf_counter() - self.started
         row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
         row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
         every = self.config.train.evaluate_steps
@@ -54,13 +54,13 @@ class Writer:
             row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
         self.journal.write(row)
         self.report(row)
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
     def try_evaluation(self) -> None:
         """Evaluate once before the first step. Raises UserError where that fails."""
         if self.evaluate and self.trainer.step == 0:
             try_evaluation(self.evaluate, self._make_final())
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
     def _make_final(self) -> Any:
         """Return the model as it would be written now."""
@@ -72,7 +72,7 @@ class Writer:
         self.journal.keep()
         save_state(self.trainer, self.folder)
         keep_states(self.folder, self.config.train.keep_checkpoints)
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
     def close(self) -> None:
         """Keep the last step, if it is not, and write the model, which is no result before it is checked."""
@@ -85,7 +85,7 @@ class Writer:
         finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
 
 
-def begin_rank(
+def start_rank(
     config: TrainConfig, num_steps: int, num_kinds: int, device: str, num_threads: int | None
 ) -> Trainer[PairsObjective]:
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""

@@ -18,7 +18,7 @@ def few(tmp_path_factory):
 
 def test_a_share_of_nothing_leaves_the_model_as_it_was(few):
     learner = few.make("c-clip", merge=0.0)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     assert same(learner.look(few.tasks[0]), few.frozen(0))
     learner.end()
@@ -29,7 +29,7 @@ def test_a_share_of_nothing_leaves_the_model_as_it_was(few):
 
 def test_the_whole_share_is_the_model_with_its_adapters(few):
     learner = few.make("c-clip", merge=1.0)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     merged = merge_adapters(learner.task["adapters"]).eval()
     learner.end()
@@ -40,7 +40,7 @@ def test_the_whole_share_is_the_model_with_its_adapters(few):
 
 def test_half_a_share_lies_half_way_and_is_seen_before_the_end(few):
     learner = few.make("c-clip", merge=0.5)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     old, whole = few.clip.model.state_dict(), merge_adapters(learner.task["adapters"]).state_dict()
     seen = learner.look(few.tasks[0])
@@ -57,10 +57,10 @@ def test_half_a_share_lies_half_way_and_is_seen_before_the_end(few):
 
 def test_its_loss_is_of_the_model_of_before_the_task(few):
     learner = few.make("c-clip")
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     learner.end()
-    learner.begin(1, few.tasks[1])
+    learner.start_task(1, few.tasks[1])
     reported = learn(learner, few, 1, stop=1)
     model, task, row_B = learner.model, few.tasks[1], rows(1, 0)
     pixel = torch.from_numpy(task.pixels[row_B]) / 255
@@ -76,10 +76,10 @@ def test_its_loss_is_of_the_model_of_before_the_task(few):
 def test_adapters_of_each_task_begin_anew(few):
     """B at 0, and A drawn anew."""
     learner = few.make("c-clip")
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     first = on_disk(learner.state())["learned"]["task"]
     learner.end()
-    learner.begin(1, few.tasks[1])
+    learner.start_task(1, few.tasks[1])
     second = on_disk(learner.state())["learned"]["task"]
     assert set(first) == set(second)
     drawn = [name for name in first if not first[name].equal(second[name])]

@@ -12,8 +12,8 @@ from raycomp.continual.methods.make_tuner import PLAIN
 from raycomp.continual.results import Result, measure
 from raycomp.continual.runs import Choice, StreamRun, list_runs, make_config
 from raycomp.data.folder import Folder
-from tests.continual.test_loop import begin
-from tests.continual.test_loop import read as read_walk
+from tests.continual.test_loop import make_loop
+from tests.continual.test_loop import read as read_loop
 from tests.continual.test_results import make_result
 
 DEVELOP = {"develop.seeds": 2, "develop.rates": (0.5, 1.0), "develop.weights": (0.25, 0.75)}
@@ -94,9 +94,9 @@ def test_methods_whose_weights_are_new_learn_equally_fast():
 
 def test_development_judges_by_the_fused_score_at_every_weight(tmp_path):
     """At the config's own weight it is the main figure."""
-    walk = begin("sequential", **{"develop.weights": (0.5, 1.0)})
-    walk.weights = walk.config.develop.weights
-    found = measure(read_walk(walk, walk.run(Folder(str(tmp_path))), "sequential"))
+    loop = make_loop("sequential", **{"develop.weights": (0.5, 1.0)})
+    loop.weights = loop.config.develop.weights
+    found = measure(read_loop(loop, loop.run(Folder(str(tmp_path))), "sequential"))
     for name in ("last", "learned", "forgetting_best"):
         assert found[f"w=0.5 {MERGED} both {name}"] == found[name]
         assert found[f"w=1.0 {MERGED} both {name}"] == found[f"composed {MERGED} both {name}"]

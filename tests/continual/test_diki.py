@@ -55,14 +55,14 @@ def test_the_share_is_the_density_of_a_dimension(few, learned):
 
 def test_nothing_but_the_tasks_prompts_is_trained(few):
     learner = few.make("diki")
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     learner.end()
     old = few.clip.model.state_dict()
     for name, value in learner.model.state_dict().items():
         assert value.equal(old[name.replace(".attn.attention.", ".attn.")])
     first = [{n: v.clone() for n, v in c.sets[0].state_dict().items()} for c in learner.choices.values()]
-    learner.begin(1, few.tasks[1])
+    learner.start_task(1, few.tasks[1])
     learn(learner, few, 1)
     for choice, before in zip(learner.choices.values(), first, strict=True):
         assert all(value.equal(before[name]) for name, value in choice.sets[0].state_dict().items())

@@ -30,7 +30,7 @@ def slow_loss(image_BD, text_BD, own_B, scale):
 
 def test_it_is_a_plain_loop(few, tmp_path):
     learner, task = few.make("finetune", weight_decay=0.1), few.tasks[0]
-    learner.begin(0, task)
+    learner.start_task(0, task)
     reported = learn(learner, few, 0)
     model = load_start(write_model(tmp_path)).train()
     decayed = [p for name, p in model.named_parameters() if p.ndim > 1 and "ln" not in name]
@@ -60,7 +60,7 @@ def test_it_is_a_plain_loop(few, tmp_path):
 def test_the_rate_rises_and_stays(few):
     """The first steps of AdamW go as far as the rate, in most weights."""
     learner = few.make("finetune", steps=40)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     before = learner.model.visual.conv1.weight.detach().clone()
     far = []
     for step in range(6):
@@ -75,7 +75,7 @@ def test_a_task_of_the_same_seed_is_the_same(few):
     found = []
     for _ in range(2):
         learner = few.make("finetune")
-        learner.begin(0, few.tasks[0])
+        learner.start_task(0, few.tasks[0])
         learn(learner, few, 0)
         found.append(learner.look(few.tasks[1]))
     assert same(*found)

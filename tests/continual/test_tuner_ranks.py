@@ -33,7 +33,7 @@ def measure(rank: int, num_ranks: int, folder: str, options: dict[str, Any]) -> 
     for name in ALL:
         learner, reported = make(few, name, **options), []
         for number, task in enumerate(few.tasks):
-            learner.begin(number, task)
+            learner.start_task(number, task)
             reported += learn(learner, few, number)
             learner.end()
         keys = [learner.look(task) for task in few.tasks]
@@ -98,13 +98,13 @@ def resume(rank: int, num_ranks: int, folder: str) -> dict[str, Any]:
     found = {}
     for name in ALL:
         whole = few.make(name)
-        whole.begin(0, few.tasks[0])
+        whole.start_task(0, few.tasks[0])
         learn(whole, few, 0)
         whole.end()
-        whole.begin(1, few.tasks[1])
+        whole.start_task(1, few.tasks[1])
         learn(whole, few, 1, stop=2)
         state, again = on_disk(whole.state()), few.make(name)
-        again.begin(1, few.tasks[1])
+        again.start_task(1, few.tasks[1])
         again.restore(state)
         both = []
         for learner in (whole, again):
@@ -131,7 +131,7 @@ def test_half_precision_computes_otherwise_and_leaves_the_weights_in_fp32(tmp_pa
         reported = []
         for autocast in (False, True):
             learner = few.make(name, autocast=autocast)
-            learner.begin(0, few.tasks[0])
+            learner.start_task(0, few.tasks[0])
             reported.append(learn(learner, few, 0))
             learner.end()
             assert {one.dtype for one in learner.model.state_dict().values() if one.is_floating_point()} == {
@@ -146,13 +146,13 @@ def test_fewer_samples_than_workers_are_refused(tmp_path, monkeypatch):
     few = Few(tmp_path)
     monkeypatch.setattr(tuner, "find_rank", lambda: (0, 13))
     with pytest.raises(ValueError, match=r"^tune\.workers=13: must be at most 12, the samples of task 0$"):
-        few.make("finetune").begin(0, few.tasks[0])
+        few.make("finetune").start_task(0, few.tasks[0])
 
 
 def test_a_batch_has_the_rows_of_its_rank(tmp_path, monkeypatch):
     few, row_B = Few(tmp_path), np.array([3, 1, 4, 0, 5])
     learner = few.make("zscl", batch_size=5)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     whole = learner.batch(0, row_B)
     parts = []
     for rank in range(2):

@@ -85,7 +85,7 @@ def learn(learner: Any, few: Few, number: int, start: int = 0, stop: int = STEPS
 def through(learner: Any, few: Few, num_tasks: int = 2) -> Any:
     """Learn tasks one after another; return the learner."""
     for number, task in enumerate(few.tasks[:num_tasks]):
-        learner.begin(number, task)
+        learner.start_task(number, task)
         learn(learner, few, number)
         learner.end()
     return learner

@@ -32,10 +32,10 @@ def see_slowly(segments: Segments, num_captions: int, owner_T: np.ndarray) -> di
 def see_packed(packed: PackedPass, segments: Segments) -> dict:
     seen = {}
     owner_M = np.full(M, -1)
-    begin = 1
+    start = 1
     for s in packed.segment_S:
-        owner_M[begin : begin + segments.size_S[s]] = s
-        begin += segments.size_S[s]
+        owner_M[start : start + segments.size_S[s]] = s
+        start += segments.size_S[s]
     flat = [int(m) for index_RW, _ in packed.rows for m in index_RW.reshape(-1)]
     for index_RW, mask_RWW in packed.rows:
         for index_W, mask_WW in zip(index_RW, mask_RWW, strict=True):

@@ -170,10 +170,10 @@ def test_kills_in_every_phase_of_runs_in_one_cluster_change_no_byte(calm, out, j
 def test_kills_at_any_time_change_no_byte(calm, out, joined):
     config, expected = calm
     random = seeded(3)
-    began = time.monotonic()
+    started = time.monotonic()
     with start(config, f"{out.uri}-timed", joined) as run:
         assert run.wait()[0] == 0
-    whole_s = time.monotonic() - began
+    whole_s = time.monotonic() - started
     for _ in range(6):
         after_s = random.uniform(0, whole_s)
         with start(config, out.uri, joined) as run:

@@ -127,10 +127,10 @@ def kill_workers(calm: Calm, out: Folder, raylet: int, joined: str, seed: int, c
     with calm.start(out, joined) as run:
         for step in sorted(random.sample(range(EVERY + 1, STEPS), count)):
             run.reach(lambda step=step: count_steps(out) >= step)
-            rank, begun = random.randrange(2), find_begun(out)
+            rank, started = random.randrange(2), find_started(out)
             run.reach(lambda rank=rank: kill(raylet, rank))
             report(f"rank {rank} of 2 killed", f"seed {seed}: step {step} or just after", report_steps(out))
-            run.reach(lambda begun=begun: find_begun(out) != begun)
+            run.reach(lambda started=started: find_started(out) != started)
         code, said = run.wait()
     assert code == 0 and not said, said
     resumed = out.read_json("run.json")["resumed"]
@@ -139,7 +139,7 @@ def kill_workers(calm: Calm, out: Folder, raylet: int, joined: str, seed: int, c
     report(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
 
 
-def find_begun(out: Folder) -> int:
+def find_started(out: Folder) -> int:
     """Return how many starts have come as far as to train: each has a file of curves."""
     return num_files(out, "tensorboard")
 
@@ -232,9 +232,9 @@ def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, numb
     code, word = ENDS[number]
     with trained.start(out, joined, **{"train.steps": "100000"}) as run:
         run.reach(lambda: count_steps(out) > EVERY)
-        began = time.monotonic()
+        started = time.monotonic()
         found, said = run.end(number)
-        spent = time.monotonic() - began
+        spent = time.monotonic() - started
     assert found == code and said.startswith(f"raycomp: {word}") and said.count("\n") == 1, said
     assert not out.exists("lease.json")
     report(f"{word} ({number.name})", "training", f"exit {found} after {spent:.1f} s: {said.strip()}")

@@ -22,7 +22,7 @@ def tiny(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory) -> str:
+def initial(tmp_path_factory) -> str:
     """The same with a mark of beginning."""
     from transformers import AutoTokenizer
 
@@ -59,9 +59,9 @@ def test_batches_say_what_one_text_at_a_time_does(kind, request):
     assert found[1] == 0 and (found[[0, 3, 4, 5, 6]] < 0).all()
 
 
-def test_the_first_token_counts_where_a_text_has_a_beginning(tiny, begun):
+def test_the_first_token_counts_where_a_text_has_a_beginning(tiny, initial):
     letter = "x"  # one token
-    assert find_likelihoods([letter], tiny)[0] == 0 > find_likelihoods([letter], begun)[0]
+    assert find_likelihoods([letter], tiny)[0] == 0 > find_likelihoods([letter], initial)[0]
 
 
 def test_many_batches_keep_the_order_of_texts(tiny):

@@ -182,11 +182,11 @@ def test_each_edit_of_a_caption_is_judged_once(llm, monkeypatch):
     for _ in range(2):
         replies |= {prompt.key: answer(prompt) for prompt in find_prompts(table, llm, replies)}
     judged: Counter[tuple[str, str]] = Counter()
-    begin = validity._find_same
+    find_same = validity._find_same
 
     def count(before: Parsed, after: Parsed, *rest: Any) -> str | None:
         judged[before.text, after.text] += 1
-        return begin(before, after, *rest)
+        return find_same(before, after, *rest)
 
     monkeypatch.setattr(validity, "_find_same", count)
     write_by_replies(table, llm, replies)

@@ -104,8 +104,8 @@ def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, mo
     monkeypatch.setattr("raycomp.probe.command.measure_pas", exchange)
     assert main([*line, "--set", "sample=3"]) == USER_ERROR
     assert "must be the one whose image embeddings" in capsys.readouterr().err
-    begun = json.loads((tmp_path / "out/run.json").read_text())
-    assert (begun["status"], begun["device"]) == ("failed", name_device())
+    record = json.loads((tmp_path / "out/run.json").read_text())
+    assert (record["status"], record["device"]) == ("failed", name_device())
 
 
 def test_a_sample_of_pas_is_drawn_by_the_seed(tiny_scorer, tmp_path):

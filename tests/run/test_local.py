@@ -171,9 +171,9 @@ def make_pass(*stages: Stage, num_shards: int = 3, read: Callable[..., Any] = re
 def run_all(steps: Pass, folder: Path, num_threads: int) -> dict[str, bytes]:
     """Run a pass; return its parts by name, and check that its receipts tell of all rows."""
     with use(Local(num_threads)):
-        receipts = [one for some in steps.run(sorted(steps.items), str(folder)) for one in some]
+        all_metadata = [one for some in steps.run(sorted(steps.items), str(folder)) for one in some]
     for ordinal in steps.items:
-        own = [one for one in receipts if one[SHARD_ORDINAL] == ordinal]
+        own = [one for one in all_metadata if one[SHARD_ORDINAL] == ordinal]
         assert sum(one["rows"] for one in own) == ROWS
         assert [one["total"] for one in own if one["total"] is not None] == [ROWS]
         rows = read_parts(str(folder), [one["file"] for one in own])

@@ -13,7 +13,7 @@ from raycomp.run.executor import Silent, use
 from raycomp.run.local import Local
 from raycomp.run.progress import Progress, WorkerPool, name_bottleneck
 
-CREW = {
+WORKER_POOLS = {
     "read": WorkerPool("", 4, "cpus"),
     "decode": WorkerPool("", 8, "cpus"),
     "parse": WorkerPool("", 8, "cpus"),
@@ -38,7 +38,7 @@ CREW = {
     ],
 )
 def test_the_longest_stage_of_the_busiest_workers_is_the_bottleneck(busy, stage):
-    assert name_bottleneck(busy, CREW) == stage
+    assert name_bottleneck(busy, WORKER_POOLS) == stage
 
 
 class Log(io.StringIO):
@@ -69,7 +69,7 @@ def log(monkeypatch) -> Log:
 
 
 def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
-    with Progress("align", 4, CREW, every_s=3600) as shown:  # no line but those that are asked for
+    with Progress("align", 4, WORKER_POOLS, every_s=3600) as shown:  # no line but those that are asked for
         shown.started = time.monotonic() - 100
         shown.add(50_000, {"decode": 12.0, "align": 4.0, "device": 3.0})
         shown.finish_one()
@@ -83,7 +83,7 @@ def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
 
 
 def test_time_left_goes_by_rows_where_their_number_is_known(log):
-    with Progress("attribute", 1, CREW, num_rows=400) as shown:
+    with Progress("attribute", 1, WORKER_POOLS, num_rows=400) as shown:
         shown.started = time.monotonic() - 60
         shown.add(100, {"parse": 1.0})
         shown.report()
@@ -91,7 +91,7 @@ def test_time_left_goes_by_rows_where_their_number_is_known(log):
 
 
 def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(log):
-    with pytest.raises(KeyError), Progress("align", 3, CREW, every_s=0.01) as shown:
+    with pytest.raises(KeyError), Progress("align", 3, WORKER_POOLS, every_s=0.01) as shown:
         assert log.written.wait(30)
         raise KeyError
     assert not shown.reporter.is_alive()
@@ -100,10 +100,10 @@ def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(
 
 
 def test_what_comes_no_more_is_waited_for(log):
-    with Progress("align", 3, CREW) as shown:
+    with Progress("align", 3, WORKER_POOLS) as shown:
         shown.add(10, {"decode": 1.0})
         assert shown.name_wait() == "bottleneck decode"
-        shown.news_at -= 100
+        shown.status_at -= 100
         assert shown.name_wait() == "waiting for the next block for 100 s"
 
 
@@ -119,13 +119,13 @@ def test_what_comes_no_more_is_waited_for(log):
 def test_what_a_cluster_lacks_is_named(there, lack):
     """A phase takes all CPUs itself, so that none is there says nothing."""
     with use(There(there)):
-        assert progress._name_lack(CREW) == lack
-        assert progress._name_lack({name: CREW[name] for name in ("read", "align")}) is None
+        assert progress._name_lack(WORKER_POOLS) == lack
+        assert progress._name_lack({name: WORKER_POOLS[name] for name in ("read", "align")}) is None
 
 
 def test_without_an_executor_nothing_is_lacking_and_no_metric_is_kept(log):
-    assert progress._name_lack(CREW) is None
-    with Progress("align", 1, CREW) as shown:
+    assert progress._name_lack(WORKER_POOLS) is None
+    with Progress("align", 1, WORKER_POOLS) as shown:
         assert isinstance(shown.meter, Silent)
 
 
@@ -154,7 +154,7 @@ class There(Local):
 
 
 def test_what_a_phase_measures_goes_to_the_executor(log):
-    with use(There({"GPU": 2.0})), Progress("align", 3, CREW) as shown:
+    with use(There({"GPU": 2.0})), Progress("align", 3, WORKER_POOLS) as shown:
         shown.add(10, {"decode": 1.5}, {"ok": 9, "bad": 1})
         shown._put_gauges()
     reported = shown.meter.reported
@@ -179,7 +179,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
     before = set(threading.enumerate())
     terminal = Terminal()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal))
-    with Progress("align", 4, CREW) as shown:
+    with Progress("align", 4, WORKER_POOLS) as shown:
         shown.add(50, {"decode": 12.0})
         shown.finish_one()
         shown.report()

@@ -166,8 +166,8 @@ def break_so_often(times: int, folder: Path) -> Pass:
 def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()
     steps = break_so_often(2, tmp_path / "marks")
-    receipts = [one for block in steps.run([0], str(tmp_path)) for one in block]
-    assert sum(receipt["rows"] for receipt in receipts) == ROWS
+    all_metadata = [one for block in steps.run([0], str(tmp_path)) for one in block]
+    assert sum(metadata["rows"] for metadata in all_metadata) == ROWS
     assert len(list((tmp_path / "marks").iterdir())) == 2
 
 

@@ -31,9 +31,9 @@ def reported(name: str) -> str:
 
 def asked_for() -> dict[str, set[str]]:
     """Return the labels that each metric of the dashboard is asked for; every query must be of a metric."""
-    board = json.loads(DASHBOARD.read_text())
-    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    queries += [one["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    dashboard = json.loads(DASHBOARD.read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     labels: dict[str, set[str]] = {}
     for query in queries:
         found = re.findall(r"\bray_raycomp_\w+", query)
@@ -131,11 +131,11 @@ def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
 
 @pytest.mark.ray
 def test_what_stands_is_told_again_while_a_phase_goes_on(tmp_path, ray_cluster):
-    crew = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
-    with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, crew) as shown:
+    worker_pools = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
+    with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, worker_pools) as shown:
         for done in (1, 2):
             shown.finish_one()
-            shown.news_at -= 100 * done
+            shown.status_at -= 100 * done
             wait = ("align", "the next block")
             scrape_until("gauges", "raycomp_done", ("align", "shard"), done)
             values = scrape_until("gauges", "raycomp_waiting_seconds", wait, 100 * done)

@@ -10,7 +10,7 @@ from raycomp.run.progress import WorkerPool
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.words import STATUS
 
-CREW = {
+WORKER_POOLS = {
     "read": WorkerPool("reads", 4, "cpus"),
     "decode": WorkerPool("decodes", 4, "cpus"),
     "parse": WorkerPool("parses", 4, "cpus"),
@@ -21,10 +21,12 @@ CREW = {
 }
 
 
-def make_stats(wall_s: float, rows: int, crew: dict[str, WorkerPool] = CREW, **seconds: float) -> Stats:
-    offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
+def make_stats(
+    wall_s: float, rows: int, worker_pools: dict[str, WorkerPool] = WORKER_POOLS, **seconds: float
+) -> Stats:
+    offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
     return Stats(
-        crew=crew,
+        worker_pools=worker_pools,
         seconds=Counter(seconds),
         offered=offered,
         wall_s=wall_s,
@@ -65,7 +67,7 @@ def test_a_phase_that_only_merged_has_no_scorers_to_tell_of():
 
 
 def test_a_restart_with_other_workers_adds_up_what_each_try_had():
-    more = CREW | {"align": WorkerPool("aligns", 4, "scorers")}
+    more = WORKER_POOLS | {"align": WorkerPool("aligns", 4, "scorers")}
     first, second = make_stats(10.0, 100, align=18.0), make_stats(5.0, 60, more, align=10.0)
     first.add(json.loads(json.dumps(second.to_dict())))
     (phase,) = describe_phases({"align": first})

@@ -31,7 +31,7 @@ from raycomp.probe.config import ProbeConfig
 from raycomp.run.lease import LEASE, hold_lease
 from raycomp.run.opening import describe_run, refuse_other
 from raycomp.run.parts import Stats
-from raycomp.run.run import begin
+from raycomp.run.run import start_run
 
 WORDS = ("a dog", "", "a red cube", "two cats")
 
@@ -48,7 +48,7 @@ def fingerprint() -> dict:
 
 def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu", said=None, gpu=None):
     """The toy command: one file per caption, begun again where it stopped; ``lost`` rows are not told."""
-    with begin("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
+    with start_run("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
         if run.is_finished:
             return run.record
         run.bind(device, gpu)
@@ -77,8 +77,8 @@ def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), out, interrupted(), said=said)
     assert names(out) == ["logs", RUN, "work"] and names(out / "work") == ["0.json", "1.json"]
-    begun = json.loads((out / RUN).read_text())
-    assert (begun["status"], begun["kind"], begun["device"]) == ("running", "count", "cpu")
+    started = json.loads((out / RUN).read_text())
+    assert (started["status"], started["kind"], started["device"]) == ("running", "count", "cpu")
     (out / "work/0.json").write_text("5")  # what is done is not done again
     record = json.loads(json.dumps(count_words(ProbeConfig(), out, said=said)))
     assert record["funnel"] == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"empty_caption": 1}}
@@ -163,7 +163,7 @@ def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
 
 def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them(tmp_path):
     came = {"counted": 8, "empty_caption": 1, "too_long": 1}
-    with begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+    with start_run("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
         for reasons in ((), ("too_short",)):
             with pytest.raises(RuntimeError, match="the funnel does not close: "):
                 run.close({"ok": 9, "empty_caption": 1}, came, "counted", reasons=reasons)
@@ -188,28 +188,31 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
 
 @pytest.mark.parametrize(("kind", "config"), [("weigh", ProbeConfig()), ("count", CurateConfig())])
 def test_a_kind_of_run_whose_dials_nobody_could_look_up_is_not_begun(tmp_path, kind, config):
-    with pytest.raises(AssertionError, match=f"^{kind}: "), begin(kind, config, fingerprint, str(tmp_path)):
+    with (
+        pytest.raises(AssertionError, match=f"^{kind}: "),
+        start_run(kind, config, fingerprint, str(tmp_path)),
+    ):
         pass
     assert names(tmp_path) == []
 
 
 def test_a_run_says_how_it_is_run_again(tmp_path):
     lines = {"Look": "raycomp show"}
-    with begin("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
+    with start_run("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
     assert run.record["commands"] == {
         "Rerun": f"raycomp count --set seed=3 --out {tmp_path}",
         "Look": "raycomp show",
     }
     out = str(tmp_path / "other")
-    with begin("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
+    with start_run("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
     assert run.record["commands"] == {"Rerun": "raycomp count these"}
 
 
 def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
     open_funnel = pytest.raises(RuntimeError, match="ended with its funnel open")
-    with open_funnel, begin("count", ProbeConfig(), fingerprint, str(tmp_path)):
+    with open_funnel, start_run("count", ProbeConfig(), fingerprint, str(tmp_path)):
         pass
     assert json.loads((tmp_path / RUN).read_text())["status"] == "failed"
 
@@ -217,7 +220,7 @@ def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
 def test_what_changed_meanwhile_is_not_published(tmp_path):
     found = iter(["before", "after"])
     changed = pytest.raises(ValueError, match=r"^input: changed while the run went on")
-    with changed, begin("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
+    with changed, start_run("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
         run.close({"ok": 1}, {"kept": 1}, "kept")
         run.report("all is well", "<p>")
     assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
@@ -230,7 +233,7 @@ def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path
     config = ProbeConfig()
     with (
         pytest.raises(ValueError, match="too few CPUs"),
-        begin("probe", config, fingerprint, uri, print) as run,
+        start_run("probe", config, fingerprint, uri, print) as run,
     ):
         if writes != "nothing":
             (run.work if writes == "work" else run.folder).write_json(1, "waves", "a.json")
@@ -242,7 +245,7 @@ def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path
 
 def test_a_run_that_was_begun_before_stays_where_it_is_refused(tmp_path):
     for error in (KeyboardInterrupt(), ValueError("a")):
-        with pytest.raises(type(error)), begin("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
+        with pytest.raises(type(error)), start_run("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
             raise error
     assert {"run.json", "logs"} <= {*names(tmp_path)}
 
@@ -301,7 +304,7 @@ def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tm
 
     def count() -> dict:
         rooms = ("words.json", "plot.svg", "tables")
-        with begin("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, rooms=rooms) as run:
+        with start_run("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, rooms=rooms) as run:
             if not run.is_finished:
                 for name in ("words.json", "tables/1.csv", "tables/2.csv", "tables/.hidden"):
                     run.folder.write_bytes(b"7", *name.split("/"))
@@ -345,11 +348,11 @@ def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, mo
     monkeypatch.setattr(command, "read_finished", lambda source: next(found))
     monkeypatch.setattr(command, "list_scores", lambda run, source: [])
 
-    def begin(kind, config, fingerprint, *rest):
+    def start_run(kind, config, fingerprint, *rest):
         asked.extend([fingerprint(), fingerprint()])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "begin", begin)
+    monkeypatch.setattr(command, "start", start_run)
     with pytest.raises(KeyboardInterrupt):
         raycomp.select(str(tmp_path), {"materialize": False}, str(tmp_path / "out"))
     assert [one["scores"] for one in asked] == [identify(first), identify(second)]
@@ -359,7 +362,7 @@ def test_staged_results_appear_once_every_check_has_passed(tmp_path):
     found = iter(["before", "after", "before", "before"])
 
     def train() -> dict:
-        with begin(
+        with start_run(
             "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), rooms=("model",)
         ) as run:
             run.work.write_bytes(b"weights", "model", "a.bin")
@@ -386,7 +389,7 @@ def test_staged_results_appear_once_every_check_has_passed(tmp_path):
     ],
 )
 def test_a_run_keeps_what_it_failed_of_where_it_would_fail_again(tmp_path, error, status, capsys):
-    with pytest.raises(type(error)), begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+    with pytest.raises(type(error)), start_run("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
         run.bind("cpu")
         run.work.write_bytes(b"1", "half")
         raise error
@@ -409,7 +412,9 @@ def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path)
         known = {"input": "the same", TIMES: time}
         with (
             pytest.raises(KeyboardInterrupt),
-            begin("count", ProbeConfig(), lambda known=known: known, str(tmp_path), message.append) as run,
+            start_run(
+                "count", ProbeConfig(), lambda known=known: known, str(tmp_path), message.append
+            ) as run,
         ):
             run.bind("cpu")
             assert run.work.exists("half") == run.folder.exists("scores") == is_there
@@ -418,7 +423,7 @@ def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path)
             raise KeyboardInterrupt
     assert [line for line in message if "modified since" in line] == message and len(message) == 1
     times = iter(["tuesday", "wednesday"])  # modified while it runs: what is written is compared by content
-    with begin(
+    with start_run(
         "count", ProbeConfig(), lambda: {"input": "the same", TIMES: next(times)}, str(tmp_path)
     ) as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
@@ -433,7 +438,7 @@ def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsy
     for parser, is_same in (("p", True), ("q", False)):
         now = {"input": "without", TIMES: "x", "parser": parser}
         refused = nullcontext() if is_same else pytest.raises(ValueError, match="differs in parser")
-        with refused, begin("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
+        with refused, start_run("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
             assert run.is_finished
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from raycomp.config import LeaseLost
-from raycomp.sweep.choose import choose_best, list_sites
+from raycomp.sweep.choose import choose_best, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
-from raycomp.sweep.site import Job
+from raycomp.sweep.seed_training import Job
 from raycomp.sweep.worlds import scored_options
 from tests.sweep.runs import METRIC, note
 
@@ -35,7 +35,7 @@ def count_starts(folder) -> Counter:
 
 
 def tune(job, say=lambda line: None, check=lambda: None, at_once=2) -> None:
-    development, _ = list_sites(job.config.seeds, 0)
+    development, _ = list_seed_trainings(job.config.seeds, 0)
     tune_group(job, {}, development, Watch(check, say, METRIC, at_once))
 
 
@@ -60,7 +60,9 @@ def test_trials_that_go_on_are_not_run_twice(tmp_path, search):
     tune(job, heard.append, at_once=1)
     trials, starts = job.journal.read(), count_starts(tmp_path / search)
     assert len(trials) == 3 and all(len(trial.outcomes) == 2 for trial in trials)
-    assert all(sites <= set(trial.outcomes) for trial in trials for sites in [done.get(trial.name, set())])
+    assert all(
+        trainings <= set(trial.outcomes) for trial in trials for trainings in [done.get(trial.name, set())]
+    )
     # The one that was cut off in the middle may have been begun twice; none that had ended was.
     assert sum(starts.values()) <= 7 and len(starts) == 6
     tune(job, heard.append)
@@ -94,7 +96,7 @@ def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
     }
     assert found == {"1.0": [FAILED], "0.2": [FINISHED, FINISHED]}
     assert any("is not finite" in line for line in heard)
-    _, report = list_sites(2, 1)
+    _, report = list_seed_trainings(2, 1)
     train_points(job, [{"train.learning_rate": "0.2"}], report, Watch(lambda: None, heard.append, METRIC, 2))
     assert "report seed 2" in heard[-1]
 
@@ -105,7 +107,7 @@ def test_what_is_no_fault_of_the_dials_ends_the_sweep(tmp_path, rate, kind):
     job = job_of(replace(CONFIG, space=f"train.learning_rate=grid({rate},0.2)"), tmp_path / "broken")
     with pytest.raises(kind):
         tune(job, at_once=1)
-    assert not any(site for trial in job.journal.read() for site in trial.outcomes)
+    assert not any(training for trial in job.journal.read() for training in trial.outcomes)
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
 from raycomp.run.session import Session
+from raycomp.sweep.capacity import count_trials, cpus_of
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
-from raycomp.sweep.room import count_trials, cpus_of
 from raycomp.sweep.worlds import scored_options
 from tests.sweep.test_refused import of_workers
 
@@ -44,16 +44,16 @@ def test_a_point_of_a_search_is_the_dials_of_a_trial_and_back(plan):
 
 def test_a_search_begins_with_the_trials_that_were_begun_and_stays_in_the_space(plan):
     group = {"train.loss": "clip"}
-    begun = [
+    started = [
         _to_options(
             plan, {"attribute.aggregate": how, "train.learning_rate": 5e-4, "train.batch_size": n}, one
         )
         for how, n, one in (("min", 8, group), ("mean", 12, {"train.loss": "siglip"}), ("mean", 16, group))
     ]
-    search = _make_search(plan, group, begun)
+    search = _make_search(plan, group, started)
     assert search.set_search_properties("metric", "max", _to_tune(plan, group))
     found = [_to_options(plan, search.suggest(str(n)), group) for n in range(12)]
-    assert found[:2] == [begun[0], begun[2]]
+    assert found[:2] == [started[0], started[2]]
     assert len({str(options) for options in found}) == 12
     for options in found:
         plan.check(options)

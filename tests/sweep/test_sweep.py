@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raycomp.config import Domain, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.data.folder import Folder
-from raycomp.sweep.choose import choose_best, estimate_all, list_sites
+from raycomp.sweep.choose import choose_best, estimate_all, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
 from raycomp.sweep.job_file import fix, write_job
@@ -22,7 +22,7 @@ from raycomp.sweep.journal import (
     REPORT,
     Journal,
     Outcome,
-    Site,
+    SeedTraining,
     Trial,
     name_trial,
 )
@@ -41,16 +41,16 @@ def plan_of(space, **options):
     return make_plan(SweepConfig(space=space, **options), scored_options())
 
 
-def trial_of(options, development, report=(), begun="2026-01-01"):
-    sites = {Site(DEVELOPMENT, i): value for i, value in enumerate(development)}
-    sites |= {Site(REPORT, len(development) + i): value for i, value in enumerate(report)}
+def trial_of(options, development, report=(), started="2026-01-01"):
+    trainings = {SeedTraining(DEVELOPMENT, i): value for i, value in enumerate(development)}
+    trainings |= {SeedTraining(REPORT, len(development) + i): value for i, value in enumerate(report)}
     outcomes = {
-        site: Outcome(FAILED, {}, why="loss is not finite")
+        training: Outcome(FAILED, {}, why="loss is not finite")
         if value is None
         else Outcome(FINISHED, {METRIC: Estimate(value, value - 0.1, value + 0.1)}, 2.0)
-        for site, value in sites.items()
+        for training, value in trainings.items()
     }
-    return Trial(name_trial(options), options, begun, outcomes)
+    return Trial(name_trial(options), options, started, outcomes)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_rows_have_the_dials_and_what_was_not_trained():
     plan = plan_of("attribute.keep=grid(0.7,0.5) attribute.aggregate=mean", seeds=2, report_seeds=1)
     options = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
     trials = [trial_of(options, [0.5, 0.6], [0.4]), trial_of({**options, "attribute.keep": "0.5"}, [None])]
-    table = make_rows(plan, trials, list_sites(2, 1)[0], METRIC)
+    table = make_rows(plan, trials, list_seed_trainings(2, 1)[0], METRIC)
     assert table["status"].to_pylist() == ["finished"] * 3 + ["failed", "stopped"]
     assert table["split"].to_pylist() == ["development", "development", "report"] + ["development"] * 2
     assert table["metric"].to_pylist() == [0.5, 0.6, 0.4, None, None]
@@ -268,16 +268,16 @@ def test_rows_have_the_dials_and_what_was_not_trained():
 
 def test_a_journal_gives_back_what_was_written(tmp_path):
     journal, options = Journal(Folder(str(tmp_path))), {"train.loss": "clip"}
-    name = journal.begin(options, "2026-01-02")
-    assert journal.begin(options, "2026-01-03") == name  # begun once
-    later = journal.begin({"train.loss": "siglip"}, "2026-01-01")
+    name = journal.start(options, "2026-01-02")
+    assert journal.start(options, "2026-01-03") == name  # begun once
+    later = journal.start({"train.loss": "siglip"}, "2026-01-01")
     outcome = Outcome(FINISHED, {METRIC: Estimate(0.5, float("nan"), 1.0)}, 1.5, 2)
-    assert journal.find(name, Site(DEVELOPMENT, 0)) is None
-    journal.write(name, Site(DEVELOPMENT, 0), outcome)
-    found = journal.find(name, Site(DEVELOPMENT, 0))
+    assert journal.find(name, SeedTraining(DEVELOPMENT, 0)) is None
+    journal.write(name, SeedTraining(DEVELOPMENT, 0), outcome)
+    found = journal.find(name, SeedTraining(DEVELOPMENT, 0))
     assert found and found.starts == 2 and math.isnan(found.metrics[METRIC].low)
     assert [trial.name for trial in journal.read()] == [later, name]
-    assert {*journal.read()[1].outcomes} == {Site(DEVELOPMENT, 0)}
+    assert {*journal.read()[1].outcomes} == {SeedTraining(DEVELOPMENT, 0)}
 
 
 def test_the_best_as_a_job_is_a_sweep_of_that_one_trial(tmp_path):
@@ -345,15 +345,15 @@ def test_what_is_learned_stands_over_what_is_forgotten():
     for i, (loss, rate) in enumerate((a, b) for a in ("clip", "negclip") for b in ("1e-3", "1e-4")):
         trial = trial_of({"train.loss": loss, "train.learning_rate": rate}, [0.5, 0.6])
         outcomes = {
-            site: replace(
+            training: replace(
                 outcome,
                 metrics={
                     **outcome.metrics,
-                    learned: Estimate(10.0 + i + site.number, 0, 0),
-                    lost: Estimate(i + site.number / 2, 0, 0),
+                    learned: Estimate(10.0 + i + training.number, 0, 0),
+                    lost: Estimate(i + training.number / 2, 0, 0),
                 },
             )
-            for site, outcome in trial.outcomes.items()
+            for training, outcome in trial.outcomes.items()
         }
         trials.append(replace(trial, outcomes=outcomes))
     (curve,) = list_trade_offs(plan, trials, METRIC)
@@ -368,11 +368,11 @@ def test_of_continual_learning_the_main_figures_of_every_trial_are_told():
     names = (metric, "world.last.all", "world.forgetting_best.all", "world.seconds.all")
     outcome = Outcome(FINISHED, {name: Estimate(value, value, value) for value, name in enumerate(names)})
     trials = [
-        Trial(size, {"buffer.size": size}, "2026-01-01", {Site(DEVELOPMENT, 0): outcome})
+        Trial(size, {"buffer.size": size}, "2026-01-01", {SeedTraining(DEVELOPMENT, 0): outcome})
         for size in ("0", "16")
     ]
     lacking = {name: one for name, one in outcome.metrics.items() if "forgetting" not in name}
-    trials[1] = replace(trials[1], outcomes={Site(DEVELOPMENT, 0): replace(outcome, metrics=lacking)})
+    trials[1] = replace(trials[1], outcomes={SeedTraining(DEVELOPMENT, 0): replace(outcome, metrics=lacking)})
     *_, more = make_tables(plan, trials, [choose_best(trials, {}, metric, "max", 1)], metric)
     assert [column.name for column in more.columns[1:]] == ["world.last", "world.forgetting_best"]
     assert [row[1].value for row in more.rows] == [1, 1]

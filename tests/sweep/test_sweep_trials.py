@@ -11,13 +11,13 @@ from raycomp.data.folder import Folder
 from raycomp.sweep.check import check_trials, mend_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, Site, name_trial
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, make_plan
 from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 
 RATE, STEPS = "train.learning_rate", "train.steps"
-SITE = Site(DEVELOPMENT, 0)
+SEED_TRAINING = SeedTraining(DEVELOPMENT, 0)
 OUTCOME = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.5, 0.4, float("nan"))}, 1.0)
 
 
@@ -33,8 +33,8 @@ def journal(tmp_path: Path) -> Journal:
     """Two trials, one of them trained with one seed."""
     journal = Journal(Folder(str(tmp_path)))
     for options in list_points(PLAN):
-        journal.begin(options, "2026-01-01")
-    journal.write(name_trial({RATE: "0.001"}), SITE, OUTCOME)
+        journal.start(options, "2026-01-01")
+    journal.write(name_trial({RATE: "0.001"}), SEED_TRAINING, OUTCOME)
     return journal
 
 
@@ -90,7 +90,7 @@ def test_a_whole_journal_is_left_as_it_is(journal):
 )
 def test_a_damaged_outcome_is_trained_again(journal, content):
     name = name_trial({RATE: "0.001"})
-    file = Path(journal.folder.at("trials", name, f"{SITE.name}.json"))
+    file = Path(journal.folder.at("trials", name, f"{SEED_TRAINING.name}.json"))
     bad = content if isinstance(content, bytes) else json.dumps({**OUTCOME.to_dict(), **content}).encode()
     file.write_bytes(bad if content != {} else b"{}")
     with pytest.raises(ValueError, match=f"{name}/development-00.json: .*; the sweep was finished"):
@@ -100,7 +100,7 @@ def test_a_damaged_outcome_is_trained_again(journal, content):
     (line,) = said
     assert line.startswith(f"trials/{name}/development-00.json: ") and "\n" not in line
     assert "trained again" in line
-    assert journal.find(name, SITE) is None and len(journal.read()) == 2
+    assert journal.find(name, SEED_TRAINING) is None and len(journal.read()) == 2
     mend_trials(PLAN, journal, pytest.fail)
 
 
@@ -119,12 +119,12 @@ def test_a_trial_with_damaged_options_is_started_again(journal, content):
     mend_trials(PLAN, journal, said.append)
     assert len(said) == 1 and said[0].startswith(f"trials/{name}: ")
     assert journal.list_trials() == [name_trial({RATE: "0.0001"})]
-    assert journal.begin({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
+    assert journal.start({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
 
 
 def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
     journal.folder.write_json({"dials": options, "begun": "2026"}, "trials", name, "dials.json")
-    journal.write(name, SITE, OUTCOME)
+    journal.write(name, SEED_TRAINING, OUTCOME)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,13 @@ def test_a_folder_that_is_no_trial_is_never_removed(journal):
     assert journal.folder.exists("trials", "notes", "a.json")
 
 
-@pytest.mark.parametrize("site", [Site(DEVELOPMENT, 7), Site("report", 0), Site("foreign", 0)])
-def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, site):
+@pytest.mark.parametrize(
+    "training", [SeedTraining(DEVELOPMENT, 7), SeedTraining("report", 0), SeedTraining("foreign", 0)]
+)
+def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, training):
     name = name_trial({RATE: "0.001"})
-    journal.write(name, site, OUTCOME)
-    with pytest.raises(ValueError, match=f"{name}/{site.name}.json: is not of this sweep: no training"):
+    journal.write(name, training, OUTCOME)
+    with pytest.raises(ValueError, match=f"{name}/{training.name}.json: is not of this sweep: no training"):
         check_trials(PLAN, journal)
 
 
@@ -180,7 +182,7 @@ def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, site):
 )
 def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value, fits):
     plan, journal = plan_of(space, "random"), Journal(Folder(str(tmp_path)))
-    name = journal.begin({space.partition("=")[0]: value}, "2026")
+    name = journal.start({space.partition("=")[0]: value}, "2026")
     if fits:
         mend_trials(plan, journal, pytest.fail)
     else:
@@ -190,8 +192,8 @@ def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value
 
 def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(tmp_path):
     journal = Journal(Folder(str(tmp_path)))
-    name = journal.begin({RATE: "1e-3"}, "2026")
-    journal.write(name, SITE, Outcome(FAILED, {}, why="loss is not finite"))
+    name = journal.start({RATE: "1e-3"}, "2026")
+    journal.write(name, SEED_TRAINING, Outcome(FAILED, {}, why="loss is not finite"))
     check_trials(PLAN, journal)
     with pytest.raises(
         ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 for 0.001; name"

@@ -66,7 +66,7 @@ def batches(own: slice, loss: str = "clip", num_steps: int = STEPS) -> Iterator[
         yield whole.cut(own)
 
 
-def begin(
+def start_trainer(
     model: ModelConfig, loss: str, rank: int = 0, num_ranks: int = 1, num_steps: int = STEPS, **options: Any
 ) -> Trainer:
     """Return a trainer of a rank before its first step."""
@@ -106,7 +106,7 @@ def _run_rank(rank: int, measure: Callable[..., Any], folder: str, arguments: tu
 
 
 def measure_curves(rank: int, num_ranks: int, model: ModelConfig) -> dict[str, list[float]]:
-    return {loss: run(begin(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
+    return {loss: run(start_trainer(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
 
 
 def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, options: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, opti
 
     AdamW divides by the gradient's size: where that is as small as eps, a rounding error is a whole step.
     """
-    trainer = begin(model, loss, rank, num_ranks, **{"eps": 1e-4, **options})
+    trainer = start_trainer(model, loss, rank, num_ranks, **{"eps": 1e-4, **options})
     losses = run(trainer, rank, num_ranks, 5)
     return {"losses": losses, **trainer.clip.state_dict()}
 
@@ -123,14 +123,14 @@ def measure_resumed(rank: int, num_ranks: int, model: ModelConfig, folder: str) 
     """Return losses and weights of six steps: in one go, and with a stop after the third."""
     found = []
     for stop in (None, 3):
-        trainer, losses = begin(model, "ceclip", rank, num_ranks, 6), []
+        trainer, losses = start_trainer(model, "ceclip", rank, num_ranks, 6), []
         if stop:
             out = Folder(f"{folder}/{num_ranks}")
             losses = run(trainer, rank, num_ranks, stop)
             if rank == 0:
                 save_state(trainer, out)
             dist.barrier()
-            trainer = begin(model, "ceclip", rank, num_ranks, 6)
+            trainer = start_trainer(model, "ceclip", rank, num_ranks, 6)
             load_state(trainer, out, stop)
         losses += run(trainer, rank, num_ranks, 6)
         found.append({"losses": losses, "weights": trainer.clip.state_dict()})

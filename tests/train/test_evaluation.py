@@ -16,7 +16,7 @@ from raycomp.train.evaluation import read_results, try_evaluation
 from raycomp.train.journal import read_metrics
 from raycomp.train.rank import Writer, train_rank
 from raycomp.train.training import OWN_COLUMNS
-from tests.train.fitting import batches, begin, write_model
+from tests.train.fitting import batches, start_trainer, write_model
 
 STEPS = 4
 
@@ -84,7 +84,7 @@ def test_anything_else_is_refused_in_one_line(found, message):
 def run(folder, evaluate) -> tuple[dict[str, torch.Tensor], Writer]:
     """Return the weights that a training with an evaluation, or without one, comes to."""
     model = write_model(folder)
-    trainer = begin(model, "clip", num_steps=STEPS, evaluate_steps=2)
+    trainer = start_trainer(model, "clip", num_steps=STEPS, evaluate_steps=2)
     config = TrainConfig(model=model, train=trainer.config)
     writer = Writer(trainer, config, Folder(str(folder / "out")), lambda row: None, evaluate)
     train_rank(trainer, batches(slice(None)), 100, writer)
@@ -117,7 +117,7 @@ def test_training_is_the_same_to_the_bit_with_an_evaluation_and_without(tmp_path
 
 
 def test_a_trial_leaves_torchs_random_state(tmp_path):
-    clip = begin(write_model(tmp_path), "clip").clip
+    clip = start_trainer(write_model(tmp_path), "clip").clip
     torch.manual_seed(3)
     before = torch.get_rng_state()
     try_evaluation(draw_and_seed, clip)

@@ -17,7 +17,7 @@ from raycomp.models.describe import fingerprint_scorer
 from raycomp.train.publish import publish
 from raycomp.train.rank import finish, interpolate
 from tests.sealed import seal
-from tests.train.fitting import begin, draw_images, draw_texts, run, write_model
+from tests.train.fitting import draw_images, draw_texts, run, start_trainer, write_model
 
 STEPS = 3
 
@@ -29,7 +29,7 @@ def model(tmp_path_factory) -> ModelConfig:
 
 def train(model: ModelConfig, out: str | Path, loss: str = "clip", **options):
     """Train some steps and finish; return the trainer."""
-    trainer = begin(model, loss, num_steps=STEPS, **options)
+    trainer = start_trainer(model, loss, num_steps=STEPS, **options)
     run(trainer, until=STEPS)
     finish(trainer, model, Folder(str(out)))
     write_record(Folder(str(out)))
@@ -83,18 +83,18 @@ def test_siglip_begins_as_open_clip_trains_it(model):
 def test_a_bias_under_a_softmax_stays(tmp_path):
     """open_clip adds it to all logits, where it cancels."""
     biased = write_model(tmp_path, "biased", init_logit_bias=-3.0)
-    trainer = begin(biased, "clip")
+    trainer = start_trainer(biased, "clip")
     curve = run(trainer, until=STEPS)
     assert trainer.clip.logit_bias.item() == -3
-    assert curve == run(begin(write_model(tmp_path, "plain"), "clip"), until=STEPS)
+    assert curve == run(start_trainer(write_model(tmp_path, "plain"), "clip"), until=STEPS)
 
 
 def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
     """A tag of another model's weights, which open_clip would load with QuickGELU, without a download."""
     config = ModelConfig(name=write_model(tmp_path, "tagged").name, weights="openai")
     tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear"}
-    begun = load_start(write_model(tmp_path, "tagged"))
-    torch.save(begun.state_dict(), tmp_path / "tag.pt")
+    initial = load_start(write_model(tmp_path, "tagged"))
+    torch.save(initial.state_dict(), tmp_path / "tag.pt")
     for module in ("raycomp.models.clip", "open_clip.factory"):
         monkeypatch.setattr(f"{module}.get_pretrained_cfg", lambda *_: tag)
     monkeypatch.setattr("open_clip.factory.download_pretrained", lambda *_, **__: str(tmp_path / "tag.pt"))
@@ -258,7 +258,7 @@ def test_only_what_the_training_wrote_is_published(model, tmp_path):
 
 
 def test_nothing_is_written_of_what_is_not_finite(model, tmp_path):
-    trainer = begin(model, "clip")
+    trainer = start_trainer(model, "clip")
     with torch.no_grad():
         trainer.clip.positional_embedding[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"positional_embedding after step 0: must be finite"):
@@ -267,7 +267,7 @@ def test_nothing_is_written_of_what_is_not_finite(model, tmp_path):
 
 
 def test_a_checkpoint_of_open_clips_training_is_a_start(model, tmp_path):
-    trainer = begin(model, "clip")
+    trainer = start_trainer(model, "clip")
     run(trainer, until=1)
     state = {f"module.{name}": value for name, value in trainer.clip.state_dict().items()}
     saved = {"epoch": 1, "name": "x", "state_dict": state, "optimizer": trainer.optimizer.state_dict()}
@@ -288,11 +288,11 @@ class Pickled:
 def test_weights_that_cannot_be_a_start_are_one_line(model, tmp_path, fault, suffix, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"weights.{suffix}"
-    begun = load_start(write_model(tmp_path, "other", embed_dim=16) if fault == "other" else model)
+    initial = load_start(write_model(tmp_path, "other", embed_dim=16) if fault == "other" else model)
     if suffix == "pt":
-        torch.save({"state_dict": Pickled() if fault == "pickle" else begun.state_dict()}, path)
+        torch.save({"state_dict": Pickled() if fault == "pickle" else initial.state_dict()}, path)
     else:
-        safetensors.torch.save_file(begun.state_dict(), path)
+        safetensors.torch.save_file(initial.state_dict(), path)
         if fault == "pickle":
             path.write_bytes(b"\x80\x04K\x01.")
     if fault in ("cut", "empty"):

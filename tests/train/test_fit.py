@@ -23,13 +23,13 @@ from tests.train.fitting import (
     STEPS,
     WORDS,
     batches,
-    begin,
     draw_images,
     draw_texts,
     measure_curves,
     measure_parts,
     on_ranks,
     run,
+    start_trainer,
     write_model,
 )
 
@@ -43,7 +43,7 @@ def model(tmp_path_factory) -> ModelConfig:
 
 @pytest.mark.parametrize("loss", ["clip", "siglip"])
 def test_twenty_steps_have_the_losses_of_open_clips_own_parts(model, loss):
-    found = run(begin(model, loss))
+    found = run(start_trainer(model, loss))
     clip = load_start(model, find_loss(loss).bias).train()
     named = list(clip.named_parameters())
     free = [p for n, p in named if p.ndim < 2 or any(w in n for w in ("bn", "ln", "bias", "logit_scale"))]
@@ -110,7 +110,7 @@ def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
     """Where patches are dropped, both embeddings of a part must drop the same: else no gradient is right."""
     vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 4, "patch_dropout": 0.5}
     drops = write_model(tmp_path, "drops", vision_cfg=vision)
-    trainer = begin(drops, "clip", accumulate=3)
+    trainer = start_trainer(drops, "clip", accumulate=3)
     batch = next(batches(slice(None)))
     trainer.clip.train()
     one, same, other = (trainer._embed(batch, part)["image"] for part in (1, 1, 2))
@@ -118,7 +118,7 @@ def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(model):
-    trainer = begin(model, "clip")
+    trainer = start_trainer(model, "clip")
     reported = trainer.run(batches(slice(None)))
     assert next(reported).step == 0
     with torch.no_grad():
@@ -151,7 +151,7 @@ def test_weights_that_embed_nothing_are_named_at_the_first_step(model, kind, num
 
 
 def test_a_tower_that_training_brings_to_nothing_stops_the_run(model):
-    trainer = begin(model, "clip")
+    trainer = start_trainer(model, "clip")
     reported = trainer.run(batches(slice(None)))
     assert next(reported).step == 0
     with torch.no_grad():

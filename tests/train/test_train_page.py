@@ -133,9 +133,9 @@ def test_every_chart_can_be_said_and_marks_where_it_went_on():
 
 def test_a_long_training_is_drawn_quickly_and_short():
     run, metrics = make_run(100_000), make_metrics(100_000)
-    begun = time.process_time()
+    started = time.process_time()
     text = render_train(run, metrics)
-    assert time.process_time() - begun < 2 and len(text) < 150_000
+    assert time.process_time() - started < 2 and len(text) < 150_000
     for path in read_html(text).all("path", "line"):
         assert path.attributes["d"].count("L") < NUM_POINTS
 

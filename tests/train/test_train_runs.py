@@ -26,11 +26,11 @@ from raycomp.evaluate.command import evaluate
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.inspect.command import show
 from raycomp.models.clip import Clip
-from raycomp.train.board import Board
 from raycomp.train.command import gather_keys, train
 from raycomp.train.config import TrainConfig
 from raycomp.train.index import make_index
 from raycomp.train.pairs import find_pairs
+from raycomp.train.status import StatusTracker
 from raycomp.train.trained import read_trained
 from tests.corpus import scenes
 from tests.train.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
@@ -198,7 +198,7 @@ def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_pa
         weights = weights[: len(weights) // 2]
     elif kind == "pickled":
         options["model.weights"] = str(tmp_path / "weights.pt")
-        torch.save({"state_dict": Board()}, tmp_path / "weights.pt")
+        torch.save({"state_dict": StatusTracker()}, tmp_path / "weights.pt")
     else:
         options["train.learning_rate"] = 1e30
     (tmp_path / "weights.safetensors").write_bytes(weights)
@@ -212,50 +212,50 @@ def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(wor
     assert not out.exists() or not os.listdir(out)
 
 
-def start(board: Board, step: int) -> bool:
-    return board.arrive() and board.begin(step)
+def start(tracker: StatusTracker, step: int) -> bool:
+    return tracker.arrive() and tracker.start(step)
 
 
 def test_a_board_ends_what_no_start_mends():
-    board = Board()
+    tracker = StatusTracker()
     for _ in range(3):
-        assert start(board, 0)
-        board.fail("no room", None, is_storage=True)
-        board.fail("another rank is gone", None)
-    assert not start(board, 0) and not start(board, 0)
-    assert str(board.news().error) == "training ended 3 times between step 0 and a checkpoint: no room"
-    assert isinstance(board.news().error, OSError)
+        assert start(tracker, 0)
+        tracker.fail("no room", None, is_storage=True)
+        tracker.fail("another rank is gone", None)
+    assert not start(tracker, 0) and not start(tracker, 0)
+    assert str(tracker.status().error) == "training ended 3 times between step 0 and a checkpoint: no room"
+    assert isinstance(tracker.status().error, OSError)
 
 
 def test_a_board_ends_starts_that_get_no_further_than_loading():
-    board = Board()
-    assert start(board, 5) and board.report({"step": 5})
+    tracker = StatusTracker()
+    assert start(tracker, 5) and tracker.report({"step": 5})
     for _ in range(3):
-        assert board.arrive()
-        board.fail("the storage is down")
-    assert not board.arrive()
-    assert "the storage is down" in str(board.news().error)
-    board = Board()
-    assert [board.arrive() for _ in range(5)] == [True] * 4 + [False]
-    assert str(board.news().error) == (
+        assert tracker.arrive()
+        tracker.fail("the storage is down")
+    assert not tracker.arrive()
+    assert "the storage is down" in str(tracker.status().error)
+    tracker = StatusTracker()
+    assert [tracker.arrive() for _ in range(5)] == [True] * 4 + [False]
+    assert str(tracker.status().error) == (
         "training ended 4 times between its start and a checkpoint: a worker was lost"
     )
-    assert isinstance(board.news().error, ClusterFailed)
+    assert isinstance(tracker.status().error, ClusterFailed)
 
 
 def test_a_board_judges_by_what_ended_the_last_start():
-    board = Board()
+    tracker = StatusTracker()
     for is_storage in (True, True, False):
-        assert start(board, 0)
-        board.fail("ended", None, is_storage)
-    assert not start(board, 0) and isinstance(board.news().error, ClusterFailed)
+        assert start(tracker, 0)
+        tracker.fail("ended", None, is_storage)
+    assert not start(tracker, 0) and isinstance(tracker.status().error, ClusterFailed)
 
 
 def test_a_board_counts_anew_from_each_checkpoint():
-    board = Board()
+    tracker = StatusTracker()
     for step in (0, 0, 0, 10, 10, 10, 20):
-        assert start(board, step)
-    assert [(s["step"], s["why"]) for s in board.news().resumed] == [
+        assert start(tracker, step)
+    assert [(s["step"], s["why"]) for s in tracker.status().resumed] == [
         *[(0, "a worker was lost")] * 2,
         *[(10, "a worker was lost")] * 3,
         (20, "a worker was lost"),
@@ -263,9 +263,9 @@ def test_a_board_counts_anew_from_each_checkpoint():
 
 
 def test_a_board_wants_no_step_after_what_ends_all():
-    board = Board()
-    assert start(board, 0) and board.report({"step": 0})
-    board.fail("bad", UserError("bad"))
-    board.fail("later", UserError("later"))
-    assert not board.report({"step": 1}) and not start(board, 0)
-    assert str(board.news().error) == "bad"
+    tracker = StatusTracker()
+    assert start(tracker, 0) and tracker.report({"step": 0})
+    tracker.fail("bad", UserError("bad"))
+    tracker.fail("later", UserError("later"))
+    assert not tracker.report({"step": 1}) and not start(tracker, 0)
+    assert str(tracker.status().error) == "bad"

@@ -12,7 +12,7 @@ from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.train.rank import Writer
 from raycomp.train.state import load_state, save_state
 from raycomp.train.states import keep_states, list_states
-from tests.train.fitting import begin, measure_resumed, on_ranks, run, write_model
+from tests.train.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
 
 STEPS = 6
 
@@ -26,7 +26,7 @@ def model(tmp_path_factory) -> ModelConfig:
 
 
 def make_trainer(model: ModelConfig, loss: str = "ceclip", **options):
-    return begin(model, loss, num_steps=STEPS, **options)
+    return start_trainer(model, loss, num_steps=STEPS, **options)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
     with pytest.raises(ValueError, match=r"of a run with train\.learning_rate=0\.0003, not 0\.01"):
         load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
     with pytest.raises(ValueError, match=r"of a run with train\.steps=6, not 7"):
-        load_state(begin(model, "clip", num_steps=7), out, 1)
+        load_state(start_trainer(model, "clip", num_steps=7), out, 1)
     other = write_model(tmp_path, "other", embed_dim=16)
     with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*size mismatch"):
         load_state(make_trainer(other, "clip"), out, 1)

@@ -19,10 +19,10 @@ class Experts:
         self.heads = [HeadLearner(config, stream, seed) for _ in stream.tasks]
         self.centre_ED: list[np.ndarray] = []
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Take the next head."""
         self.number, self.train = number, train
-        self.heads[number].begin(number, train)
+        self.heads[number].start_task(number, train)
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
         """Take a step of the task's head."""

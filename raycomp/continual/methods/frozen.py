@@ -10,7 +10,7 @@ from raycomp.continual.data import Keys, Split
 class Frozen:
     """The model as it was given."""
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Nothing is learned of a task."""
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:

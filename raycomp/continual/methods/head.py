@@ -63,7 +63,7 @@ class HeadLearner:
         self.met: set[str] = set()
         """Names of this task's texts, and of those before."""
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Take the task; its optimiser is a new one."""
         self.number, self.train = number, train
         self.met |= {name for names in train.primitives for name in names}

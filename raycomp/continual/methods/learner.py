@@ -14,7 +14,7 @@ class Learner(Protocol):
     one's state goes on bit for bit.
     """
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Get ready for task ``number``, from 0; again where a run goes on in the middle of it, before
         ``restore``."""
 

@@ -119,7 +119,7 @@ class Tuner:
         """What ``embed_batch`` makes of a batch, as one call."""
         return Called(self.trained, self.embed_batch)
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Get ready for a task, with a new optimizer.
 
         Raises UserError where the task has fewer samples than there are workers.
@@ -173,7 +173,7 @@ class Tuner:
             self.trainer = Trainer(self, self.config.steps)
             self.trainer.optimizer.load_state_dict(state["optimizer"])
         else:  # of the end of the task before: this one begins with what was learned there
-            self.begin(self.number, self.train)
+            self.start_task(self.number, self.train)
 
     def embed_batch(self, batch: TaskBatch) -> Made:
         """Return what the loss takes of this rank's rows: images and texts as long as the towers make them,

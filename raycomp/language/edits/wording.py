@@ -51,10 +51,10 @@ class Wording:
     def phrase_starts(self) -> dict[int, int]:
         """Map every object to the position of the first token of its noun phrase."""
         return {
-            place: self._walk_left(place) for place, one in enumerate(self.concepts) if one.kind == OBJECT
+            place: self._extend_left(place) for place, one in enumerate(self.concepts) if one.kind == OBJECT
         }
 
-    def _walk_left(self, place: int) -> int:
+    def _extend_left(self, place: int) -> int:
         own = {
             token for one in self.attributes[place] for token in range(self.first(one), self.last(one) + 1)
         }
@@ -121,14 +121,14 @@ class Wording:
     def plain(self, start: int, end: int) -> str:
         """Return characters [start, end) without the capital of a sentence's beginning."""
         said = self.text[start:end]
-        if start not in self._at or not self._begins(start):
+        if start not in self._at or not self._starts_sentence(start):
             return said
         token = self.tokens[self._at[start]]
         is_name = token.tag.startswith("NNP") and self._at[start] > 0
         is_short = token.text != "A" and token.text.isupper()
         return said if is_name or is_short else said[:1].lower() + said[1:]
 
-    def _begins(self, start: int) -> bool:
+    def _starts_sentence(self, start: int) -> bool:
         place = self._at.get(start)
         return place is not None and (place == 0 or self.tokens[place - 1].text in STOPS)
 
@@ -137,7 +137,7 @@ class Wording:
         said = self.text[start:end]
         if len(said) > 1 and said.isupper():
             return word.upper()
-        if said[:1].isupper() and not self._begins(start):
+        if said[:1].isupper() and not self._starts_sentence(start):
             return " ".join(part[:1].upper() + part[1:] for part in word.split(" "))
         return word
 
@@ -226,5 +226,5 @@ class Wording:
         return list(found.values())
 
     def _capital(self, piece: Piece) -> str:
-        begins = self._begins(piece.start) and self.text[piece.start : piece.start + 1].isupper()
-        return piece.text[:1].upper() + piece.text[1:] if begins else piece.text
+        is_first = self._starts_sentence(piece.start) and self.text[piece.start : piece.start + 1].isupper()
+        return piece.text[:1].upper() + piece.text[1:] if is_first else piece.text
