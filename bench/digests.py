@@ -225,9 +225,9 @@ class CpuMeter:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_SAMPLE_S):
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         found = {process.pid: process for process in list_processes()}
         for process in found.values():
             if self._is_ours(process, found):

@@ -81,9 +81,9 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         return found
 
     on_ray = connect(ClusterConfig(executor="ray"), scores=False)
-    with tempfile.TemporaryDirectory(dir=place) as room, on_ray:
-        work, out = (Folder(f"{room}/{name}") for name in ("work", "out"))
-        uris = list(map_tasks(make_file, range(rows // per_file), per_file, Folder(f"{room}/scores")))
+    with tempfile.TemporaryDirectory(dir=place) as temporary, on_ray:
+        work, out = (Folder(f"{temporary}/{name}") for name in ("work", "out"))
+        uris = list(map_tasks(make_file, range(rows // per_file), per_file, Folder(f"{temporary}/scores")))
         reported["files"], reported["peak_before_mb"] = len(uris), round(peak_mb())
         marked = time_step("duplicates", lambda: mark_duplicates(uris, rows, work))
         later = (len(uris) - 1) * -(-per_file // TWICE)
@@ -93,7 +93,7 @@ def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
         chosen = time_step("choose", lambda: choose(uris, find_selection(config), out, work, lambda: None))
         assert chosen.num_kept == (rows - later) // 2, f"kept {chosen.num_kept} of {rows - later}"
         reported["kept"], reported["peak_mb"] = chosen.num_kept, round(peak_mb())
-        subset = Path(room, "out", "subset")
+        subset = Path(temporary, "out", "subset")
         reported["subset_mb"] = round(sum(path.stat().st_size for path in subset.iterdir()) / 1e6)
     return reported
 

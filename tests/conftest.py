@@ -24,7 +24,7 @@ from tests.corpus import NUM, PER_SHARD, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
 
 # The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
-_RAY_ROOM = "faults"
+_RAY_FOLDER = "faults"
 # Tests with Ray are two groups that take about as long, each with a cluster of its own: these, and the rest.
 _FIRST_GROUP = {"run", "negatives"}
 
@@ -34,12 +34,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let processes share tests by file, and those that need Ray in two groups, with a cluster for each."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByRoom(LoadScopeScheduling):
+    class ByFolder(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = Path(nodeid.partition("::")[0])
             return f"ray {_ray_group(file)}" if _needs_ray(file) else str(file)
 
-    return ByRoom(config, log)
+    return ByFolder(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _needs_ray(file: Path) -> bool:
-    return file.parent.name == _RAY_ROOM or file.name.startswith("test_ray_")
+    return file.parent.name == _RAY_FOLDER or file.name.startswith("test_ray_")
 
 
 def _ray_group(file: Path) -> int:

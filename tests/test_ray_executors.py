@@ -24,7 +24,7 @@ from tests.corpus import write_world_shards
 
 pytestmark = pytest.mark.ray
 # Of each command what repeats byte by byte; the rest holds times.
-ROOMS = {
+OUTPUTS = {
     "curate": ("scores", "subset", "subset.npy", "shards"),
     "select": ("subset", "subset.npy", "shards"),
     "negatives": ("negatives", "exports"),
@@ -87,7 +87,7 @@ class Inputs:
         else:
             config, function = COMMANDS[command]
             function(override_all(config(), {**self.options(command), **more}), str(out))
-        return digest(out, ROOMS[command])
+        return digest(out, OUTPUTS[command])
 
 
 COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
@@ -100,12 +100,12 @@ COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
 }
 
 
-def digest(out: Path, rooms: tuple[str, ...]) -> dict[str, str]:
+def digest(out: Path, outputs: tuple[str, ...]) -> dict[str, str]:
     """Return the SHA-256 of every file of the rooms."""
     paths = [
         path
-        for room in rooms
-        for path in ([out / room] if (out / room).is_file() else (out / room).rglob("*"))
+        for output in outputs
+        for path in ([out / output] if (out / output).is_file() else (out / output).rglob("*"))
     ]
     return {
         str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()

@@ -45,7 +45,7 @@ from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"
 # Of a cluster that is started here: for each scorer that embeds, and beside scorers or workers.
-_CPUS_OF_SCORER, _CPUS_BESIDE = 2, 3
+_CPUS_OF_SCORER, _OTHER_CPUS = 2, 3
 
 
 def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -61,9 +61,9 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     config, runs, trials = check_streams(asked), list_runs(asked), list_trials(asked)
     check_writable(out)
     rerun = command_line("raycomp continual", changed_options(asked), out)
-    rooms = (RUNS, _FIGURES, TABLE, PUBLISHED)
+    outputs = (RUNS, _FIGURES, TABLE, PUBLISHED)
     with start_run(
-        "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
+        "continual", config, partial(fingerprint_streams, config), out, say, rerun, outputs=outputs
     ) as run:
         if run.is_finished:
             return run.record
@@ -169,7 +169,7 @@ def _count_workers(config: ContinualConfig, runs: Sequence[StreamRun]) -> int:
 def _count_cpus(workers: int, config: ContinualConfig) -> int:
     """Return the CPUs of a cluster that is started here, for embedding and then for the workers."""
     _, scorers = config.cluster.span or (1, 1)
-    return max(_CPUS_OF_SCORER * scorers, workers) + _CPUS_BESIDE
+    return max(_CPUS_OF_SCORER * scorers, workers) + _OTHER_CPUS
 
 
 def _check_workers(workers: int, session: Session) -> None:

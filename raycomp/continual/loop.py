@@ -14,7 +14,7 @@ import torch
 
 from raycomp.config import UserError
 from raycomp.continual.config import RANDOM, ContinualConfig
-from raycomp.continual.controls import judge_blind, judge_margins
+from raycomp.continual.controls import judge_margins, judge_text_only
 from raycomp.continual.data import Keys, Split, Stream, join_splits
 from raycomp.continual.judge import (
     BEFORE,
@@ -147,28 +147,28 @@ class TaskLoop:
 
     def _ask(self, after: int) -> None:
         """Ask about all tasks, learned or not, and about what is never learned."""
-        keys = self._look(self.asked.split)
+        keys = self._find_keys(self.asked.split)
         found = [(TASK, one) for one in judge_tasks(self.asked, keys, self.config.weight)]
         found += [(TASK, one) for one in judge_weights(self.asked, keys, self.weights)]
         for number, asked in enumerate(self.unlearned):
-            seen = judge_tasks(asked, self._look(asked.split), self.config.weight)
+            seen = judge_tasks(asked, self._find_keys(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
         if after == len(self.order) - 1:
-            blind = judge_blind(self.asked, keys, self.config.weight, self.trainings)
-            found += [(TASK, one) for one in blind]
+            text_only = judge_text_only(self.asked, keys, self.config.weight, self.trainings)
+            found += [(TASK, one) for one in text_only]
             found += [(METHOD, one) for one in self._judge_margins()]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
             for of, one in found
         ]
 
-    def _look(self, split: Split) -> Keys:
+    def _find_keys(self, split: Split) -> Keys:
         """Return the split as the method sees it: what training left without a direction is not judged."""
-        keys = self.learner.look(split)
+        keys = self.learner.find_keys(split)
         for rows in (keys.image_ND, keys.text_TD, keys.composed_ETD):
             if rows is not None:
                 flat_RD = torch.from_numpy(rows).flatten(0, -2)
@@ -178,8 +178,8 @@ class TaskLoop:
     def _judge_margins(self) -> list[Figure]:
         if not self.edits:
             return []
-        look, pairs = self._look, zip(self.tests, self.edits, strict=True)
-        keys = [(look(test), look(one.split)) for test, one in pairs]
+        find_keys, pairs = self._find_keys, zip(self.tests, self.edits, strict=True)
+        keys = [(find_keys(test), find_keys(one.split)) for test, one in pairs]
         return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
 
     def _save(self, work: Folder) -> None:

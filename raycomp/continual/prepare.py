@@ -140,11 +140,12 @@ def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
     embedder = Embedder(config, spec, embedded, making.session, making.check)
     sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
     kept = open_reference(config.reference) if config.reference else None
-    beside = [kept if place.stream in making.tuned else None for place in places]
-    halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
+    references = [kept if place.stream in making.tuned else None for place in places]
+    halves = [half for source in sources for half in source.halves] + [one for one in references if one]
     pictures, _ = embed_pictures(embedder, [Needed(half.pictures, half.shards) for half in halves])
     found = [
-        find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
+        find_all_samples(source, pictures, config, one)
+        for source, one in zip(sources, references, strict=True)
     ]
     texts, _ = embed_texts(
         embedder, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures

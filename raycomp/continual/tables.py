@@ -109,8 +109,8 @@ def report_scores(runs: Runs) -> Table:
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
     metrics |= {"composed, forgetting": f"{names[3] if len(names) > 3 else names[1]} forgetting_best"}
     if runs.main.endswith(ANSWERS):
-        blind = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
-        metrics |= {head: f"{name} {ANSWERS} last" for head, name in blind.items()}
+        baselines = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
+        metrics |= {head: f"{name} {ANSWERS} last" for head, name in baselines.items()}
     note = (
         "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, both by w. "
         "By e_c every head is frozen: only methods that train the model differ. A method without a head has "

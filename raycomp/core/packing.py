@@ -89,10 +89,10 @@ def pack(segments: Segments, num_positions: int) -> Iterator[PackedPass]:
     size_P = segments.size_P
     bin_P = _first_fit(size_P, num_positions - 1)
     for number in range(bin_P.max(initial=-1) + 1):
-        yield _lay_out(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions)
+        yield _pack(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions)
 
 
-def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
+def _first_fit(size_P: np.ndarray, capacity: int) -> np.ndarray:
     """Return a bin per part: the largest first, each into the first bin with room (little is left over)."""
     bin_P = np.zeros(len(size_P), np.int64)
     free: list[int] = []
@@ -100,13 +100,13 @@ def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
         size = int(size_P[part])
         chosen = next((number for number, left in enumerate(free) if left >= size), len(free))
         if chosen == len(free):
-            free.append(room)
+            free.append(capacity)
         free[chosen] -= size
         bin_P[part] = chosen
     return bin_P
 
 
-def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> PackedPass:
+def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> PackedPass:
     size_S, first_S, part_S = (
         values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
     )

@@ -182,16 +182,16 @@ def _write_kept(
 def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
     """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
     outputs: list[list[tuple[int, int, int]]] = []
-    room = 0
+    left = 0
     for ordinal, count in enumerate(kept_per_shard):
         start = 0
         while start < count:
-            if not room:
+            if not left:
                 outputs.append([])
-                room = per_output
-            end = min(count, start + room)
+                left = per_output
+            end = min(count, start + left)
             outputs[-1].append((ordinal, start, end))
-            room -= end - start
+            left -= end - start
             start = end
     return outputs
 

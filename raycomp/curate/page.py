@@ -65,7 +65,7 @@ def render_curate(
     """Return the page as text to be written as UTF-8.
 
     ``photos``: image bytes by uid, of ``choose_shown(summary).samples``; a missing or unreadable one is a
-    grey tile. ``funnel``: as ``close_funnel(summary.reasons)`` returns it; ValueError where it does not lead
+    grey tile. ``funnel``: as ``make_funnel(summary.reasons)`` returns it; ValueError where it does not lead
     from the summary's rows to its kept rows. ``run``: the content of run.json; what is missing is not shown:
 
     - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;

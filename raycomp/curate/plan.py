@@ -27,10 +27,10 @@ from raycomp.words import OK, SHARD_STATUSES, STATUS
 NUM_ROWS = 256
 _BLOCK_ROWS = 64
 _MOST_SHARDS = 16
-_MOST_LOOKED_AT = 64
+_MOST_EXAMINED = 64
 _BYTES = {"float32": 4, "float16": 2}
 # A row of scores beside its embedding: caption, uid, phrases, compressed.
-_BYTES_BESIDE = 600
+_OTHER_BYTES = 600
 
 
 _CPUS, _GPUS = "its CPUs", "its GPUs"
@@ -75,7 +75,7 @@ def plan(config: CurateConfig) -> str:
     sample = take_sample(shards, sizes, config.input)
     seconds, device = _measure(config, spec, sample)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
-    stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _BYTES_BESIDE)
+    stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _OTHER_BYTES)
     facts = {
         "shards": f"{len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
         "samples": f"about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
@@ -112,15 +112,15 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     """
     by_size = sorted(range(len(shards)), key=lambda i: (sizes[i], i))
     middle = (len(by_size) - 1) // 2
-    outwards = sorted(range(len(by_size)), key=lambda rank: (abs(rank - middle), rank))[:_MOST_LOOKED_AT]
+    outwards = sorted(range(len(by_size)), key=lambda rank: (abs(rank - middle), rank))[:_MOST_EXAMINED]
     whole: dict[int, int] = {}
     partial: dict[int, int] = {}
     statuses: Counter[str] = Counter()
-    looked_at = []
+    examined = []
     for index in (by_size[rank] for rank in outwards):
         if len(whole) == _MOST_SHARDS or sum(whole.values()) >= NUM_ROWS:
             break
-        looked_at.append(index)
+        examined.append(index)
         found = _count_statuses(shards[index])
         statuses += found
         rows = sum(number for status, number in found.items() if status not in SHARD_STATUSES)
@@ -129,13 +129,13 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     chosen = whole or dict(list(partial.items())[:1])
     if not chosen:
         said = ", ".join(f"{number:,} {status}" for status, number in statuses.most_common(3))
-        raise ValueError(f"input={spec!r}: no usable row in {len(looked_at):,} of its shards ({said})")
+        raise ValueError(f"input={spec!r}: no usable row in {len(examined):,} of its shards ({said})")
     started = time.perf_counter()
     blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
     table = pa.concat_tables(chain.from_iterable(blocks))
     read_s = time.perf_counter() - started
     table = table.filter(pc.invert(pc.is_in(table[STATUS], pa.array(SHARD_STATUSES)))).slice(0, NUM_ROWS)
-    passed_over = [shards[index].name for index in looked_at if index not in chosen]
+    passed_over = [shards[index].name for index in examined if index not in chosen]
     names = [shards[index].name for index in chosen]
     num_bytes = sum(sizes[index] for index in chosen)
     return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)

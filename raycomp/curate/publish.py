@@ -13,7 +13,7 @@ import numpy as np
 from raycomp.core.metrics import auc
 from raycomp.curate.choose import Chosen
 from raycomp.curate.config import SelectionRule
-from raycomp.curate.funnel import close_funnel
+from raycomp.curate.funnel import make_funnel
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.page import render_curate
 from raycomp.curate.select import Gates, judge_table
@@ -64,7 +64,7 @@ def draw_report(
     # What a gate fell short of the page finds out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
     tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
-    return render_curate(summary, photos, shown, close_funnel(summary.reasons), tables)
+    return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
 
 
 def _report_coverage(coverage: dict[str, Any]) -> Table:

@@ -231,8 +231,8 @@ def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], sha
         )
     runs = {posixpath.dirname(file) for file in listed if posixpath.basename(file) == RUN}
     for file in shards:
-        folder, room = posixpath.split(posixpath.dirname(file))
-        if folder in runs and room in _RESULTS:
+        folder, last = posixpath.split(posixpath.dirname(file))
+        if folder in runs and last in _RESULTS:
             raise ValueError(
                 f"input={pattern!r}: holds the results of a run in {folder}; name shards, as in "
                 f"{posixpath.join(folder, 'shards')}"

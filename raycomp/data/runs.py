@@ -39,7 +39,7 @@ _READ: dict[str, Any] = {
     "train": _TRAINED,
     "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
 }
-_ROOMS = ("scores", "subset", "shards", "negatives")
+_OUTPUTS = ("scores", "subset", "shards", "negatives")
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 """What the status of a run may be. One that failed would fail again: its ``failed`` says of what."""
@@ -151,10 +151,10 @@ def check_files_of_run(folder: str) -> None:
 
     While the run has not finished they may still change: that is refused, too.
     """
-    above, room = posixpath.split(folder.rstrip("/"))
-    if room in _ROOMS and Folder(above).exists(RUN):
+    above, output = posixpath.split(folder.rstrip("/"))
+    if output in _OUTPUTS and Folder(above).exists(RUN):
         run = read_finished(above)
-        check_results(Folder(above), run, room)
+        check_results(Folder(above), run, output)
 
 
 def _say_lack(folder: Folder) -> str:

@@ -15,7 +15,7 @@ from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, WavesConfig
 from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curate.command import curate
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
-from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_beside
+from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_others
 from raycomp.demo.planted import FAULT, make_tables
 from raycomp.evaluate import retrieval
 from raycomp.evaluate.benchmarks import world as world_benchmark
@@ -175,6 +175,6 @@ def _write_index(trained: TrainedScorer, runs: dict[str, dict[str, Any]], out: s
         runs=runs,
         means=(figures.mean.before, figures.mean.after),
         reported=describe_limits(figures),
-        figures=[report_accuracies(figures), report_beside(figures)],
+        figures=[report_accuracies(figures), report_others(figures)],
     )
     Path(out, INDEX).write_text(page, "utf-8")

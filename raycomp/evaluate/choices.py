@@ -86,8 +86,8 @@ class ChoiceEvaluation:
         score_K = {"": _find_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
         own, own_K = np.unique(text_K, return_inverse=True)
         names = np.array(list(texts.place), object)[own].tolist()
-        blind = self.score_texts(names) if names else {}
-        score_K |= {name: score_T[own_K] for name, score_T in blind.items()}
+        text_only = self.score_texts(names) if names else {}
+        score_K |= {name: score_T[own_K] for name, score_T in text_only.items()}
         for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
             score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]

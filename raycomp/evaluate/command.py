@@ -69,7 +69,7 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
     rerun = command_line("raycomp evaluate", changed_options(asked), out)
-    with start_run("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
+    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=("scores", TABLE)) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, say=say) as session:

@@ -68,7 +68,9 @@ def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, An
     found = [_compare_scores(name, config) for name in names]  # before anything is begun in the folder
     start = shlex.join(["raycomp", "compare", config.first, config.second])
     rerun = command_line(start, {}, out)
-    with start_run("compare", config, partial(_fingerprint, config), out, say, rerun, rooms=(TABLE,)) as run:
+    with start_run(
+        "compare", config, partial(_fingerprint, config), out, say, rerun, outputs=(TABLE,)
+    ) as run:
         if not run.is_finished:
             _close(run, runs, found)
     return run.record

@@ -16,7 +16,7 @@ import numpy as np
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.choice import parse_text, take, take_texts
 from raycomp.evaluate.config import ControlsConfig
-from raycomp.language.blind import (
+from raycomp.language.text_only import (
     Ngrams,
     bigram_likelihood,
     count_ngrams,

@@ -85,8 +85,10 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     found = find_choice_images(name, config, choices)
     names = sorted({choice.image for choice in choices})
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
-    blind = open_controls(config.controls, texts, names, say)
-    evaluation = ChoiceEvaluation(name, choices, found.uris, blind, config.seed, ambiguous=found.ambiguous)
+    text_only = open_controls(config.controls, texts, names, say)
+    evaluation = ChoiceEvaluation(
+        name, choices, found.uris, text_only, config.seed, ambiguous=found.ambiguous
+    )
     read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(evaluation)])
     return Opened(evaluation, read, tuple(choices), tuple(found.warn_by_base_name(name)))
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.ranks import Ranks, find_twins, rank_items
+from raycomp.core.ranks import Ranks, find_duplicates, rank_items
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
@@ -23,6 +23,7 @@ from raycomp.schema import RETRIEVED_SCHEMA
 from raycomp.words import (
     AMBIGUOUS_IMAGE,
     BAD_EMBEDDING,
+    DUPLICATE_IMAGE,
     IMAGE,
     IMAGE_TO_TEXT,
     NO_CAPTION,
@@ -32,7 +33,6 @@ from raycomp.words import (
     STATUS,
     TEST,
     TEXT_TO_IMAGE,
-    TWIN_IMAGE,
 )
 
 NAME = "retrieval"
@@ -154,14 +154,14 @@ class Retrieval:
 
 def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the images as queries, and all their captions: what RETRIEVED_SCHEMA says of them."""
-    numbers = find_twins(found.image_MD).tolist()
+    numbers = find_duplicates(found.image_MD).tolist()
     count = Counter(numbers)
-    is_twin = iter(count[number] > 1 for number in numbers)
+    is_duplicate = iter(count[number] > 1 for number in numbers)
     owners = Counter(text for item in found.good for text in set(item.captions))
     images, captions = [], []
     for (image, own), status in zip(found.items, found.statuses, strict=True):
         is_good = status == OK
-        defects = [TWIN_IMAGE] if is_good and next(is_twin) else []
+        defects = [DUPLICATE_IMAGE] if is_good and next(is_duplicate) else []
         same = {IMAGE: image, STATUS: status}
         num_own = len(own) if is_good else None
         images.append({**same, "id": image, "query": image, "defects": defects, "num_own": num_own})

@@ -126,7 +126,7 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
 
 def _report_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
     controls = [name for name in CONTROLS if any(line.control == name for line in lines)]
-    beside = {(line.split, line.control): line.value for line in lines}
+    baselines = {(line.split, line.control): line.value for line in lines}
     rows: list[list[Cell]] = [
         [
             line.split,
@@ -135,7 +135,7 @@ def _report_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
             line.num_all,
             line.ties,
             line.detectable,
-            *(beside.get((line.split, name), float("nan")) for name in controls),
+            *(baselines.get((line.split, name), float("nan")) for name in controls),
         ]
         for line in lines
         if not line.control

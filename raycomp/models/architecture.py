@@ -50,10 +50,10 @@ def find_preprocessing(model: str) -> dict[str, Any] | None:
     = as open_clip does by default. Raises ValueError where the file is none.
     """
     path = Path(model)
-    beside = path.with_name(HUB_CONFIG)
-    if path.suffix != ".json" or ":" in model or not beside.is_file():
+    companion = path.with_name(HUB_CONFIG)
+    if path.suffix != ".json" or ":" in model or not companion.is_file():
         return None
-    reported, own = (_read_json(file, str(file)) for file in (beside, path))
+    reported, own = (_read_json(file, str(file)) for file in (companion, path))
     if not isinstance(reported, dict) or reported.get("model_cfg") != own:
         return None
     return reported.get("preprocess_cfg")

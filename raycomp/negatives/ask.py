@@ -83,7 +83,7 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
             tally = _Tally(progress)
             died = _run(prompts, config, engine, replies_uri, session, tally.add)
         if died is None:
-            if not tally.answered and tally.is_nobody_there(replies_uri):
+            if not tally.answered and tally.is_server_gone(replies_uri):
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
             if not was_disturbed and tally.answered + tally.failed != count:
                 raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
@@ -143,7 +143,7 @@ class _Tally:
         for _ in range(metadata["answered"] + metadata["failed"]):
             self.progress.finish_one()
 
-    def is_nobody_there(self, replies_uri: str) -> bool:
+    def is_server_gone(self, replies_uri: str) -> bool:
         """Whether it was for want of somebody to answer that nothing was.
 
         Prompts that fail by themselves, when all others are answered, are no reason to stop a run.

@@ -35,7 +35,7 @@ from raycomp.words import KEY, SHARD_ORDINAL
 
 _BLOCKS_AT_ONCE = 20
 # For reading and rendering prompts and for writing replies.
-_CPUS_BESIDE_ENGINES = 3
+_CPUS_WITHOUT_ENGINES = 3
 # Asking for as much as an engine on CPUs does, rendering would be fused with it and done in its process.
 _CPUS_PER_RENDERER = 0.9
 # Enough for tests; without it the CPU build takes nearly all memory there is.
@@ -139,7 +139,7 @@ def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
     return settings | _read_arguments(config)
 
 
-def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
     """Return the prompts in blocks, answered by a pool of engines that is as large as the options say.
 
     Raises ValueError where the cluster has no room for the fewest engines.
@@ -187,7 +187,7 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}
     said = f"llm.engines={config.engines} of {each} {'CPU' if session.device == 'cpu' else 'GPU'}s each"
     if session.device == "cpu":
-        needed = least * each + _CPUS_BESIDE_ENGINES
+        needed = least * each + _CPUS_WITHOUT_ENGINES
         if session.num_cpus < needed:
             raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
         return {"num_cpus": each, **where}

@@ -196,8 +196,8 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     check_writable(out)  # before anything is loaded
     opened = open_probe(name, config)
-    rooms = (*(f"{name}.{kind}" for kind in ("json", "txt", "svg")), "tables")
-    with start_run(f"probe {name}", config, opened.fingerprint, out, say, rooms=rooms) as run:
+    outputs = (*(f"{name}.{kind}" for kind in ("json", "txt", "svg")), "tables")
+    with start_run(f"probe {name}", config, opened.fingerprint, out, say, outputs=outputs) as run:
         if run.is_finished:
             return run.record
         if opened.device is not None:

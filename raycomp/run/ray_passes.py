@@ -42,7 +42,7 @@ _CALLS_AHEAD = 4
 _RESTARTS = 5
 
 
-def lay(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
+def build(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
     """Return the dataset of the receipts of these shards' parts."""
     each = -(-len(ordinals) // _READ_TASKS_AT_MOST)
     items = [steps.items[ordinal] for ordinal in ordinals]

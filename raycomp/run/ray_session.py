@@ -165,15 +165,15 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
 
 
 def _join(address: str) -> None:
-    nobody = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
-    with _at_most(_JOIN_S, nobody), _keep_signals():
+    refused = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
+    with _at_most(_JOIN_S, refused), _keep_signals():
         try:
             ray.init(address=address, runtime_env=forward_environment(), **_QUIET)
         except (ConnectionError, RuntimeError, RayError) as error:
             if is_refused(error):
                 raise ValueError(say_refused(address)) from error
             if isinstance(error, ConnectionError):
-                raise nobody from error
+                raise refused from error
             said = " ".join(str(error).split())[:_LONGEST]
             raise ClusterFailed(f"cluster.address={address!r}: cannot be joined: {said}") from error
 

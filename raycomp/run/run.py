@@ -32,7 +32,7 @@ from raycomp.words import OK
 
 Say = Callable[[str], None]
 # The sub-folders that a command's results lie in, if it names no others.
-_ROOMS = ("scores", "subset", "shards", "negatives", "exports")
+_OUTPUTS = ("scores", "subset", "shards", "negatives", "exports")
 _LONGEST_LINE = 2000
 
 
@@ -46,7 +46,7 @@ class Run:
         fingerprint: Callable[[], dict[str, Any]],
         folder: Folder,
         lease: Lease,
-        rooms: Sequence[str] = _ROOMS,
+        outputs: Sequence[str] = _OUTPUTS,
         say: Say = print,
     ):
         self.is_finished = previous is not None and previous["status"] == FINISHED
@@ -69,9 +69,9 @@ class Run:
         self._started_on = previous and previous.get("device")
         self._started_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
-        self.rooms = rooms
+        self.outputs = outputs
         """What results lie in."""
-        self.watch = WrittenFiles([folder.at(room) for room in rooms])
+        self.watch = WrittenFiles([folder.at(output) for output in outputs])
         """What the run writes of its results."""
         self._say = say
         self._said = "finished"
@@ -105,7 +105,7 @@ class Run:
         """
         if self.is_stale:
             self._say("input: files were modified since this run started; their results are made again")
-            for name in (WORK, *self.rooms):
+            for name in (WORK, *self.outputs):
                 self.folder.remove(name)
         self.is_stale = False
 
@@ -161,16 +161,16 @@ class Run:
             raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
         self.check_unchanged()
         self.lease.check()
-        for room in self.staged:
-            if "." in room:
-                copy_file(self.work.at(room), self.folder.at(room))
+        for output in self.staged:
+            if "." in output:
+                copy_file(self.work.at(output), self.folder.at(output))
                 continue
-            names = self.work.list_names(room)
+            names = self.work.list_names(output)
             for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
-                copy_file(self.work.at(room, name), self.folder.at(room, name))
+                copy_file(self.work.at(output, name), self.folder.at(output, name))
         if self._page is not None:
             self.folder.write_bytes(self._page.encode(), REPORT)
-        manifest = write_manifest(self.folder, self.rooms, self.watch.files)
+        manifest = write_manifest(self.folder, self.outputs, self.watch.files)
         self.record |= {"status": FINISHED, "format": FORMAT, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
         tidy(self.folder)
@@ -186,28 +186,28 @@ def start_run(
     say: Say = print,
     rerun: str | None = None,
     commands: Mapping[str, str] | None = None,
-    rooms: Sequence[str] = _ROOMS,
+    outputs: Sequence[str] = _OUTPUTS,
 ) -> Iterator[Run]:
     """Begin the run ``kind`` of ``config`` in the folder or uri ``out``, or go on with it; publish it after.
 
     ``fingerprint()`` is what results depend on beside the options; it is asked again in the end. ``rerun`` is
     the line that runs it again, where its config does not say that; ``commands`` are more lines for the
-    record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json").
-    The run's manifest has what lies there when it is published; a run that is found finished must still have
+    record. ``outputs`` names what results lie in: sub-folders ("tables"), or files at the top
+    ("theory.json"). The run's manifest has what lies there when it is published; a run that is found finished must still have
     it, and is given as it is. Raises ValueError where the folder cannot be written, is held by another
     process or holds another run, or where results of a finished one are gone or changed.
     """
     # Whoever finds the run looks there which of its options are free.
     assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
     folder = Folder(absolute_uri(str(out)))
-    refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
+    refuse_inside(folder, (WORK, "logs", *(output for output in outputs if "." not in output)))
     check_writable(folder.uri)
     rerun = rerun or command_line(f"raycomp {kind}", changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     with hold_lease(folder) as lease:
         previous = open_run(folder, record)
         record["id"] = (previous or record).get("id", record["id"])
-        run = Run(record, previous, fingerprint, folder, lease, rooms, say)
+        run = Run(record, previous, fingerprint, folder, lease, outputs, say)
         if run.is_finished:
             say(f"{folder.uri} is finished already; nothing to do")
             yield run

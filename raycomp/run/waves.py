@@ -37,7 +37,7 @@ from raycomp.words import SHARD_ORDINAL, STATUS
 Run = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
 # Merges go on beside a phase, as many as the cluster has CPUs; each may be a process that is started for it.
 _LEAST_MERGES = 4
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 # Manifests and folders of parts that are asked for at a time.
 _AT_ONCE = 16
 # So often in a row a phase may stand still without a commit in between.
@@ -177,7 +177,7 @@ class _Run:
         self.rows: Counter = Counter()
         self.merging: dict[Any, int] = {}
         self.removing: list[Any] = []
-        self.looked_at = 0.0
+        self.polled_at = 0.0
         self.stats = Stats()
         self.commit_s = 0.0
         self.counted_until = time.monotonic()
@@ -196,7 +196,7 @@ class _Run:
                 for all_metadata in make(pending, self.parts_uri):
                     for metadata in all_metadata:
                         self._take(metadata)
-                    if time.monotonic() - self.looked_at > _LOOK_EVERY_S:
+                    if time.monotonic() - self.polled_at > _POLL_EVERY_S:
                         self._collect(wait=False)
             except Stalled:
                 self._finish_merges()  # what is complete need not be done again
@@ -248,7 +248,7 @@ class _Run:
 
     def _collect(self, wait: bool) -> None:
         """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
-        self.looked_at = time.monotonic()
+        self.polled_at = time.monotonic()
         if not self.merging:
             return
         refs = list(self.merging)

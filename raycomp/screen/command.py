@@ -32,9 +32,9 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the screen needs a local folder")
     runs = list_runs(config)
     check_writable(out)
-    rooms = (_RUNS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
+    outputs = (_RUNS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with start_run("screen", config, lambda: fingerprint, out, say, rooms=rooms) as run:
+    with start_run("screen", config, lambda: fingerprint, out, say, outputs=outputs) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

@@ -40,7 +40,7 @@ def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
     check_writable(out)
     runs = list_runs(config)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with start_run("slope", config, lambda: fingerprint, out, say, rooms=(_RUNS, _FIGURES, _TABLE)) as run:
+    with start_run("slope", config, lambda: fingerprint, out, say, outputs=(_RUNS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

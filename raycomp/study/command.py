@@ -33,7 +33,7 @@ def study(config: StudyConfig, out: str, say: Say = print) -> dict[str, Any]:
         raise ValueError(f"out={out!r}: the study needs a local folder")
     runs = list_runs(config)
     check_writable(out)
-    with start_run("study", config, fingerprint_worlds, out, say, rooms=(_RUNS, _FIGURES, _TABLE)) as run:
+    with start_run("study", config, fingerprint_worlds, out, say, outputs=(_RUNS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
         many = say_many(len(runs))

@@ -10,7 +10,7 @@ from raycomp.sweep.plan import Plan
 _OWN_NAME = re.compile(r"[0-9a-f]{12}")
 
 
-def mend_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
+def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
     """Remove the damaged files of an unfinished sweep, so that they are made again; say a line for each.
 
     Raises ValueError, naming it, for a trial that is not of this sweep.

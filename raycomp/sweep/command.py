@@ -31,7 +31,7 @@ from raycomp.report.response import response
 from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect
 from raycomp.sweep.capacity import count_trials, is_alone, plan_alone
-from raycomp.sweep.check import check_trials, mend_trials
+from raycomp.sweep.check import check_trials, repair_trials
 from raycomp.sweep.choose import Winner, choose_best, is_whole, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import (
@@ -63,7 +63,7 @@ from raycomp.train.pairs import fingerprint_pairs
 from raycomp.words import OK
 
 TABLE, _FIGURES = "trials.parquet", "figures"
-_ROOMS = (TRIALS, TABLE, BEST, _FIGURES)
+_OUTPUTS = (TRIALS, TABLE, BEST, _FIGURES)
 
 _TUNE = "a sweep searches with Ray Tune"
 
@@ -83,11 +83,11 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
-    with start_run("sweep", config, partial(_fingerprint, config, plan), out, say, rooms=_ROOMS) as run:
+    with start_run("sweep", config, partial(_fingerprint, config, plan), out, say, outputs=_OUTPUTS) as run:
         if run.is_finished:
             check_trials(plan, Journal(run.folder))
             return run.record
-        mend_trials(plan, Journal(run.folder), say)
+        repair_trials(plan, Journal(run.folder), say)
         cluster = replace(config.cluster, scorers=config.workers)
         with (
             _leave_no_start(run.folder),

@@ -15,7 +15,7 @@ SEARCHES = ("grid", "random", "optuna")
 SCHEDULERS = ("none", "asha")
 REPORTS = ("best", "all")
 # Published curves that may stand beside a response (sweep/curves.py).
-BESIDE = ("retention",)
+COMPANIONS = ("retention",)
 NO_WORLD = "with little worlds, which bring their own; name curated or train.input for data of yours"
 
 
@@ -127,7 +127,7 @@ class SweepConfig:
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_choice("report", self.report, REPORTS)
         if self.beside is not None:
-            check_choice("beside", self.beside, BESIDE)
+            check_choice("beside", self.beside, COMPANIONS)
         for name, least, limit in (("num_samples", 1, 10_000), ("seeds", 1, 100), ("report_seeds", 0, 100)):
             check_count(name, getattr(self, name), least, limit)
         check(

@@ -129,10 +129,10 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
         reuse_actors=True,
     )
     total = round_.num * len(round_.trainings)
-    with TemporaryDirectory() as room, Progress("sweep", total, unit="training") as progress:
+    with TemporaryDirectory() as temporary, Progress("sweep", total, unit="training") as progress:
         run_config = tune.RunConfig(
             name="sweep",
-            storage_path=room,
+            storage_path=temporary,
             verbose=0,
             callbacks=[_Teller(watch, progress)],
             failure_config=tune.FailureConfig(max_failures=0, fail_fast="raise"),

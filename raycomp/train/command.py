@@ -42,7 +42,7 @@ _EPOCHS = 5
 _CPUS_FOR_BATCHES = 2
 # Without which no batch would ever be made.
 _CPUS_TO_DECODE = 1
-_ROOMS = (CHECKPOINT, METRICS, *TRAINED)
+_OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
 _OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
 
 
@@ -70,7 +70,7 @@ def train(
     spec = describe_scorer(fetch_model(config.model))
     before = read_trained(config.model.weights)
     fingerprint = partial(_fingerprint, config)
-    with start_run("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
+    with start_run("train", config, fingerprint, out, say, commands=list_uses(out), outputs=_OUTPUTS) as run:
         if run.is_finished:
             return run.record
         workers = config.train.workers

@@ -46,7 +46,7 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
         num_reported=NUM_REPORTED,
         chance=math.log(run["batch_size"]) if has_chance else None,
         loss=draw_metric("Loss", "", metrics, LOSS, marks, TALL),
-        beside=[
+        plots=[
             draw_metric("Learning rate", unit, rate, RATE, marks),
             draw_metric("Speed", "samples/s", metrics, SPEED, marks),
         ],

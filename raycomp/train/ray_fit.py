@@ -81,9 +81,9 @@ def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say:
     ended: list[BaseException | None] = []
 
     def run() -> None:
-        with tempfile.TemporaryDirectory() as room:
+        with tempfile.TemporaryDirectory() as temporary:
             try:
-                _make_trainer(job, tracker, ranks, room).fit()
+                _make_trainer(job, tracker, ranks, temporary).fit()
                 ended.append(None)
             except BaseException as error:  # told by the thread that waits
                 ended.append(error)
@@ -113,12 +113,12 @@ def _make_tracker() -> Any:
     return ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
 
 
-def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, room: str) -> TorchTrainer:
+def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
     # ray.train shows type checkers the classes of its first version.
     run_config: Any = v2.RunConfig(
         name="train",
-        storage_path=room,
+        storage_path=temporary,
         # How often is for the board to say, which knows whether any step was taken in between.
         failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
         logging_config=v2.LoggingConfig(log_level="ERROR"),

@@ -20,9 +20,9 @@ def test_a_share_of_nothing_leaves_the_model_as_it_was(few):
     learner = few.make("c-clip", merge=0.0)
     learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
-    assert same(learner.look(few.tasks[0]), few.frozen(0))
+    assert same(learner.find_keys(few.tasks[0]), few.frozen(0))
     learner.end()
-    assert same(learner.look(few.tasks[0]), few.frozen(0))
+    assert same(learner.find_keys(few.tasks[0]), few.frozen(0))
     first = few.clip.model.state_dict()
     assert all(value.equal(first[name]) for name, value in learner.model.state_dict().items())
 
@@ -33,7 +33,7 @@ def test_the_whole_share_is_the_model_with_its_adapters(few):
     learn(learner, few, 0)
     merged = merge_adapters(learner.task["adapters"]).eval()
     learner.end()
-    keys = learner.look(few.tasks[1])
+    keys = learner.find_keys(few.tasks[1])
     np.testing.assert_allclose(keys.image_ND, learner.embed_images(merged, few.tasks[1].pixels), atol=1e-6)
     np.testing.assert_allclose(keys.text_TD, learner.embed_texts(merged, few.tasks[1].token_TL), atol=1e-6)
 
@@ -43,9 +43,9 @@ def test_half_a_share_lies_half_way_and_is_seen_before_the_end(few):
     learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     old, whole = few.clip.model.state_dict(), merge_adapters(learner.task["adapters"]).state_dict()
-    seen = learner.look(few.tasks[0])
+    seen = learner.find_keys(few.tasks[0])
     learner.end()
-    assert same(learner.look(few.tasks[0]), seen)
+    assert same(learner.find_keys(few.tasks[0]), seen)
     moved = 0
     for name, value in learner.model.state_dict().items():
         if value.is_floating_point():

@@ -50,20 +50,20 @@ def test_what_lies_apart_is_taken_to_be_of_its_own_task(few, number):
 def test_the_task_matters_to_what_is_seen(few):
     """Rows that are taken to be of another task are seen by other shares of the experts."""
     learner, task = through(few.make("cl-moe", steps=20), few), few.tasks[0]
-    own = learner.look(task).image_ND
+    own = learner.find_keys(task).image_ND
     for centres in learner.centres.values():
         centres.reverse()
-    assert abs(learner.look(task).image_ND - own).max() > 1e-5
+    assert abs(learner.find_keys(task).image_ND - own).max() > 1e-5
 
 
 def test_a_look_leaves_nothing_behind_in_training(few):
     found = []
-    for looks in (False, True):
+    for is_asked in (False, True):
         learner = few.make("cl-moe")
         learner.start_task(0, few.tasks[0])
         learn(learner, few, 0, stop=2)
-        if looks:
-            learner.look(few.tasks[1])
+        if is_asked:
+            learner.find_keys(few.tasks[1])
         found.append(learn(learner, few, 0, 2))
     assert found[0] == found[1]
 

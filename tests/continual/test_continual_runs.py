@@ -21,7 +21,7 @@ from raycomp.data.tar import write_tar
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.worlds.samples import world_shards
-from tests.continual.photos import NAMES, lay_photos
+from tests.continual.photos import NAMES, write_photos
 
 LITTLE = LittleConfig(backbones=2, backbone_pairs=64, backbone_steps=2, train=16, test=12)
 CONFIG = override_all(
@@ -133,10 +133,10 @@ def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another
         continual(config, str(tmp_path / "out"), lambda line: None)
     continual(config, str(tmp_path / "out"), lambda line: None)
     (alone,) = (tmp_path / "prepared").glob("world-*")
-    beside = finished / "prepared" / alone.name
+    companion = finished / "prepared" / alone.name
     names = sorted(path.name for path in alone.iterdir())
-    assert names == sorted(path.name for path in beside.iterdir()) and len(names) > 2
-    assert all((alone / name).read_bytes() == (beside / name).read_bytes() for name in names)
+    assert names == sorted(path.name for path in companion.iterdir()) and len(names) > 2
+    assert all((alone / name).read_bytes() == (companion / name).read_bytes() for name in names)
 
 
 def test_rates_are_chosen_on_development_seeds_and_reported_on_others(finished, tmp_path):
@@ -267,7 +267,7 @@ def test_a_stream_that_is_there_is_held_to_this_runs_share_of_bad_samples(finish
 
 def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
     """flickr8k, then photos of the web, then coco, by a tiny model: heads learn, finetune moves the model."""
-    lay_photos(shared / "data", tmp_path, num=120)
+    write_photos(shared / "data", tmp_path, num=120)
     settings = {
         "stream": str(tmp_path / "photos.json"),
         "method": "frozen,compo-realign,finetune",

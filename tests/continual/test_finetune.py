@@ -54,7 +54,7 @@ def test_it_is_a_plain_loop(few, tmp_path):
             model.logit_scale.clamp_(0, math.log(100))
     with torch.no_grad():
         text_TD = F.normalize(model.encode_text(torch.from_numpy(task.token_TL).long()), dim=-1)
-    np.testing.assert_allclose(learner.look(task).text_TD, text_TD.numpy(), atol=2e-3)
+    np.testing.assert_allclose(learner.find_keys(task).text_TD, text_TD.numpy(), atol=2e-3)
 
 
 def test_the_rate_rises_and_stays(few):
@@ -77,5 +77,5 @@ def test_a_task_of_the_same_seed_is_the_same(few):
         learner = few.make("finetune")
         learner.start_task(0, few.tasks[0])
         learn(learner, few, 0)
-        found.append(learner.look(few.tasks[1]))
+        found.append(learner.find_keys(few.tasks[1]))
     assert same(*found)

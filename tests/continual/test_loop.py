@@ -52,7 +52,7 @@ def read(loop: TaskLoop, table: pa.Table, method: str = "compo-realign") -> Resu
     return Result(StreamRun("world", method, 7), {"order": loop.order, "backbone": 0, "seconds": 1.0}, values)
 
 
-def lay(table: pa.Table) -> list[str]:
+def show(table: pa.Table) -> list[str]:
     """Every figure as text: one that is not known equals itself."""
     return [str(row) for row in table.to_pylist()]
 
@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, 
     with pytest.raises(Killed):
         make_loop(method).run(Deadly(str(tmp_path / "cut"), most))
     again = make_loop(method).run(Folder(str(tmp_path / "cut")))
-    assert lay(again) == lay(whole)
+    assert show(again) == show(whole)
 
 
 @pytest.mark.parametrize("method", HEADS)
@@ -154,7 +154,7 @@ def test_the_buffer_holds_so_many_of_each_task_and_no_more_than_there_are(tmp_pa
 def test_a_buffer_of_nothing_is_no_buffer(tmp_path):
     _, without = run("no-buffer", tmp_path / "a")
     _, empty = run("compo-realign", tmp_path / "b", **{"buffer.size": 0})
-    assert lay(empty) == lay(without)
+    assert show(empty) == show(without)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_current_texts_are_anchored_from_the_second_task_on(tmp_path):
     one = make_stream(num_tasks=1)
     _, alone = run("current-texts", tmp_path / "a", one)
     _, plain = run("sequential", tmp_path / "b", one)
-    assert lay(alone) == lay(plain)
+    assert show(alone) == show(plain)
     loop, _ = run("current-texts", tmp_path / "c")
     other, _ = run("sequential", tmp_path / "d")
     assert not torch.equal(loop.learner.composer.theta_DD, other.learner.composer.theta_DD)
@@ -209,7 +209,7 @@ def test_a_fixed_alpha_of_one_is_no_trust_region(tmp_path):
     loop.learner.trust.alpha = 1.0
     table = loop.run(Folder(str(tmp_path / "b")))
     is_reported = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
-    assert lay(table.filter([not reported for reported in is_reported])) == lay(without)
+    assert show(table.filter([not reported for reported in is_reported])) == show(without)
     means = [row["value"] for row in table.to_pylist() if row["figure"] == "realised_mean"]
     assert means == [1.0] * 3
 
@@ -260,15 +260,15 @@ def test_what_training_left_without_a_direction_is_not_judged(method, said, valu
     loop.said_rate = TaskLoop(
         StreamRun("world", method, 7), make_stream(), ContinualConfig(), Frozen()
     ).said_rate
-    look = loop.learner.look
+    find_keys = loop.learner.find_keys
 
-    def look_but_one(split: Split) -> Keys:
-        keys = look(split)
+    def find_all_but_one(split: Split) -> Keys:
+        keys = find_keys(split)
         assert keys.composed_ETD is not None
         keys.composed_ETD[0, 3] = value
         return keys
 
-    loop.learner.look = look_but_one
+    loop.learner.find_keys = find_all_but_one
     with pytest.raises(
         UserError, match=rf"^{re.escape(said)}: gives embeddings .* \(1 of \d+ rows\); lower it$"
     ):

@@ -19,7 +19,7 @@ from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
 from raycomp.continual.method import METHODS
-from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, report_published, write_published
+from raycomp.continual.published import RETRIEVED, find_equal, judge_sign, report_published, write_published
 from raycomp.continual.results import Result, is_done, measure, read_result
 from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.place import find_place
@@ -270,10 +270,10 @@ def test_what_equals_another_method_is_inert_and_not_counted():
     found = read_published(runs)
     assert {found[name, "forgetting"][3] for name in ("no-buffer", "replay-text")} == {"inert"}
     assert "no-buffer is compo-realign in every figure" in report_published(runs).note
-    assert find_twin(runs, "no-trust") is None
+    assert find_equal(runs, "no-trust") is None
     first = next(one_run for one_run in runs.results if one_run.method == "no-buffer")
     other = make_result("no-buffer", first.seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.71]], first.seed)
-    assert find_twin(replace(runs, results={**runs.results, first: other}), "no-buffer") is None
+    assert find_equal(replace(runs, results={**runs.results, first: other}), "no-buffer") is None
 
 
 def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():

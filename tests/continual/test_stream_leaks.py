@@ -20,7 +20,7 @@ from tests.continual.streaming import DIM, see
 from tests.evaluate.embedded import draw
 
 
-def lay(folder, **halves: list[tuple[str, str]]) -> None:
+def write_files(folder, **halves: list[tuple[str, str]]) -> None:
     """Write a shard of (image, caption) for each half."""
     for name, pairs in halves.items():
         fields = json.dumps({"primitives": ["dog"]}).encode()
@@ -49,7 +49,7 @@ def report(found: FoundStream, overlap: str = "warn") -> list[str]:
 
 
 def test_a_test_that_is_the_train_half_is_told_and_cannot_be_dropped_whole(tmp_path):
-    lay(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c"))
+    write_files(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c"))
     stream = {"tasks": [task("first", "a", "a"), task("second", "b", "c")]}
     (line,) = report(find(tmp_path, stream))
     assert line == (
@@ -61,7 +61,7 @@ def test_a_test_that_is_the_train_half_is_told_and_cannot_be_dropped_whole(tmp_p
 
 
 def test_two_tasks_on_one_data_set_are_told_and_lose_nothing(tmp_path):
-    lay(tmp_path, train=draw_pairs("a"), test=draw_pairs("b", 4), other=draw_pairs("c"))
+    write_files(tmp_path, train=draw_pairs("a"), test=draw_pairs("b", 4), other=draw_pairs("c"))
     stream = {"tasks": [task("x", "train", "test"), task("y", "train", "test"), task("z", "other", "test")]}
     for overlap in ("warn", "drop"):
         found = find(tmp_path, stream, overlap)
@@ -75,7 +75,7 @@ def test_two_tasks_on_one_data_set_are_told_and_lose_nothing(tmp_path):
 
 def test_one_image_with_another_text_is_another_sample_but_the_same_image(tmp_path):
     again = [(image, f"{text} again") for image, text in draw_pairs("a")]
-    lay(tmp_path, a=draw_pairs("a"), b=again, c=draw_pairs("c"))
+    write_files(tmp_path, a=draw_pairs("a"), b=again, c=draw_pairs("c"))
     assert report(find(tmp_path, {"tasks": [task("x", "a", "c"), task("y", "b", "c")]}))[0].startswith(
         "mine, y: 8 of 8 test samples"
     )
@@ -84,7 +84,7 @@ def test_one_image_with_another_text_is_another_sample_but_the_same_image(tmp_pa
 
 
 def test_a_zero_shot_set_that_a_task_trains_on_and_tests_of_other_tasks_are_told(tmp_path):
-    lay(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c", 6), d=draw_pairs("d", 5))
+    write_files(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c", 6), d=draw_pairs("d", 5))
     stream = {
         "tasks": [task("x", "a", "c"), task("y", "b", "d")],
         "zero_shot": [{"name": "never", "test": "a"}],
@@ -99,7 +99,7 @@ def test_a_zero_shot_set_that_a_task_trains_on_and_tests_of_other_tasks_are_told
 
 def test_a_text_alone_is_counted_and_leaks_nothing(tmp_path):
     said = [(f"other {i}", f"A dog a {i}.") for i in range(6)]
-    lay(tmp_path, a=draw_pairs("a"), b=[*said, ("new", "a dog of its own")])
+    write_files(tmp_path, a=draw_pairs("a"), b=[*said, ("new", "a dog of its own")])
     (leak,) = find(tmp_path, {"tasks": [task("x", "a", "b")]}, "drop").leaks
     assert leak.shared == (7, 0, 7, 6) and warn_leak(leak, "warn") == []
 
@@ -114,7 +114,7 @@ def test_what_is_dropped_is_what_a_slow_loop_finds_and_is_no_bad_data(tmp_path, 
     halves["b"].append(("only here", "a dog"))
     halves["d"].append(("only there", "a dog"))
     halves["f"].append(("nowhere else", "a dog"))
-    lay(tmp_path, **halves)
+    write_files(tmp_path, **halves)
     stream = {
         "tasks": [task("x", "a", "b"), task("y", "c", "d")],
         "zero_shot": [{"name": "z", "test": "f"}],
@@ -139,7 +139,7 @@ def test_contaminated_samples_are_not_bad_but_none_must_be_left_out_of_the_count
 
 def test_what_was_found_stands_beside_the_arrays_which_stay_as_they_are(tmp_path):
     both = draw_pairs("b")
-    lay(tmp_path, a=draw_pairs("a"), b=both, c=[*both[:2], *draw_pairs("a", 3)])
+    write_files(tmp_path, a=draw_pairs("a"), b=both, c=[*both[:2], *draw_pairs("a", 3)])
     stream = {"tasks": [task("x", "a", "b"), task("y", "a", "c")]}
     written = {}
     for overlap in ("warn", "drop"):
@@ -184,7 +184,7 @@ def test_the_little_world_shares_texts_and_no_image(stream, tmp_path):
 def test_a_test_with_one_text_is_told_and_a_stream_with_one_is_refused(tmp_path):
     same = [(f"same {i}", "a dog") for i in range(4)]
     one = [("one", "another dog")]
-    lay(tmp_path, a=draw_pairs("a"), same=same, one=one, b=draw_pairs("b"))
+    write_files(tmp_path, a=draw_pairs("a"), same=same, one=one, b=draw_pairs("b"))
     stream = {"tasks": [task("first", "a", "same"), task("second", "a", "one"), task("third", "a", "b")]}
     warnings = write(find(tmp_path, stream), Folder(str(tmp_path / "out")), "warn")["warnings"]
     lone = [line for line in warnings if "has one text" in line]
@@ -202,7 +202,7 @@ def test_a_test_with_one_text_is_told_and_a_stream_with_one_is_refused(tmp_path)
     find(tmp_path, {"tasks": stream["tasks"][:2]})  # two texts are candidates of each other
 
 
-def lay_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
+def write_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
     for name, named in halves.items():
         rows = [
             {
@@ -219,7 +219,7 @@ def lay_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
 def test_different_primitives_of_one_text_are_told(tmp_path):
     cube, ball = ["red", "cube"], ["red", "ball"]
     it, that, more = "a red cube", "a red ball", "a blue ball"
-    lay_named(
+    write_named(
         tmp_path,
         a=[(it, cube), (it, ball), (that, ball), (that, ball[::-1])],
         b=[(it, cube[::-1]), (that, cube), (more, ball)],

@@ -31,7 +31,7 @@ from raycomp.models.parser import load_parser
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
 from raycomp.worlds.tasks import backbone_pairs
-from tests.continual.photos import lay_photos
+from tests.continual.photos import write_photos
 from tests.continual.streaming import DIM, invent_texts, see
 from tests.evaluate.embedded import draw
 
@@ -288,8 +288,8 @@ def test_one_primitive_and_a_thousand_and_captions_that_come_again():
 
 
 def test_a_half_without_samples_is_a_split_of_none():
-    nobody = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
-    split = make_split(nobody, invent_texts([arrange(StreamSample(None, "a", ("a",)))]), {})
+    empty = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
+    split = make_split(empty, invent_texts([arrange(StreamSample(None, "a", ("a",)))]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
 
 
@@ -332,7 +332,7 @@ def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
 
 
 def test_real_photos_make_a_stream(shared, tmp_path):
-    rows = lay_photos(shared / "data", tmp_path)
+    rows = write_photos(shared / "data", tmp_path)
     stream = read_stream(str(tmp_path / "photos.json"))
     gone = rows["coco_val_40"][1]["image"]
     pictures = see(stream, bad=(gone,))

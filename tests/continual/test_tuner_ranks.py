@@ -36,7 +36,7 @@ def measure(rank: int, num_ranks: int, folder: str, options: dict[str, Any]) -> 
             learner.start_task(number, task)
             reported += learn(learner, few, number)
             learner.end()
-        keys = [learner.look(task) for task in few.tasks]
+        keys = [learner.find_keys(task) for task in few.tasks]
         seen = [torch.from_numpy(rows) for one in keys for rows in (one.image_ND, one.text_TD)]
         found[name] = {"learned": learner.state()["learned"], "seen": seen, "told": reported}
     return found
@@ -110,7 +110,9 @@ def resume(rank: int, num_ranks: int, folder: str) -> dict[str, Any]:
         for learner in (whole, again):
             reported = learn(learner, few, 1, 2)
             learner.end()
-            both.append((reported, learner.look(few.tasks[0]).image_ND.tolist(), learner.state()["learned"]))
+            both.append(
+                (reported, learner.find_keys(few.tasks[0]).image_ND.tolist(), learner.state()["learned"])
+            )
         found[name] = both
     dist.barrier()
     return found

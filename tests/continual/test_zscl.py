@@ -27,7 +27,7 @@ def test_without_its_parts_it_is_finetuning(few):
         learner.start_task(0, few.tasks[0])
         found.append(learn(learner, few, 0))
         learner.end()
-        found.append(learner.look(few.tasks[1]))
+        found.append(learner.find_keys(few.tasks[1]))
     assert found[0] == found[2]
     assert same(found[1], found[3])
 

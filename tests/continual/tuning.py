@@ -64,7 +64,7 @@ class Few:
 
     def frozen(self, number: int) -> Keys:
         """Return a task as a method sees it that has learned nothing."""
-        return self.make("finetune").look(self.tasks[number])
+        return self.make("finetune").find_keys(self.tasks[number])
 
 
 def to_pixels(pixel_NHWC: np.ndarray) -> Pixels:

@@ -41,6 +41,6 @@ def test_its_minimum_is_that_of_the_dense_solver():
     captions, label_N = draw(400, 2, " now")
     found = fit_text_classifier(captions, label_N)
     count_NF = text_classifier._count_features(captions, found.column).toarray()
-    twin = fit_logistic(count_NF, label_N.astype(int), 2, 2 * text_classifier._PENALTY)
-    score_N = twin.score(count_NF)
+    counterpart = fit_logistic(count_NF, label_N.astype(int), 2, 2 * text_classifier._PENALTY)
+    score_N = counterpart.score(count_NF)
     np.testing.assert_allclose(found.score(captions), score_N[:, 1] - score_N[:, 0], rtol=0.01, atol=0.02)

@@ -104,13 +104,13 @@ def test_what_a_sound_model_makes_is_of_length_1_in_any_precision(tiny_scorer, p
 def test_weights_are_to_blame_where_the_first_rows_are_all_bad_and_one_row_is_not_enough():
     bad, good = torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0]])
     check = WeightsCheck("scorer.weights='x.pt'", "texts")
-    check.look(bad[:0])
-    check.look(bad)
+    check.watch(bad[:0])
+    check.watch(bad)
     with pytest.raises(UserError, match=r"^scorer\.weights='x\.pt': gives .* \(3 of 3 texts\); name other"):
-        check.look(bad, bad)
+        check.watch(bad, bad)
     settled = WeightsCheck("scorer.weights='x.pt'", "texts")
-    settled.look(bad, good)
-    settled.look(torch.zeros(64, 4))
+    settled.watch(bad, good)
+    settled.watch(torch.zeros(64, 4))
 
 
 def test_a_result_that_needs_all_rows_refuses_one_that_is_bad():

@@ -538,5 +538,5 @@ def test_a_run_in_this_process_loads_its_scorer_once(curated, tmp_path, monkeypa
     monkeypatch.setattr(scorer, "Clip", load)
     raycomp.curate(config, str(tmp_path / "out"))
     assert len(made) == 1
-    rooms = "scores", "subset"
-    assert digests(tmp_path / "out", *rooms) == digests(out, *rooms) != {}
+    outputs = "scores", "subset"
+    assert digests(tmp_path / "out", *outputs) == digests(out, *outputs) != {}

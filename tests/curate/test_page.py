@@ -14,7 +14,7 @@ from PIL import Image
 
 from raycomp.config import ScorerConfig, to_dict
 from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
-from raycomp.curate.funnel import FunnelRow, close_funnel
+from raycomp.curate.funnel import FunnelRow, make_funnel
 from raycomp.curate.page import find_warnings, render_curate, split_caption
 from raycomp.curate.samples import Sample
 from raycomp.curate.summary import Summary, choose_shown, summarise
@@ -68,7 +68,7 @@ def summarise_captions(captions: list[str], **options: object) -> Summary:
 
 def render_tree(summary: Summary, run: dict, **options: object) -> Element:
     photos = options.pop("photos", {s.uid: photo() for s in choose_shown(summary).samples})
-    return read_html(render_curate(summary, photos, run, close_funnel(summary.reasons), **options))
+    return read_html(render_curate(summary, photos, run, make_funnel(summary.reasons), **options))
 
 
 def section(page: Element, title: str) -> Element:
@@ -100,12 +100,12 @@ def test_first_sentence_and_funnel_say_the_counts(summary, page):
 
 
 def test_a_funnel_that_does_not_close_is_refused(summary):
-    funnel = close_funnel(summary.reasons)
+    funnel = make_funnel(summary.reasons)
     broken = [*funnel[:-1], FunnelRow(KEPT, funnel[-1].rows, ())]
     with pytest.raises(ValueError, match="funnel"):
         render_curate(summary, {}, {}, broken)
     with pytest.raises(ValueError, match="funnel"):
-        render_curate(summary, {}, {}, close_funnel(summary.reasons + summary.reasons))
+        render_curate(summary, {}, {}, make_funnel(summary.reasons + summary.reasons))
 
 
 def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
@@ -313,7 +313,7 @@ def hostile_page(texts: Sequence[str] = HOSTILE) -> str:
     )
     extra = Table(bad, (bad, "x"), [(bad, texts[2])], note=bad)
     photos = {s.uid: b"<svg onload=alert(1)>" for s in choose_shown(summary).samples}
-    return render_curate(summary, photos, run | {"warnings": texts}, close_funnel(summary.reasons), [extra])
+    return render_curate(summary, photos, run | {"warnings": texts}, make_funnel(summary.reasons), [extra])
 
 
 def test_hostile_text_stays_text():
@@ -339,7 +339,7 @@ def test_nothing_is_asked_of_anyone(summary):
         summary,
         {s.uid: photo() for s in choose_shown(summary).samples},
         run_json(),
-        close_funnel(summary.reasons),
+        make_funnel(summary.reasons),
     )
     tree = read_html(text)
     assert {e.attributes["src"].split(",")[0] for e in tree.all("img")} == {"data:image/jpeg;base64"}

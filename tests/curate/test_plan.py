@@ -45,8 +45,8 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path, broken):
     else:
         first.write_bytes({"cut": whole[: len(whole) // 2], "no tar": b"no tar " * 999, "empty": b""}[broken])
     text = plan(CurateConfig(input=str(tmp_path), scorer=tiny_scorer))
-    bytes_beside = first.stat().st_size / len(whole) * 20
-    assert reported(text) == pytest.approx(60 + bytes_beside, rel=0.1)
+    other_bytes = first.stat().st_size / len(whole) * 20
+    assert reported(text) == pytest.approx(60 + other_bytes, rel=0.1)
     assert ("00000.tar: not whole" in text) == (broken in ("cut", "no tar", "empty", "large"))
 
 

@@ -27,10 +27,10 @@ def test_classes_are_those_of_torchvision(tmp_path):
     datasets = pytest.importorskip("torchvision.datasets")
     write(str(tmp_path), ("b/2.jpg", "b/1.PNG", "a/deep/er/3.jpeg", "a/notes.txt", "C/x y.bmp", "readme.jpg"))
     found = list_classes(str(tmp_path))
-    twin = datasets.ImageFolder(str(tmp_path))
-    assert list(found) == twin.classes
+    counterpart = datasets.ImageFolder(str(tmp_path))
+    assert list(found) == counterpart.classes
     listed = [(f"{tmp_path}/{file}", list(found).index(name)) for name in found for file in found[name]]
-    assert sorted(listed) == sorted(twin.samples)
+    assert sorted(listed) == sorted(counterpart.samples)
 
 
 def test_a_store_lists_as_the_disk_does(bucket, tmp_path):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from raycomp.demo.figures import BeforeAfter, Figures, describe_limits, report_accuracies, report_beside
+from raycomp.demo.figures import BeforeAfter, Figures, describe_limits, report_accuracies, report_others
 from raycomp.table import Estimate
 
 NAN = float("nan")
@@ -20,7 +20,7 @@ def make_figure(name: str, before: float, after: float, half: float = 0.02) -> B
 FIGURES = Figures(
     kinds=[make_figure("swap object", 0.6, 0.7), make_figure("add object", 0.8, 0.79)],
     mean=make_figure("mean of these", 0.7, 0.745),
-    beside=[make_figure("brittleness", 0.2, 0.1)],
+    others=[make_figure("brittleness", 0.2, 0.1)],
 )
 
 
@@ -31,15 +31,15 @@ def test_what_is_told_follows_the_intervals():
         "Not to be told from no change: add object."
     )
     assert "shorter caption" not in describe_limits(FIGURES)["What cannot"]
-    blind = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
-    assert "shorter caption wins swap object." in describe_limits(blind)["What cannot"]
+    by_length = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
+    assert "shorter caption wins swap object." in describe_limits(by_length)["What cannot"]
     same = Figures([make_figure("swap object", 0.6, 0.6, NAN)], FIGURES.mean, [])
     assert describe_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
 
 
 def test_every_figure_stands_in_its_row():
-    kinds, beside = report_accuracies(FIGURES), report_beside(FIGURES)
+    kinds, others = report_accuracies(FIGURES), report_others(FIGURES)
     assert [row[0] for row in kinds.rows] == ["swap object", "add object", "mean of these"]
     swap = FIGURES.kinds[0]
     assert kinds.rows[0][1:] == (1000, swap.before, swap.after, swap.difference, 0.5, "0.510, 0.520")
-    assert all(len(row) == len(table.columns) for table in (kinds, beside) for row in table.rows)
+    assert all(len(row) == len(table.columns) for table in (kinds, others) for row in table.rows)

@@ -189,11 +189,13 @@ def test_shards_are_judged_as_a_folder_is(tmp_path, tiny_scorer, kind):
         (place / f"{i}.png").write_bytes(flat_png(30 * i))
     texts = str(tmp_path / "shards/zeroshot_classification_templates.txt")
     names = str(tmp_path / "shards/classnames.txt")
-    twin = open_zeroshot(ZeroshotConfig(str(tmp_path / "folder"), names, texts))
-    assert evaluation.classes == twin.classes == NAMES and evaluation.templates == twin.templates
+    counterpart = open_zeroshot(ZeroshotConfig(str(tmp_path / "folder"), names, texts))
+    assert (
+        evaluation.classes == counterpart.classes == NAMES and evaluation.templates == counterpart.templates
+    )
     first, second = (
         sorted(sit(one, tiny_scorer).to_pylist(), key=lambda row: (row["label"], row["margin"]))
-        for one in (evaluation, twin)
+        for one in (evaluation, counterpart)
     )
     for one, other in zip(first, second, strict=True):
         for name in ("status", "label", "predicted", "rank", "ties", "margin"):

@@ -10,7 +10,7 @@ from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.evaluate.config import ControlsConfig
 from raycomp.evaluate.controls import fingerprint_controls, learn_captions, open_controls, read_captions
-from raycomp.language.blind import bigram_likelihood, count_ngrams
+from raycomp.language.text_only import bigram_likelihood, count_ngrams
 from raycomp.words import BIGRAM, SHORTER_CAPTION, UNIGRAM
 
 ROWS = [

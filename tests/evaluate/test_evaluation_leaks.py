@@ -22,7 +22,7 @@ from tests.evaluate.embedded import invent
 NOTHING = np.zeros(0, KEY)
 
 
-def lay(folder, images: dict[str, list[str]]) -> str:
+def write_files(folder, images: dict[str, list[str]]) -> str:
     """Write a file for every image of a class; what it says are its bytes."""
     for name, contents in images.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def know(*contents: str, texts: tuple[str, ...] = ()) -> Known:
 
 
 def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
-    folder = lay(tmp_path, name_images("a"))
+    folder = write_files(tmp_path, name_images("a"))
     evaluation = open_linear_probe(LinearProbeConfig(folder, folder))
     (leak,) = find_leaks([evaluation], invent(evaluation)[0], None)
     assert leak.shared == (12, 12, 0, 0)
@@ -60,7 +60,7 @@ def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
 
 
 def test_a_probe_without_overlap_is_the_same_table_under_both(tmp_path):
-    places = [lay(tmp_path / name, name_images(name)) for name in ("train", "test")]
+    places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
     warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
     seen = invent(warn)
     (leak,) = find_leaks([warn], seen[0], None)
@@ -73,7 +73,7 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
     train, test = name_images("train"), name_images("test")
     test["bee"][2], test["cat"][0], test["cat"][5] = train["bee"][1], train["bee"][0], "corrupt"
     train["cat"][3] = "corrupt"  # cannot be learned from, so it leaks nothing
-    places = lay(tmp_path / "train", train), lay(tmp_path / "test", test)
+    places = write_files(tmp_path / "train", train), write_files(tmp_path / "test", test)
     warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
     pictures, texts = invent(warn, bad=["train/cat/03.jpg"])
     (leak,) = find_leaks([drop], pictures, None)
@@ -93,12 +93,12 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
 
 
 def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_test(tmp_path):
-    classes = lay(tmp_path / "classes", name_images("a"))
+    classes = write_files(tmp_path / "classes", name_images("a"))
     (tmp_path / "captions.jsonl").write_text(
         "".join(f'{{"image": "bee/{i:02d}.jpg", "captions": ["A bee {i}!", "buzz"]}}\n' for i in range(6))
     )
     (tmp_path / "classes" / "captions.jsonl").write_bytes((tmp_path / "captions.jsonl").read_bytes())
-    others = lay(tmp_path / "others", name_images("b"))
+    others = write_files(tmp_path / "others", name_images("b"))
     evaluations = [
         open_zeroshot(ZeroshotConfig(classes)),
         open_retrieval(RetrievalConfig(str(tmp_path / "classes" / "captions.jsonl"))),
@@ -124,7 +124,7 @@ def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_te
 
 
 def test_training_images_of_the_probe_are_no_test_of_the_model(tmp_path):
-    places = [lay(tmp_path / name, name_images(name)) for name in ("train", "test")]
+    places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
     evaluation = open_linear_probe(LinearProbeConfig(*places), "drop")
     pictures, texts = invent(evaluation)
     trained = know(*name_images("train")["bee"], *name_images("train")["cat"])

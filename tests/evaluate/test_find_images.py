@@ -22,7 +22,7 @@ PUBLISHED += ["coco/val2017/000000000004.jpg"]
 FLAT = [name.rpartition("/")[2] for name in NAMES]
 
 
-def lay(folder, *paths):
+def write_files(folder, *paths):
     for path in paths:
         Folder(str(folder)).write_bytes(b"x", path)
     return Folder(str(folder))
@@ -32,13 +32,13 @@ def lay(folder, *paths):
     "paths", [PUBLISHED, FLAT, NAMES, [name.replace(".jpg", ".JPG") for name in PUBLISHED]]
 )
 def test_the_published_layout_and_a_flat_folder_will_do(tmp_path, paths):
-    found = find_images(lay(tmp_path, *paths), [*NAMES, NAMES[0]])
+    found = find_images(write_files(tmp_path, *paths), [*NAMES, NAMES[0]])
     assert found.uris == {name: f"{tmp_path}/{path}" for name, path in zip(NAMES, paths, strict=True)}
     assert found.missing == found.ambiguous == ()
 
 
 def test_a_store_is_listed_once_and_gives_the_same(bucket, monkeypatch):
-    folder = lay(f"{bucket}/images", *PUBLISHED, "a/5.jpg", "b/5.jpg")
+    folder = write_files(f"{bucket}/images", *PUBLISHED, "a/5.jpg", "b/5.jpg")
     calls = []
     listing = Folder.find_names
     monkeypatch.setattr(Folder, "find_names", lambda self: calls.append(1) or listing(self))
@@ -51,7 +51,9 @@ def test_a_store_is_listed_once_and_gives_the_same(bucket, monkeypatch):
 
 
 def test_several_files_of_a_name_are_never_guessed(tmp_path):
-    folder = lay(tmp_path, "a/x.jpg", "b/x.JPG", "a/y.jpg", "y.jpg", "a/v/z.jpg", "b/w/z.jpg", "o.jpg")
+    folder = write_files(
+        tmp_path, "a/x.jpg", "b/x.JPG", "a/y.jpg", "y.jpg", "a/v/z.jpg", "b/w/z.jpg", "o.jpg"
+    )
     found = find_images(folder, ["x.jpg", "y.jpg", "v/z.jpg", "u/z.jpg", "sub/o.jpg", "gone.jpg"])
     assert found.ambiguous == ("x.jpg", "u/z.jpg") and found.missing == ("gone.jpg",)
     named = {name: uri.removeprefix(f"{tmp_path}/") for name, uri in found.uris.items()}
@@ -59,7 +61,7 @@ def test_several_files_of_a_name_are_never_guessed(tmp_path):
 
 
 def test_a_file_stands_for_one_name(tmp_path):
-    folder = lay(tmp_path, "val/0.png", "1.png", "a/2.png", "3.PNG")
+    folder = write_files(tmp_path, "val/0.png", "1.png", "a/2.png", "3.PNG")
     os.symlink("val", tmp_path / "again")
     names = ["train/0.png", "val/0.png", "train/1.png", "val/1.png", "2.png", "b/2.png", "c/3.png", "./3.PNG"]
     found = find_images(folder, names)
@@ -77,7 +79,7 @@ def test_a_file_stands_for_one_name(tmp_path):
 
 def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, bucket):
     for top in (f"{tmp_path}/r2", f"{bucket}/r2"):
-        folder = lay(top, "0.png", "a/1.png", "x.png")
+        folder = write_files(top, "0.png", "a/1.png", "x.png")
         inside = [f"{top}/0.png", "../r2/a/1.png", "a/../x.png"]
         outside = [
             "../r1/0.png",
@@ -94,8 +96,8 @@ def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, b
 
 
 def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
-    folder = lay(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
-    lay(tmp_path / "elsewhere", "4.jpg", "5.jpg")
+    folder = write_files(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
+    write_files(tmp_path / "elsewhere", "4.jpg", "5.jpg")
     os.symlink(tmp_path / "elsewhere", tmp_path / "images/linked")
     os.symlink(tmp_path / "elsewhere/5.jpg", tmp_path / "images/6.jpg")
     os.symlink(tmp_path / "nowhere.jpg", tmp_path / "images/7.jpg")
@@ -105,7 +107,7 @@ def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
 
 
 def test_links_that_lead_round_are_passed_over_and_a_file_of_several_names_is_one(tmp_path):
-    folder = lay(tmp_path, "val2017/1.jpg", "val2017/2.jpg", "b/2.jpg")
+    folder = write_files(tmp_path, "val2017/1.jpg", "val2017/2.jpg", "b/2.jpg")
     for name in ("val2017/up", "val2017/again", "b/up"):
         os.symlink(tmp_path, tmp_path / name)
     os.symlink("val2017", tmp_path / "images")
@@ -117,14 +119,14 @@ def test_links_that_lead_round_are_passed_over_and_a_file_of_several_names_is_on
 
 
 def test_names_that_lead_out_of_the_folder_find_nothing(tmp_path):
-    folder = lay(tmp_path / "images", "1.jpg")
-    lay(tmp_path, "secret.jpg")
+    folder = write_files(tmp_path / "images", "1.jpg")
+    write_files(tmp_path, "secret.jpg")
     found = find_images(folder, ["1.jpg", "../secret.jpg", f"{tmp_path}/secret.jpg"])
     assert list(found.uris) == ["1.jpg"] and len(found.missing) == 2
 
 
 def test_a_folder_without_them_is_one_line(tmp_path):
-    folder = lay(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
+    folder = write_files(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
     said = (
         r"images: has none of the 2 images looked for, such as 7.jpg, among its 3 files; of 1 there is more"
     )

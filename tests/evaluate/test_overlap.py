@@ -45,7 +45,7 @@ def plain(monkeypatch, tiny_scorer) -> list[str]:
     return ["evaluate", *model, "--set=benchmarks=linear_probe"]
 
 
-def lay(folder: Path, first: int, num: int = 6) -> str:
+def write_files(folder: Path, first: int, num: int = 6) -> str:
     """Write scenes of two classes, so many from the first of a draw."""
     for _, samples in world_shards(first + num, 0, 5, per_shard=100):
         for i, (key, members) in enumerate(samples[first:]):
@@ -56,7 +56,7 @@ def lay(folder: Path, first: int, num: int = 6) -> str:
 
 
 def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mistake(plain, tmp_path, capsys):
-    train, test = lay(tmp_path / "train", 0), lay(tmp_path / "test", 4)
+    train, test = write_files(tmp_path / "train", 0), write_files(tmp_path / "test", 4)
     words = [*plain, f"--set=linear_probe.train={train}"]
     line = "linear_probe: 2 of 6 test images are among the training images (33.3 %)"
     ends = {"warn": "overlap=drop leaves them out", "drop": "they are left out (overlap=drop)"}
@@ -101,7 +101,7 @@ def leave_training(folder: Path, scorer: ScorerConfig, images: list[bytes]) -> s
 
 
 def test_images_that_the_model_was_trained_on_are_known_from_its_folder(plain, tiny_scorer, tmp_path, capsys):
-    test = lay(tmp_path / "test", 0)
+    test = write_files(tmp_path / "test", 0)
     images = [path.read_bytes() for path in sorted(Path(test).rglob("*.jpg"))]
     trained = leave_training(tmp_path / "trained", tiny_scorer, [*images[:1], b"elsewhere"])
     words = ["evaluate", f"--set=model.weights={trained}", "--set=benchmarks=zeroshot"]

@@ -119,8 +119,8 @@ def test_shared_captions_and_twin_images_are_told_and_lose(tmp_path):
     pictures.image_MD[4] = pictures.image_MD[5]
     found = {(row["direction"], row["id"]): row for row in evaluation.grade(pictures, texts).to_pylist()}
     assert found["text_to_image", "1.jpg#0"]["defects"] == ["shared_caption"]
-    twin = found["text_to_image", "4.jpg#0"]
-    assert twin["defects"] == ["twin_image"] and twin["ties"] >= 1 and twin["rank"] > 1
+    counterpart = found["text_to_image", "4.jpg#0"]
+    assert counterpart["defects"] == ["twin_image"] and counterpart["ties"] >= 1 and counterpart["rank"] > 1
     # The first and second image have one caption between them: whoever likes it best ties.
     for image in ("1.jpg", "2.jpg"):
         row = found["image_to_text", image]
@@ -139,10 +139,10 @@ def test_a_line_for_every_caption_is_one_image(tmp_path):
 def test_a_line_of_json_may_hold_what_unicode_calls_a_line_break(tmp_path):
     rows = [{"image": row["image"], "captions": ["one\u2028two\x85three"]} for row in make_rows(3)]
     (tmp_path / "captions.jsonl").write_text("\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows))
-    lay = write_captions(tmp_path / "plain", rows)
+    files = write_captions(tmp_path / "plain", rows)
     for row in rows:
         (tmp_path / row["image"]).write_bytes(b"x")
-    assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == lay.items
+    assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == files.items
 
 
 def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_told(tmp_path):

@@ -80,14 +80,14 @@ def cost_of(caption: str, text: str) -> float:
     return COSTS[SAME if new.category == old.category else CROSS]
 
 
-def make_encode(samples: Samples, is_blind: bool = False, cost=cost_of):
+def make_encode(samples: Samples, is_constant: bool = False, cost=cost_of):
     """A caption lies near its picture, or, blind, near what all share; a variant as far off as it costs."""
     dims = samples.image_ND.shape[1]
     number = {caption: i for i, caption in enumerate(samples.captions)}
 
     def place(caption: str, near: float) -> np.ndarray:
         text_D = np.zeros(dims, np.float32)
-        text_D[len(number) if is_blind else number[caption]] = near
+        text_D[len(number) if is_constant else number[caption]] = near
         text_D[-1] = (1 - near**2) ** 0.5
         return text_D
 
@@ -148,7 +148,7 @@ def test_the_profile_is_of_what_the_curation_ranked_by():
 
 def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
     samples = make_samples()
-    result = probe(samples, make_encode(samples, is_blind=True))
+    result = probe(samples, make_encode(samples, is_constant=True))
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0

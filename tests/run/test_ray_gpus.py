@@ -78,7 +78,7 @@ def find(gpu: dict | None):
 def test_a_gpu_that_does_not_come_is_awaited_so_long_and_told_of(ray_cluster, capsys, monkeypatch):
     monkeypatch.setattr("raycomp.run.progress._LINE_EVERY_S", 0.2)
     with pytest.raises(ValueError, match=r"^cluster\.gpu: no GPU came free within .*=1 s, asked for at \d+:"):
-        await_gpu(1, look=find(L4))
+        await_gpu(1, probe=find(L4))
     assert "start: GPU 0 of 1, time left unknown, waiting for the first GPU for" in capsys.readouterr().err
 
 

@@ -129,7 +129,7 @@ def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
     """They grow without the callback, so what it clears is what Ray Data keeps."""
     kept: list[int] = []
 
-    class Look(ExecutionCallback):
+    class Observe(ExecutionCallback):
         def on_execution_step(self, executor: object) -> None:
             operators = [one for one in executor._topology if isinstance(one, ray_private.MapOperator)]
             assert operators
@@ -138,7 +138,7 @@ def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
     context = DataContext.get_current()
     before = context.custom_execution_callback_classes
     assert ForgetBlocks in before
-    for classes, most in (([ForgetBlocks, Look], 0), ([Look], 12)):
+    for classes, most in (([ForgetBlocks, Observe], 0), ([Observe], 12)):
         kept.clear()
         context.custom_execution_callback_classes = classes
         try:

@@ -68,11 +68,11 @@ def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
         check_temporary_folder()
 
 
-NOBODY = [pytest.param(False, id="listens", marks=pytest.mark.slow), pytest.param(True, id="answers")]
+NO_CLUSTER = [pytest.param(False, id="listens", marks=pytest.mark.slow), pytest.param(True, id="answers")]
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("is_open", NOBODY)
+@pytest.mark.parametrize("is_open", NO_CLUSTER)
 def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
     """In a process of its own: this one may be connected already."""
     code = (

@@ -102,8 +102,8 @@ with connect(ClusterConfig(address="{head.address}")):
 
 
 def test_who_has_no_token_is_turned_away(head):
-    nobody = {"RAY_AUTH_TOKEN_PATH": "", "RAY_AUTH_TOKEN": "0" * 64}
-    assert "Invalid authentication token" in run(head, "ray job list 2>&1", **nobody)
+    wrong = {"RAY_AUTH_TOKEN_PATH": "", "RAY_AUTH_TOKEN": "0" * 64}
+    assert "Invalid authentication token" in run(head, "ray job list 2>&1", **wrong)
 
 
 @pytest.fixture
@@ -133,5 +133,7 @@ for node in GcsClient(address="{head.address}").get_all_node_info().values():
 
 
 def read_results(folder: Folder) -> dict[str, bytes]:
-    names = [(room, name) for room in ("scores", "subset", "shards") for name in folder.list_names(room)]
+    names = [
+        (output, name) for output in ("scores", "subset", "shards") for name in folder.list_names(output)
+    ]
     return {"/".join(name): folder.read_bytes(*name) for name in names}

@@ -263,7 +263,7 @@ def test_nothing_is_kept_of_blocks_that_are_done(ray_cluster):
     """What Ray Data notes of every block would fill the driver; it is looked for where Ray Data keeps it."""
     kept = []
 
-    class Look(ExecutionCallback):
+    class Observe(ExecutionCallback):
         def on_execution_step(self, executor: object) -> None:
             kept.append([len(op._output_blocks_stats) for op in executor._topology if hasattr(op, NOTES)])
 
@@ -271,7 +271,7 @@ def test_nothing_is_kept_of_blocks_that_are_done(ray_cluster):
     before = context.custom_execution_callback_classes
     for classes, most in ((before, 0), ([], 20)):
         kept.clear()
-        context.custom_execution_callback_classes = [*classes, Look]
+        context.custom_execution_callback_classes = [*classes, Observe]
         try:
             list(ray.data.range(20, override_num_blocks=20).map_batches(pass_on).iter_batches())
         finally:

@@ -303,8 +303,8 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, cont
 def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, message):
 
     def count() -> dict:
-        rooms = ("words.json", "plot.svg", "tables")
-        with start_run("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, rooms=rooms) as run:
+        outputs = ("words.json", "plot.svg", "tables")
+        with start_run("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, outputs=outputs) as run:
             if not run.is_finished:
                 for name in ("words.json", "tables/1.csv", "tables/2.csv", "tables/.hidden"):
                     run.folder.write_bytes(b"7", *name.split("/"))
@@ -363,7 +363,7 @@ def test_staged_results_appear_once_every_check_has_passed(tmp_path):
 
     def train() -> dict:
         with start_run(
-            "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), rooms=("model",)
+            "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), outputs=("model",)
         ) as run:
             run.work.write_bytes(b"weights", "model", "a.bin")
             run.staged = ("model",)

@@ -13,7 +13,7 @@ from raycomp.cli import main
 from raycomp.data.folder import Folder
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.run.run import Run, start_run
-from raycomp.sweep import command
+from raycomp.sweep import capacity, command
 from raycomp.sweep.capacity import cpus_of, plan_alone
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, SeedTraining

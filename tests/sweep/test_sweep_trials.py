@@ -8,7 +8,7 @@ import pytest
 
 from raycomp.config import read_space, write_space
 from raycomp.data.folder import Folder
-from raycomp.sweep.check import check_trials, mend_trials
+from raycomp.sweep.check import check_trials, repair_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
 from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, SeedTraining, name_trial
@@ -57,7 +57,7 @@ def test_two_spellings_of_a_space_are_the_same_trials(space, again):
 
 def test_a_whole_journal_is_left_as_it_is(journal):
     files, said = journal.folder.find_names(), []
-    mend_trials(PLAN, journal, said.append)
+    repair_trials(PLAN, journal, said.append)
     check_trials(PLAN, journal)
     assert not said and journal.folder.find_names() == files and len(files) == 3
     assert [len(trial.outcomes) for trial in journal.read()].count(1) == 1
@@ -96,12 +96,12 @@ def test_a_damaged_outcome_is_trained_again(journal, content):
     with pytest.raises(ValueError, match=f"{name}/development-00.json: .*; the sweep was finished"):
         check_trials(PLAN, journal)
     said: list[str] = []
-    mend_trials(PLAN, journal, said.append)
+    repair_trials(PLAN, journal, said.append)
     (line,) = said
     assert line.startswith(f"trials/{name}/development-00.json: ") and "\n" not in line
     assert "trained again" in line
     assert journal.find(name, SEED_TRAINING) is None and len(journal.read()) == 2
-    mend_trials(PLAN, journal, pytest.fail)
+    repair_trials(PLAN, journal, pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_trial_with_damaged_options_is_started_again(journal, content):
     ):
         check_trials(PLAN, journal)
     said: list[str] = []
-    mend_trials(PLAN, journal, said.append)
+    repair_trials(PLAN, journal, said.append)
     assert len(said) == 1 and said[0].startswith(f"trials/{name}: ")
     assert journal.list_trials() == [name_trial({RATE: "0.0001"})]
     assert journal.start({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
@@ -145,7 +145,7 @@ def test_a_trial_of_another_sweep_is_refused(journal, name, options, words):
     files = journal.folder.find_names()
     place = re.escape(journal.folder.at("trials", name))
     line = f"^{place}: is not of this sweep: .*{re.escape(words)}.*; remove it$"
-    for check in (lambda: check_trials(PLAN, journal), lambda: mend_trials(PLAN, journal, pytest.fail)):
+    for check in (lambda: check_trials(PLAN, journal), lambda: repair_trials(PLAN, journal, pytest.fail)):
         with pytest.raises(ValueError, match=line):
             check()
     assert journal.folder.find_names() == files, "nothing of others is removed"
@@ -154,7 +154,7 @@ def test_a_trial_of_another_sweep_is_refused(journal, name, options, words):
 def test_a_folder_that_is_no_trial_is_never_removed(journal):
     journal.folder.write_json("mine", "trials", "notes", "a.json")
     with pytest.raises(ValueError, match="trials/notes: is not of this sweep: is not the name of a trial"):
-        mend_trials(PLAN, journal, pytest.fail)
+        repair_trials(PLAN, journal, pytest.fail)
     assert journal.folder.exists("trials", "notes", "a.json")
 
 
@@ -184,10 +184,10 @@ def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value
     plan, journal = plan_of(space, "random"), Journal(Folder(str(tmp_path)))
     name = journal.start({space.partition("=")[0]: value}, "2026")
     if fits:
-        mend_trials(plan, journal, pytest.fail)
+        repair_trials(plan, journal, pytest.fail)
     else:
         with pytest.raises(ValueError, match=f"trials/{name}: is not of this sweep"):
-            mend_trials(plan, journal, pytest.fail)
+            repair_trials(plan, journal, pytest.fail)
 
 
 def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(tmp_path):
@@ -198,7 +198,7 @@ def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(t
     with pytest.raises(
         ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 for 0.001; name"
     ):
-        mend_trials(PLAN, journal, pytest.fail)
+        repair_trials(PLAN, journal, pytest.fail)
 
 
 @pytest.mark.parametrize(

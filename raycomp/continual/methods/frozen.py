@@ -20,7 +20,7 @@ class Frozen:
     def end(self) -> None:
         """Nothing is kept."""
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return the embeddings as they are."""
         return Keys(split.image_ND, split.text_TD)
 

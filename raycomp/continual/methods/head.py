@@ -16,7 +16,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.methods.rows import Rows, join_rows
 from raycomp.core.buffer import BufferEntry, MicroBuffer
-from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
+from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, make_layout
 from raycomp.core.continual import cycle_errors, judge_read_out
 from raycomp.core.realign import Past, compo_realign
 from raycomp.core.trust_region import (
@@ -67,7 +67,7 @@ class HeadLearner:
         """Take the task; its optimiser is a new one."""
         self.number, self.train = number, train
         self.met |= {name for names in train.primitives for name in names}
-        self.rows = self._lay(train.text_TD, train.primitives)
+        self.rows = self._make_rows(train.text_TD, train.primitives)
         self.image_ND, self.own_N = torch.from_numpy(train.image_ND), torch.from_numpy(train.own_N)
         self.optimizer = _make_optimizer(self.composer, self.config)
 
@@ -134,13 +134,13 @@ class HeadLearner:
             entries.append(BufferEntry(train.texts[place], train.primitives[place], image))
         self.buffer.add(self.number, entries)
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return the split with the compositions of its texts."""
         return Keys(split.image_ND, split.text_TD, self.compose(split)[None])
 
     def compose(self, split: Split) -> np.ndarray:
         """Return e^_c of every text, fp32 (T, D)."""
-        rows = self._lay(split.text_TD, split.primitives)
+        rows = self._make_rows(split.text_TD, split.primitives)
         parts = torch.arange(len(rows.text_BD)).split(_TEXTS_AT_ONCE)
         with torch.no_grad():
             return torch.cat([self._compose(rows.take(part)) for part in parts]).numpy()
@@ -151,7 +151,7 @@ class HeadLearner:
         By R^T and by solving; CCE against the primitives it is made of, AUC against all names of the stream.
         Of texts whose primitives are the same one counts.
         """
-        rows = self._lay(split.text_TD, split.primitives)
+        rows = self._make_rows(split.text_TD, split.primitives)
         first_B = np.sort(np.unique(rows.group_B.numpy(), return_index=True)[1])
         rows = rows.take(torch.from_numpy(first_B))
         with torch.no_grad():
@@ -211,7 +211,7 @@ class HeadLearner:
         if not entries:
             return image_BD, rows, None
         text_KD = np.stack([self.text_of[entry.text] for entry in entries])
-        past = self._lay(text_KD, [entry.primitives for entry in entries])
+        past = self._make_rows(text_KD, [entry.primitives for entry in entries])
         if buffer.kind != "image":
             return image_BD, rows, past
         image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
@@ -228,8 +228,8 @@ class HeadLearner:
             return [BufferEntry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
         return self.buffer.draw(buffer.draw, rng)
 
-    def _lay(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
-        layout = lay_out(primitives)
+    def _make_rows(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
+        layout = make_layout(primitives)
         place_V = np.array([self.places[name] for name in layout.names], np.int64)
         index_TP = np.where(layout.valid_BP, place_V[layout.index_BP] if len(place_V) else 0, 0)
         sets = (tuple(sorted(set(names))) for names in primitives)

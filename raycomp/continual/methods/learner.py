@@ -27,7 +27,7 @@ class Learner(Protocol):
     def end(self) -> None:
         """Close the task: keep of it what is kept."""
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return a split as the method sees it now, whichever task it is of: it is not told."""
 
     def state(self) -> dict[str, Any]:

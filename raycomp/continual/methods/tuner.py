@@ -147,7 +147,7 @@ class Tuner:
         self.close()
         self.train, self.trainer = None, None
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Embed all pixels and tokens of a split by the model as it is now."""
         assert split.pixels is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
         model = self.seen_model().eval()

@@ -86,15 +86,15 @@ def find_all_samples(
         kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
         for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
     }
-    beside = None if reference is None else find_samples(reference, pictures)
+    references = None if reference is None else find_samples(reference, pictures)
     everything = FoundStream(
-        source, found["tasks"], found["zero_shot"], reference, beside, conflicts=tuple(conflicts)
+        source, found["tasks"], found["zero_shot"], reference, references, conflicts=tuple(conflicts)
     )
     everything = _compare(everything, config.overlap)
     has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
     if len(has_candidates) > 1:
         raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
-    for samples in [*everything.halves, *([beside] if beside else [])]:
+    for samples in [*everything.halves, *([references] if references else [])]:
         counts = Counter(samples.status_N)
         check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
     _check_gallery(everything)

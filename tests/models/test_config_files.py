@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.architecture import HUB_CONFIG
-from raycomp.models.beside import check_beside
 from raycomp.models.clip import Clip, find_architecture
+from raycomp.models.config_files import check_config_files
 from raycomp.models.describe import describe_scorer
 
 
@@ -27,7 +27,7 @@ def write(folder: Path, name: str, content) -> str:
 
 def check(name: str, weights: str, kind: type = ModelConfig) -> None:
     config = kind(name, weights=weights)
-    check_beside(config, find_architecture(config))
+    check_config_files(config, find_architecture(config))
 
 
 def test_weights_go_into_their_own_model_and_into_no_other(tiny_scorer, plain, tmp_path):
