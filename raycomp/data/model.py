@@ -118,9 +118,9 @@ def fetch(uri: str, companions: Sequence[str] = ()) -> str:
     """Return the path of a file: where it lies on a disk, else that of this machine's copy.
 
     Files ``companions`` come along where they exist. Copies lie below raycomp/ in XDG_CACHE_HOME, or
-    ~/.cache, each with its whole uri for a name; every version of the files, by size and ETag, has its own, which the
-    first process that asks makes while others wait for it. Nothing removes them. Raises FileNotFoundError
-    where there is no such file, OSError where the storage or the disk fails.
+    ~/.cache, each with its whole uri for a name; every version of the files, by size and ETag, has its own,
+    which the first process that asks makes while others wait for it. Nothing removes them. Raises
+    FileNotFoundError where there is no such file, OSError where the storage or the disk fails.
     """
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):

@@ -6,7 +6,7 @@
         run.bind("cpu")
         ...  # results go below run.folder, what only an unfinished run needs below run.work
         run.close({"ok": 9, "no_image": 1}, {"right": 7, "wrong": 2, "no_image": 1}, kept="right")
-        run.tell("7 of 10 rows are right", page)
+        run.report("7 of 10 rows are right", page)
     return run.record
 
 Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
@@ -193,9 +193,9 @@ def start_run(
     ``fingerprint()`` is what results depend on beside the options; it is asked again in the end. ``rerun`` is
     the line that runs it again, where its config does not say that; ``commands`` are more lines for the
     record. ``outputs`` names what results lie in: sub-folders ("tables"), or files at the top
-    ("theory.json"). The run's manifest has what lies there when it is published; a run that is found finished must still have
-    it, and is given as it is. Raises ValueError where the folder cannot be written, is held by another
-    process or holds another run, or where results of a finished one are gone or changed.
+    ("theory.json"). The run's manifest has what lies there when it is published; a run that is found finished
+    must still have it, and is given as it is. Raises ValueError where the folder cannot be written, is held
+    by another process or holds another run, or where results of a finished one are gone or changed.
     """
     # Whoever finds the run looks there which of its options are free.
     assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
