@@ -10,24 +10,30 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^( *)```+(\w*)[^\n]*\n(.*?)^\1```+ *$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`(?:\.venv/bin/)?(raycomp [a-z][^`]*)`")
+_NAME = re.compile(r"[Ss]ave this as `(\w+\.py)`")
 # A command line of a block starts with one of these.
 _STARTS = re.compile(r"^(\$ )?([A-Z_]+=\S+ )*(raycomp|\.venv/bin/raycomp|python|ray|srun)\b")
 _ENDS = {"|", ">", ">>", "&&", ";", "..."}
 
 
 class Block(NamedTuple):
-    """A code block of a document: its language, "" for none, and its text."""
+    """A code block of a document: its language, "" for none, its text, and the file that it is saved as."""
 
     language: str
     text: str
+    name: str | None
 
 
 def list_blocks(path: Path) -> list[Block]:
     """Return the code blocks of a document in their order."""
-    return [
-        Block(language, re.sub(f"^{indent}", "", text, flags=re.MULTILINE))
-        for indent, language, text in _BLOCK.findall(path.read_text())
-    ]
+    whole, blocks, last = path.read_text(), [], 0
+    for found in _BLOCK.finditer(whole):
+        indent, language, text = found.groups()
+        names = _NAME.findall(whole[last : found.start()])
+        text = re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
+        blocks.append(Block(language, text, names[-1] if names else None))
+        last = found.end()
+    return blocks
 
 
 def list_lines(text: str) -> list[str]:

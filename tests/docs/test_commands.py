@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from raycomp import cli
-from raycomp.config import check_path, read_space
+from raycomp.config import check_path, read_space, to_dict
 from raycomp.curate.config import CurateConfig, choose_config
-from raycomp.config import to_dict
 from raycomp.sweep.config import SWEPT, SweepConfig
 from tests.docs.documents import DOCUMENTS, ROOT, find_arguments, list_commands, list_inline
 
