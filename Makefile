@@ -28,7 +28,8 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The documentation as HTML in site/. It needs no network, neither to build nor to read.
+# The documentation as HTML in site/, which loads nothing from a network. Its search needs a server:
+# python -m http.server -d site
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
