@@ -23,6 +23,9 @@ from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
 
+# Ray gives its workers niceness 15: the test processes beside them would leave them hardly any CPU time.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
 _RAY_ROOM = "faults"
 # Tests with Ray are two groups that take about as long, each with a cluster of its own: these, and the rest.

@@ -106,12 +106,14 @@ def test_unseen_targets_have_drops_and_are_out_of_mean_pas(attributed):
 
 
 def test_all_nouns_take_unseen_targets_in(attributed):
-    config = CurateConfig(attribute=AttributeConfig(targets="nouns"))
+    reading = {"aggregate": "mean", "unit": "drop"}
+    config = CurateConfig(attribute=AttributeConfig(targets="nouns", **reading))
+    showable = CurateConfig(attribute=AttributeConfig(targets="showable", **reading))
     found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_arm(config)).measures[PAS]
     want = np.array([mean_drop(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
     assert np.array_equal(found, want, equal_nan=True)
-    default = read_corpus(attributed.drop_columns([PHRASES]), find_arm(CurateConfig())).measures[PAS]
-    differs = ~((found == default) | (np.isnan(found) & np.isnan(default)))
+    seen = read_corpus(attributed.drop_columns([PHRASES]), find_arm(showable)).measures[PAS]
+    differs = ~((found == seen) | (np.isnan(found) & np.isnan(seen)))
     assert differs.tolist() == [True, True, False, True, True, False]
 
 
