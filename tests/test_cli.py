@@ -273,7 +273,7 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("import sys; sys.exit(0)", "ends Python by exit(0); return a config instead"),
         ("exit()", "ends Python by exit(None)"),

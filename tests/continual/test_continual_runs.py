@@ -163,7 +163,7 @@ def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"model.name": "no-such-model", "model.weights": "random:0"}, "model.name='no-such-model'"),
         ({"model.weights": "/no/such.pt"}, "model.weights='/no/such.pt'"),

@@ -268,7 +268,7 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"benchmarks": ""}, "benchmarks: must name at least one of sugarcrepe"),
         ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),

@@ -153,7 +153,7 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({}, "rule cpi, align.keep 0.7, attribute.keep 0.5"),
         ({"select.rule": "align_only", "attribute.keep": 0.4}, "rule align_only, attribute.keep 0.4"),

@@ -26,7 +26,7 @@ def initial(tmp_path_factory) -> str:
     """The same with a mark of beginning."""
     from transformers import AutoTokenizer
 
-    folder = write_tiny_model(tmp_path_factory.mktemp("begun"))
+    folder = write_tiny_model(tmp_path_factory.mktemp("initial"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.bos_token = "<|user|>"
     tokenizer.save_pretrained(folder)
@@ -50,7 +50,7 @@ def likelihood(folder: str, text: str) -> float:
     return total
 
 
-@pytest.mark.parametrize("kind", ["tiny", "begun"])
+@pytest.mark.parametrize("kind", ["tiny", "initial"])
 def test_batches_say_what_one_text_at_a_time_does(kind, request):
     folder = request.getfixturevalue(kind)
     found = find_likelihoods(TEXTS, folder)

@@ -181,7 +181,7 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "dials", "told"),
+    ("table", "options", "message"),
     [
         ({"id": ["a"], "caption": ["b"]}, {}, "must have one column 'uid' of text"),
         ({"uid": ["a"], "caption": [1]}, {}, "must have one column 'caption' of text"),

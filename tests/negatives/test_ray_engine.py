@@ -67,7 +67,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         (
             {"engine.max_num_seq": "64"},
@@ -112,7 +112,7 @@ def node(gpus: int, alive: bool = True) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("dials", "offered", "asked"),
+    ("options", "offered", "asked"),
     [
         ({}, 0, {"num_gpus": 1}),
         ({"engines": "1..16", "tensor_parallel": 4}, 0, {"num_gpus": 4}),
@@ -127,7 +127,7 @@ def test_an_engine_asks_for_all_its_gpus(monkeypatch, options, offered, asked):
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"engines": 3, "tensor_parallel": 8}, "llm.engines=3 of 8 GPUs each: needs 24 GPUs, there are 16"),
         ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*of one node, and the largest has 8"),

@@ -156,7 +156,7 @@ def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "of 4, 1 are not there"),
         ({"uid": [f"{i + 1:032x}" for i in range(5)]}, "of 4, 4 are not there"),
@@ -174,7 +174,7 @@ def test_images_must_be_those_of_the_negatives(columns, message, tiny_scorer, tm
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "told"),
+    ("ours", "theirs", "message"),
     [
         (["a", "b", "c", "d", "a"], ["a", "b", "c", "d", "a"], None),
         (["a", None, "c", "d", "a"], ["a", "x", "c", "", "a"], "of 2 of 4 captions"),
@@ -335,7 +335,7 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
         (["overlap"], "input: must name a folder"),

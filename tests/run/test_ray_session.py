@@ -181,7 +181,7 @@ REFUSED.__cause__ = RuntimeError(
 
 
 @pytest.mark.parametrize(
-    ("mode", "error", "told"),
+    ("mode", "error", "message"),
     [
         (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
         ("token", REFUSED, "the token here is missing or another one; set RAY_AUTH_TOKEN_PATH to"),

@@ -294,7 +294,7 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, cont
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "message"),
     [
         ("words.json", r".*/words\.json: is missing; the run wrote it with 1 bytes"),
         ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),

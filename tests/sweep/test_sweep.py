@@ -54,7 +54,7 @@ def trial_of(options, development, report=(), started="2026-01-01"):
 
 
 @pytest.mark.parametrize(
-    ("space", "dials", "words"),
+    ("space", "options", "words"),
     [
         ("attribute.kep=grid(1,0.5)", {}, "no such dial, the closest is attribute.keep"),
         ("align=grid(1,0.5)", {}, "align cannot be swept"),
@@ -115,7 +115,7 @@ def test_what_cannot_be_tried_is_told_in_a_line(space, options, words):
 
 
 @pytest.mark.parametrize(
-    ("space", "dials", "words"),
+    ("space", "options", "words"),
     [
         (
             "method=grid(no-trust;finetune,joint-finetune)",

@@ -222,7 +222,7 @@ def test_publish_says_what_is_missing(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"status": "running"}, "the run has not finished; the same command resumes it"),
         ({"status": "failed", "failed": "not finite"}, "the run has failed: not finite"),

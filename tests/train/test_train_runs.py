@@ -152,7 +152,7 @@ def _read_good(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("dials", "told"),
+    ("options", "message"),
     [
         ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 pairs there are"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.workers=3: must be at most train.batch_size=2"),
@@ -180,7 +180,7 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("another architecture", "model.weights="),
         ("truncated", "model.weights="),
