@@ -115,7 +115,7 @@ def test_all_nouns_take_unseen_targets_in(attributed):
     assert differs.tolist() == [True, True, False, True, True, False]
 
 
-def test_content_words_are_measured_beside_the_phrases_and_change_nothing_else(attributed, with_content):
+def test_content_words_are_measured_next_to_the_phrases_and_change_nothing_else(attributed, with_content):
     same = [name for name in attributed.column_names if name != CONTENT_WORDS]
     assert with_content.select(same).equals(attributed.select(same))
     assert all(not row for row in attributed[CONTENT_WORDS].to_pylist())

@@ -140,7 +140,7 @@ def prepare_stored(table: pa.Table, scorer: ScorerConfig, spec: ScorerSpec) -> p
 
 
 @pytest.mark.parametrize("how", ["zero", "huge"])
-def test_a_scorer_that_embeds_no_text_is_refused_before_a_run_begins(tiny_scorer, tmp_path, how):
+def test_a_scorer_that_embeds_no_text_is_refused_before_a_run_starts(tiny_scorer, tmp_path, how):
     broken = break_tower(tiny_scorer, tmp_path, "texts", how)
     with pytest.raises(ValueError, match=say("scorer.weights", broken, "texts", 1)):
         describe_scorer(broken)

@@ -80,7 +80,7 @@ def test_outputs_hold_every_kept_row_once_in_order(per_output):
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
-def test_a_shard_is_read_whole_by_one_task_and_begun_by_others(per_output):
+def test_a_shard_is_read_whole_by_one_task_and_started_by_others(per_output):
     """However many outputs it fills: the samples come in the order, and in the outputs, of kept_ranges."""
     rng = np.random.default_rng(per_output)
     kept = [*rng.integers(0, 8, 20).tolist(), 50, 0, 7, 60]

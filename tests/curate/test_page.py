@@ -99,7 +99,7 @@ def test_first_sentence_and_funnel_say_the_counts(summary, page):
     assert table[-1][3:6] == [f"{100 * kept / n:.1f}\u00a0%" for n in (rows, summary.num_aligned, counts[-2])]
 
 
-def test_a_funnel_that_does_not_close_is_refused(summary):
+def test_a_funnel_that_does_not_add_up_is_refused(summary):
     funnel = make_funnel(summary.reasons)
     broken = [*funnel[:-1], FunnelRow(KEPT, funnel[-1].rows, ())]
     with pytest.raises(ValueError, match="funnel"):
@@ -160,7 +160,7 @@ def test_histograms_draw_every_pair(summary, page):
     )
 
 
-def test_config_commands_and_versions_are_told(page):
+def test_config_commands_and_versions_are_reported(page):
     facts = {d.all("dt")[0].text: d.all("dd")[0].text for d in page.all("dl")[0].all("div")}
     assert facts["align.keep"] == "0.7" and facts["attribute.pool"] == "none"
     assert facts["select.datacomp_compat"] == "false" and facts["extra_columns"] == ""

@@ -220,7 +220,7 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("rule", ["cpi", *CONTROLS])
-def test_the_large_tables_tell_every_rule_apart(rule):
+def test_the_large_tables_distinguish_every_rule(rule):
     for num, seed in ((500, 10), (700, 5), (1000, 3)):
         table = make_table(num, seed)
         score_N = choose(table, CurateConfig(select=SelectConfig(rule)))[1]
@@ -263,7 +263,7 @@ def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
 
 
 @pytest.mark.parametrize("rule", CONTROLS)
-def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_arm(rule):
+def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule(rule):
     table = make_table(500, 10)
     config = override_all(CurateConfig(), {"select.rule": rule, "select.datacomp_compat": True})
     num = table[ALIGNMENT].length() - table[ALIGNMENT].null_count
@@ -370,7 +370,7 @@ def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", [ALIGNMENT, MEAN_PAS, "phrases.drop", "phrases.displacement"])
-def test_a_score_that_is_not_finite_is_told_and_one_that_is_null_is_none(name, value):
+def test_a_score_that_is_not_finite_is_reported_and_one_that_is_null_is_none(name, value):
     rows = make_table(20, 0).to_pylist()
     check_scores(pa.Table.from_pylist(rows, make_table(1, 0).schema), "scores/00000.parquet")
     column, _, field = name.partition(".")

@@ -270,7 +270,7 @@ def test_what_is_no_folder_or_uid_is_the_users_mistake(written, tmp_path, capsys
     ("evaluate", {"benchmarks": ["world"]}, "config.model"),
     ("negatives", {}, "config.input"),
 ])  # fmt: skip
-def test_a_config_that_lacks_what_is_read_is_told(tmp_path, capsys, kind, config, lack):
+def test_a_config_that_lacks_what_is_read_is_reported(tmp_path, capsys, kind, config, lack):
     run = {"kind": kind, "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
     run |= {"config": config, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
     Folder(str(tmp_path)).write_json(run, "run.json")
@@ -279,7 +279,7 @@ def test_a_config_that_lacks_what_is_read_is_told(tmp_path, capsys, kind, config
         assert f"run of raycomp: {lack} is amiss" in capsys.readouterr().err
 
 
-def test_a_probe_without_its_rows_is_told(tmp_path, capsys):
+def test_a_probe_without_its_rows_is_reported(tmp_path, capsys):
     run = {"kind": "probe pas", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
     run |= {"config": {}, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
     Folder(str(tmp_path)).write_json(run, "run.json")

@@ -28,7 +28,7 @@ def make(**options: object) -> LlmConfig:
     return override_all(NegativesConfig(), {f"llm.{name}": value for name, value in options.items()}).llm
 
 
-def test_dials_become_the_arguments_of_an_engine():
+def test_options_become_the_arguments_of_an_engine():
     config = make(tensor_parallel=2, pipeline_parallel=2, context=4096, memory_share=0.5)
     found = engine_settings(config, ON_GPU)
     assert found["tensor_parallel_size"] == found["pipeline_parallel_size"] == 2
@@ -149,7 +149,7 @@ def test_engines_on_cpus_leave_some_for_tasks():
 
 
 @pytest.mark.parametrize(("there", "first"), [(0, 1), (3, 1), (9, 2), (64, 6)])
-def test_a_pool_begins_with_the_gpus_that_are_there(monkeypatch, there, first):
+def test_a_pool_starts_with_the_gpus_that_are_there(monkeypatch, there, first):
     monkeypatch.setattr(engine.ray, "cluster_resources", lambda: {"GPU": there})
     config = make(engines="1..6", tensor_parallel=4)
     assert engine._count_first(config, ON_GPU) == first

@@ -291,7 +291,7 @@ def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gon
     assert main(line) == 0
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_read(tmp_path, monkeypatch, capsys):
     def refuse(name, config):
         raise AssertionError("read first")
 
