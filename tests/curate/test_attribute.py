@@ -79,7 +79,7 @@ def with_content(aligned, tiny_scorer: ScorerConfig) -> pa.Table:
     return attribute(aligned, tiny_scorer, targets="content")
 
 
-def mean_drop(phrases: list[dict]) -> float:
+def mean_of(phrases: list[dict]) -> float:
     drops = [phrase["drop"] for phrase in phrases if phrase["nonces"]]
     return math.fsum(drops) / len(drops) if drops else math.nan
 
@@ -99,15 +99,15 @@ def test_unseen_targets_have_drops_and_are_out_of_mean_pas(attributed):
     assert first[2]["text"] == "to the left of a large green donut"
     assert all(len(p["drops"]) == 2 for row in rows for p in row[PHRASES])
     for row in rows:
-        want = mean_drop([p for p in row[PHRASES] if p["target_class"] == HEAD])
+        want = mean_of([p for p in row[PHRASES] if p["target_class"] == HEAD])
         assert (row[MEAN_PAS] is None) == math.isnan(want) == (row[STATUS] != OK)
-        assert row[MEAN_PAS] is None or row[MEAN_PAS] == np.float32(want) != np.float32(mean_drop(first))
+        assert row[MEAN_PAS] is None or row[MEAN_PAS] == np.float32(want) != np.float32(mean_of(first))
 
 
 def test_all_nouns_take_unseen_targets_in(attributed):
     config = by_cpi(attribute=mean_drop(targets="nouns"))
     found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_selection(config)).measures[PAS]
-    want = np.array([mean_drop(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
+    want = np.array([mean_of(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
     assert np.array_equal(found, want, equal_nan=True)
     default = read_corpus(attributed.drop_columns([PHRASES]), find_selection(by_cpi())).measures[PAS]
     differs = ~((found == default) | (np.isnan(found) & np.isnan(default)))
