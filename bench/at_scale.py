@@ -18,7 +18,7 @@ DECODE, FAST_DECODE, PARSE = 130.0, 361.0, 1505.0
 ALIGN, ATTRIBUTE = 3714.0, 4399.0
 # Core seconds of 1e8 rows: duplicates, pool, choice (scale_rows.py, two cores).
 BETWEEN = {"duplicates": 2 * 217.0, "pool": 2 * 65.0, "choice": 2 * 172.0}
-DIMS, BESIDE = 512, 600
+DIMS, OTHER_BYTES = 512, 600
 NODE = "8 H100, 192 vCPU"
 NODE_GPUS, NODE_CPUS = 8, 192
 HOUR = 3600
@@ -71,7 +71,7 @@ def list_sizes() -> Table:
     rows = []
     for pairs in PAIRS:
         shards = pairs / PER_SHARD
-        bytes_ = [pairs * (DIMS * each + BESIDE) / 1e12 for each in (4, 2)]
+        bytes_ = [pairs * (DIMS * each + OTHER_BYTES) / 1e12 for each in (4, 2)]
         rows.append((name_pairs(pairs), shards, shards / per_wave, *bytes_, pairs / 2 * 16 / 1e9))
     columns = (Column("shards", "", 0), Column("waves", "of each phase", 0))
     columns += (Column("scores, float32", "TB", 1), Column("float16", "TB", 1), Column("subset.npy", "GB", 1))

@@ -17,7 +17,7 @@ import numpy as np
 
 from raycomp.core.contrasts import contrast
 from raycomp.screen.judge import ALIGNMENT, KEEP, REGISTERED
-from raycomp.screen.tables import SEEN_KINDS, compare, compare_registered, list_shares, tell_registered
+from raycomp.screen.tables import SEEN_KINDS, compare, compare_registered, list_shares, report_registered
 from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_cell
 from raycomp.worlds.crowds import KINDS
 
@@ -39,19 +39,19 @@ _RULES = (
 
 
 def read_screen(name: str) -> list[dict[str, Any]]:
-    """Return the cells of a screen, each with its rows, from its faults.csv."""
-    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    """Return the runs of a screen, each with its rows, from its faults.csv."""
+    runs: dict[tuple[str, str], dict[str, Any]] = {}
     for line in read_csv((RESULTS / "pas_screen" / f"{name}_faults.csv").read_text()):
         world, cue = line.pop("world"), line.pop("cue")
-        cell = cells.setdefault((world, cue), {"world": int(world), "cue": cue, "rows": []})
+        one_run = runs.setdefault((world, cue), {"world": int(world), "cue": cue, "rows": []})
         texts = {key: line.pop(key) for key in ("kind", "rule")}
-        cell["rows"].append({**texts, **{key: float(value or "nan") for key, value in line.items()}})
-    return list(cells.values())
+        one_run["rows"].append({**texts, **{key: float(value or "nan") for key, value in line.items()}})
+    return list(runs.values())
 
 
 def registered() -> Table:
     """The figure that was named before its worlds were drawn."""
-    return tell_registered(read_screen("confirm"), ["no-logo"])
+    return report_registered(read_screen("confirm"), ["no-logo"])
 
 
 def rules() -> Table:

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raycomp.worlds.exam import draw_exam
 from raycomp.worlds.samples import world_shards
+from raycomp.worlds.test_set import draw_test_set
 
 Sample = tuple[str, dict[str, bytes]]
 NUM_CLEAN, NUM_FAULTY, PER_SHARD = 40, 20, 20
@@ -63,10 +63,10 @@ SCORER = "--set scorer.model=in/tiny.json --set scorer.weights=random:0 --set sc
 MODEL = "--set model.name=in/tiny.json --set train.batch_size=8"
 FIT = f"{MODEL} --set train.steps=6 --set train.checkpoint_steps=3"
 TRAIN = f"train {FIT} --set train.workers=1"
-EXAM = "--set benchmarks=world,retrieval,zeroshot,linear_probe --set world.annotations=in/exam"
-EXAM += " --set retrieval.input=in/clean --set controls.captions=in/captions.txt"
-EXAM += " --set zeroshot.input=in/classes --set linear_probe.train=in/classes"
-EXAM += " --set linear_probe.test=in/classes"
+TEST_SET = "--set benchmarks=world,retrieval,zeroshot,linear_probe --set world.annotations=in/exam"
+TEST_SET += " --set retrieval.input=in/clean --set controls.captions=in/captions.txt"
+TEST_SET += " --set zeroshot.input=in/classes --set linear_probe.train=in/classes"
+TEST_SET += " --set linear_probe.test=in/classes"
 CONTINUAL = "continual --set stream=world --set method=frozen,compo-realign,finetune"
 CONTINUAL += " --set little.backbone_pairs=64 --set little.backbone_steps=2 --set little.train=16"
 CONTINUAL += " --set little.test=12 --set head.steps=3 --set head.batch_size=8 --set trust.first=2"
@@ -127,8 +127,8 @@ CASES = (
     Case("train-two-workers", f"train {FIT} --set input=in/world --set train.loss=siglip"
          " --set train.workers=2"),
     Case("publish", "publish train-clip"),
-    Case("evaluate-clip", f"evaluate --set model.weights=train-clip {EXAM}"),
-    Case("evaluate-negclip", f"evaluate --set model.weights=train-negclip {EXAM}"),
+    Case("evaluate-clip", f"evaluate --set model.weights=train-clip {TEST_SET}"),
+    Case("evaluate-negclip", f"evaluate --set model.weights=train-negclip {TEST_SET}"),
     Case("compare", "compare evaluate-clip evaluate-negclip"),
     Case("continual", CONTINUAL),
     Case("study", STUDY),
@@ -156,7 +156,7 @@ def write_inputs(folder: Path, shared: Path) -> None:
     write_shards(folder / "clean", {"00000.tar": clean[:20]})
     write_shards(folder / "broken", {"00000.tar": _break(clean[20:])})
     _write_stored(folder / "stored", samples)
-    _write_exam(folder / "exam", num_scenes=8)
+    _write_test_set(folder / "exam", num_scenes=8)
     _write_classes(folder / "classes", clean)
     _write_overlap(folder / "overlap" / "sugarcrepe_pp")
     (folder / "captions.txt").write_text("\n".join(_caption(members) for _, members in samples) + "\n")
@@ -233,11 +233,11 @@ def _write_stored(folder: Path, samples: list[Sample]) -> None:
     np.savez(folder / "00000.npz", tiny_img=drawn.astype(np.float16))
 
 
-def _write_exam(folder: Path, num_scenes: int) -> None:
+def _write_test_set(folder: Path, num_scenes: int) -> None:
     """Write the little world's benchmark: a picture of each scene, a row for each of its negatives."""
     (folder / "images").mkdir(parents=True)
     rows = []
-    for place, scene in enumerate(draw_exam(num_scenes, 0)):
+    for place, scene in enumerate(draw_test_set(num_scenes, 0)):
         image = f"{place:05d}.jpg"
         (folder / "images" / image).write_bytes(scene.image)
         for negative in scene.negatives:
@@ -260,7 +260,7 @@ def _write_overlap(folder: Path) -> None:
     folder.mkdir(parents=True)
     splits = ("swap_att", "swap_obj", "replace_att", "replace_obj", "replace_rel")
     rows: dict[str, list[dict[str, str]]] = {split: [] for split in splits}
-    for place, scene in enumerate(draw_exam(12, 1)):
+    for place, scene in enumerate(draw_test_set(12, 1)):
         for negative in scene.negatives:
             split = f"{negative.operation}_{negative.kind[:3]}".lower()
             texts = {"caption": scene.caption, "caption2": scene.paraphrase}

@@ -147,8 +147,8 @@ def has_option(command: str, path: str) -> bool:
     """Whether a command's help names an option that ``--set`` takes."""
     line = [sys.executable, "-m", "raycomp", command, "--help"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    told = subprocess.run(line, env=environment, capture_output=True, text=True, check=True).stdout
-    return re.search(rf"^\s+{re.escape(path)} \(", told, re.MULTILINE) is not None
+    reported = subprocess.run(line, env=environment, capture_output=True, text=True, check=True).stdout
+    return re.search(rf"^\s+{re.escape(path)} \(", reported, re.MULTILINE) is not None
 
 
 def read_results(folder: Path) -> dict[str, bytes]:
@@ -225,9 +225,9 @@ class CpuMeter:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_SAMPLE_S):
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         found = {process.pid: process for process in list_processes()}
         for process in found.values():
             if self._is_ours(process, found):
@@ -294,12 +294,12 @@ def read_table(path: Path, skipped: Collection[str] = ()) -> dict[tuple[str, str
 
 def compare(before: dict[tuple[str, str], Line], after: dict[tuple[str, str], Line]) -> list[str]:
     """Return a line for each file that is missing, new or changed."""
-    told = []
+    reported = []
     for key in sorted(before.keys() | after.keys()):
         how = "missing" if key not in after else "new" if key not in before else "changed"
         if before.get(key) != after.get(key):
-            told.append(f"{how:8}{key[0]}: {key[1]}")
-    return told
+            reported.append(f"{how:8}{key[0]}: {key[1]}")
+    return reported
 
 
 def make_table(cases: Iterable[Case], wanted: Collection[str], place: Place, out: Path) -> bool:
@@ -339,9 +339,9 @@ def main() -> int:
     skipped = ({case.name for case in CASES} | {PHOTOS}) - wanted
     skipped -= {PHOTOS} if has_photos(shared) else set()
     before = read_table(args.against, skipped)
-    told = compare(before, read_table(args.out))
-    print("\n".join([*told, f"{len(told)} lines differ, of {len(before)} before"]))
-    return 0 if is_well and not told else 1
+    reported = compare(before, read_table(args.out))
+    print("\n".join([*reported, f"{len(reported)} lines differ, of {len(before)} before"]))
+    return 0 if is_well and not reported else 1
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from PIL import Image
 from raycomp.config import ModelConfig
 from raycomp.data.arrow import to_matrix
 from raycomp.evaluate.benchmarks.choice import Choice
-from raycomp.evaluate.choices import ChoiceExam
+from raycomp.evaluate.choices import ChoiceEvaluation
 from raycomp.evaluate.embed_all import EmbedPictures, EmbedTexts
-from raycomp.evaluate.exam import Pictures, Texts
+from raycomp.evaluate.evaluation import Pictures, Texts
 from raycomp.evaluate.read import (
     TEXT_EMBEDDING,
     Files,
@@ -107,10 +107,10 @@ def make_raycomp(choices: list[Choice], uris: dict[str, str]) -> Callable[[], np
     """Return what embeds every picture and text once, and grades."""
     spec = describe_scorer(MODEL)
     see, read = EmbedPictures(MODEL, spec), EmbedTexts(MODEL)
-    exam = ChoiceExam("bench", choices, uris, lambda texts: {})
+    evaluation = ChoiceEvaluation("bench", choices, uris, lambda texts: {})
 
     def run() -> np.ndarray:
-        unique = tuple(dict.fromkeys(exam.pictures))
+        unique = tuple(dict.fromkeys(evaluation.pictures))
         tables = [
             see(prepare_pixels(table, spec, 10**8))
             for table in read_pictures(Files(0, unique), block_rows=64)
@@ -119,10 +119,12 @@ def make_raycomp(choices: list[Choice], uris: dict[str, str]) -> Callable[[], np
         statuses = table[STATUS].to_pylist()
         places = {picture: i for i, picture in enumerate(unique)}
         pictures = Pictures(places, statuses, to_matrix(table[IMAGE_EMBEDDING]), {})
-        texts = list(dict.fromkeys(exam.list_texts(pictures)))
+        texts = list(dict.fromkeys(evaluation.list_texts(pictures)))
         parts = [read(tokenize(table, MODEL)) for table in read_texts((0, texts), block_rows=512)]
         text_TD = np.concatenate([to_matrix(part[TEXT_EMBEDDING]) for part in parts])
-        rows = exam.grade(pictures, Texts({text: i for i, text in enumerate(texts)}, text_TD)).to_pylist()
+        rows = evaluation.grade(
+            pictures, Texts({text: i for i, text in enumerate(texts)}, text_TD)
+        ).to_pylist()
         return np.array([row["positive_scores"] + row["negative_scores"] for row in rows])
 
     return run

@@ -35,7 +35,7 @@ from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, OK,
 
 # As a curation hands rows to a GPU.
 PAIRS_PER_CALL, CAPTIONS_PER_CALL = 512, 1024
-STOCK_BATCH = 256
+PLAIN_BATCH = 256
 
 
 def prepare(shared: Path, out: Path) -> None:
@@ -61,21 +61,21 @@ def cut_context(clip: Clip, token_BN: Tensor) -> Tensor:
     return model.ln_final(x)[torch.arange(len(token_BN), device=x.device), last_B] @ model.text_projection
 
 
-def embed_stock(clip: Clip, token_KN: Tensor, cut: bool) -> Tensor:
+def embed_plain(clip: Clip, token_KN: Tensor, cut: bool) -> Tensor:
     """Return all texts' embeddings, fp32 on the device."""
     place = clip.device.place
     order = token_KN.argmax(1).argsort() if cut else torch.arange(len(token_KN))
     encode = partial(cut_context, clip) if cut else clip.model.encode_text
-    parts = [encode(part.to(place, non_blocking=True)) for part in token_KN[order].split(STOCK_BATCH)]
+    parts = [encode(part.to(place, non_blocking=True)) for part in token_KN[order].split(PLAIN_BATCH)]
     return normalise(torch.cat(parts).float())[order.argsort().to(place)]
 
 
-def align_stock(clip: Clip, image_BCHW: list[Tensor], token_KN: Tensor, cut: bool) -> np.ndarray:
+def align_plain(clip: Clip, image_BCHW: list[Tensor], token_KN: Tensor, cut: bool) -> np.ndarray:
     """Return the alignments of all pairs, encoded by open_clip."""
     place = clip.device.place
     parts = [clip.model.encode_image(part.to(place, clip.dtype, non_blocking=True)) for part in image_BCHW]
     image_KD = normalise(torch.cat(parts).float())
-    return pair_cosine(image_KD, embed_stock(clip, token_KN, cut)).cpu().numpy()
+    return pair_cosine(image_KD, embed_plain(clip, token_KN, cut)).cpu().numpy()
 
 
 def in_calls(work: Callable[[pa.Table], pa.Table], table: pa.Table, rows: int) -> pa.Table:
@@ -118,16 +118,16 @@ def run(args: argparse.Namespace) -> dict:
     shape = (num, spec.image.height, spec.image.width, 3)
     image = torch.from_numpy(pixels.reshape(shape)).permute(0, 3, 1, 2).float().div(255)
     image = image.sub(clip.mean_3.cpu()).div(clip.std_3.cpu()).contiguous()
-    images = [part.pin_memory() if clip.device.is_gpu else part for part in image.split(STOCK_BATCH)]
+    images = [part.pin_memory() if clip.device.is_gpu else part for part in image.split(PLAIN_BATCH)]
     own = align(pairs.slice(0, 64))
-    stock = align_stock(clip, [images[0][:64]], token_KN[:64], False)
+    plain = align_plain(clip, [images[0][:64]], token_KN[:64], False)
     report: dict = {"model": args.model, "precision": args.precision, "pairs": num}
-    report["alignment_difference"] = float(np.abs(own[ALIGNMENT].to_numpy() - stock).max())
+    report["alignment_difference"] = float(np.abs(own[ALIGNMENT].to_numpy() - plain).max())
     report["align"] = compare(
         {
             "raycomp": lambda: in_calls(align, pairs, PAIRS_PER_CALL),
-            "stock": lambda: align_stock(clip, images, token_KN[:num], False),
-            "cut": lambda: align_stock(clip, images, token_KN[:num], True),
+            "stock": lambda: align_plain(clip, images, token_KN[:num], False),
+            "cut": lambda: align_plain(clip, images, token_KN[:num], True),
         },
         num,
         args.rounds,
@@ -142,8 +142,8 @@ def run(args: argparse.Namespace) -> dict:
     report |= {"captions": len(table), "texts": len(all_KN)}
     ways: dict[str, Callable[[], object]] = {
         "raycomp": lambda: in_calls(attribute, pool, CAPTIONS_PER_CALL),
-        "cut": lambda: embed_stock(clip, all_KN, True).cpu(),
-        "stock": lambda: embed_stock(clip, all_KN, False).cpu(),
+        "cut": lambda: embed_plain(clip, all_KN, True).cpu(),
+        "stock": lambda: embed_plain(clip, all_KN, False).cpu(),
     }
     report["attribute"] = compare(ways, len(table), args.rounds)
     return report

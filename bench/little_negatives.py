@@ -118,12 +118,12 @@ def main() -> None:
     print(f"{len(held.captions):,} pairs, {len(held.negatives):,} negatives of them")
     found = {folder: measure(folder, held) for folder in arguments.folders}
     for name in next(iter(found.values())):
-        told = [_tell(figures[name]) for figures in found.values()]
-        print(f"{name:20}" + "".join(f"{text:>24}" for text in told))
+        reported = [_report(figures[name]) for figures in found.values()]
+        print(f"{name:20}" + "".join(f"{text:>24}" for text in reported))
     print(json.dumps(found))
 
 
-def _tell(figure: tuple[float, ...]) -> str:
+def _report(figure: tuple[float, ...]) -> str:
     value, *ends = figure
     return f"{value:.3f}" + (f" [{ends[0]:.3f}, {ends[1]:.3f}]" if ends else "")
 

@@ -1,6 +1,6 @@
 """Tokens per second through ``ask`` (actors of Ray Data) against bare vLLM, same model, prompts and sampling.
 
-    python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER] [--set llm.DIAL=VALUE ...]
+    python -m bench.llm_tokens [--prompts 1000] [--rounds 2] [--model FOLDER] [--set llm.OPTION=VALUE ...]
 
 Bare: ``LLM.generate`` of chats that are already text, in a process of its own. Ask: rows of chats in, replies
 in Parquet files out, all stages of Ray included. Both with the settings of ``raycomp.negatives.ask``,
@@ -194,8 +194,8 @@ def run_apart(kind: str, options: argparse.Namespace, model: str) -> dict[str, A
 
 def run_one(options: argparse.Namespace) -> None:
     """Measure one of the two in this process."""
-    dials = dict(pair.split("=", 1) for pair in options.set)
-    config = override_all(NegativesConfig(), {"llm.model": options.model, **dials}).llm
+    named = dict(pair.split("=", 1) for pair in options.set)
+    config = override_all(NegativesConfig(), {"llm.model": options.model, **named}).llm
     prompts = draw_prompts(options.prompts)
     if options.only == "ask":
         found = run_ask(prompts, config)
@@ -234,8 +234,8 @@ def main() -> None:
                     flush=True,
                 )
                 spent = {name: 1e3 * s / options.prompts for name, s in result["cpu_s"].items()}
-                told = ", ".join(f"{name} {ms:.1f}" for name, ms in spent.items())
-                print(f"       CPU ms per prompt: {sum(spent.values()):.1f} ({told})", flush=True)
+                reported = ", ".join(f"{name} {ms:.1f}" for name, ms in spent.items())
+                print(f"       CPU ms per prompt: {sum(spent.values()):.1f} ({reported})", flush=True)
     speed = {k: statistics.median(r["tokens"] / r["run_s"] for r in results) for k, results in found.items()}
     bare, through = (found[kind][-1]["replies"] for kind in ("bare", "ask"))
     same = sum(bare[key] == through.get(key) for key in bare) / len(bare)

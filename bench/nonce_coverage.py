@@ -47,9 +47,9 @@ def measure(
     made = [maker.make(caption, spans, count) for caption, spans in zip(captions, targets, strict=True)]
     seconds = time.process_time() - start
     outcomes = [
-        (caption[begin:end], outcome)
+        (caption[first:last], outcome)
         for caption, spans, found in zip(captions, targets, made, strict=True)
-        for (begin, end), outcome in zip(spans, found, strict=True)
+        for (first, last), outcome in zip(spans, found, strict=True)
     ]
     print("  examples:", [pair for pair in outcomes[:: len(outcomes) // SHOWN] if isinstance(pair[1], list)])
     print("  without:", [pair for pair in outcomes if isinstance(pair[1], str)][:SHOWN])
@@ -78,7 +78,7 @@ def measure(
 def describe_hosts(replacements: list[str]) -> dict[str, Any]:
     """Return the spread of ``host_share`` over the one-token words of what was put in place of targets."""
     share_of = {nonce.word: nonce.host_share for nonce in load_nonces() if nonce.num_tokens == 1}
-    words = (text[start:end].lower() for text in replacements for start, end in find_word_spans(text))
+    words = (text[start:last].lower() for text in replacements for start, last in find_word_spans(text))
     shares = np.array([share_of[word] for word in words if word in share_of])
     return {
         "words": len(shares),

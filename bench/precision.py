@@ -3,7 +3,7 @@
     python -m bench.precision --set input=out/photos/flickr8k_800 --set scorer.model=ViT-B-32 \\
         --set scorer.weights=random:0
 
-Every dial of a curation may be set but the precision. Both precisions score the same rows in one process;
+Every option of a curation may be set but the precision. Both precisions score the same rows in one process;
 each attributes the pool of the fp32 alignment, so that the second gate is compared on the same rows. Overlap
 of kept sets alone flatters: two random choices of 5/7 of a pool share 0.71 of it; ``chance`` stands beside
 each. Last line one JSON object.

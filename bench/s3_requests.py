@@ -10,7 +10,7 @@ make parts, whose rows follow from the block size of 32 MiB and the 147 KiB of p
 
 For shards of 10,000 pairs the last run's rows per part are taken, on a CPU as here; a GPU's calls take more
 blocks at a time, so its parts are fewer. What grows with bytes is added: tars read twice, 8 MiB at a time,
-the kept half sent 10 MiB at a time. All dials are the defaults. Last line one JSON object.
+the kept half sent 10 MiB at a time. All options are the defaults. Last line one JSON object.
 """
 
 import argparse

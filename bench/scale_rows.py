@@ -5,9 +5,9 @@
 Files of scores are made by Ray tasks: random uids of which one in a thousand stood before, alignments, a mean
 PAS for all, captions of forty letters, no pictures, embeddings of one number. That is not timed. Timed, each
 by itself, are the steps of a curation between and after its scoring phases, on a local cluster: finding and
-marking duplicates, cutting the pool, and choosing by cpi with subset.npy and kept.parquet. Told of each: wall
-seconds, the driver's own CPU seconds, and by how much its peak memory grew. A tenth of the rows is measured
-first, so that slopes are seen; each size is a process of its own. Last line one JSON object.
+marking duplicates, cutting the pool, and choosing by cpi with subset.npy and kept.parquet. Reported of each:
+wall seconds, the driver's own CPU seconds, and by how much its peak memory grew. A tenth of the rows is
+measured first, so that slopes are seen; each size is a process of its own. Last line one JSON object.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
 from raycomp.core.selection import format_uids
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig, find_arm, find_pool_arm
+from raycomp.curate.config import CurateConfig, find_pool_selection, find_selection
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
@@ -70,32 +70,32 @@ def make_file(ordinal: int, num_rows: int, folder: Folder) -> str:
 def measure(rows: int, per_file: int, place: str | None) -> dict[str, Any]:
     """Make so many rows and choose among them in this process; return what each step took."""
     config = CurateConfig(input="none")
-    told: dict[str, Any] = {"rows": rows}
+    reported: dict[str, Any] = {"rows": rows}
 
     def time_step(name: str, step: Callable[[], Any]) -> Any:
-        before, begun, cpu_s = peak_mb(), time.perf_counter(), time.process_time()
+        before, started, cpu_s = peak_mb(), time.perf_counter(), time.process_time()
         found = step()
-        told[f"{name}_driver_cpu_s"] = round(time.process_time() - cpu_s, 1)
-        told[f"{name}_s"] = round(time.perf_counter() - begun, 1)
-        told[f"{name}_grew_mb"] = round(peak_mb() - before)
+        reported[f"{name}_driver_cpu_s"] = round(time.process_time() - cpu_s, 1)
+        reported[f"{name}_s"] = round(time.perf_counter() - started, 1)
+        reported[f"{name}_grew_mb"] = round(peak_mb() - before)
         return found
 
     on_ray = connect(ClusterConfig(executor="ray"), scores=False)
-    with tempfile.TemporaryDirectory(dir=place) as room, on_ray:
-        work, out = (Folder(f"{room}/{name}") for name in ("work", "out"))
-        uris = list(map_tasks(make_file, range(rows // per_file), per_file, Folder(f"{room}/scores")))
-        told["files"], told["peak_before_mb"] = len(uris), round(peak_mb())
+    with tempfile.TemporaryDirectory(dir=place) as temporary, on_ray:
+        work, out = (Folder(f"{temporary}/{name}") for name in ("work", "out"))
+        uris = list(map_tasks(make_file, range(rows // per_file), per_file, Folder(f"{temporary}/scores")))
+        reported["files"], reported["peak_before_mb"] = len(uris), round(peak_mb())
         marked = time_step("duplicates", lambda: mark_duplicates(uris, rows, work))
         later = (len(uris) - 1) * -(-per_file // TWICE)
         assert marked[DUPLICATE_UID] + marked[UID_CONFLICT] == later, f"{marked}, made {later}"
-        pool = find_pool_arm(config.pool, config.select.datacomp_compat)
+        pool = find_pool_selection(config.pool, config.select.datacomp_compat)
         time_step("pool", lambda: cut_pool(uris, pool))
-        chosen = time_step("choose", lambda: choose(uris, find_arm(config), out, work, lambda: None))
+        chosen = time_step("choose", lambda: choose(uris, find_selection(config), out, work, lambda: None))
         assert chosen.num_kept == (rows - later) // 2, f"kept {chosen.num_kept} of {rows - later}"
-        told["kept"], told["peak_mb"] = chosen.num_kept, round(peak_mb())
-        subset = Path(room, "out", "subset")
-        told["subset_mb"] = round(sum(path.stat().st_size for path in subset.iterdir()) / 1e6)
-    return told
+        reported["kept"], reported["peak_mb"] = chosen.num_kept, round(peak_mb())
+        subset = Path(temporary, "out", "subset")
+        reported["subset_mb"] = round(sum(path.stat().st_size for path in subset.iterdir()) / 1e6)
+    return reported
 
 
 def main() -> None:

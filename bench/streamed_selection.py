@@ -37,21 +37,21 @@ class Stream:
 
     def __call__(self, with_uid: bool) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         for chunk, start in enumerate(range(0, self.num_rows, CHUNK_ROWS)):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             num = min(CHUNK_ROWS, self.num_rows - start)
             score_N = np.random.default_rng([0, chunk]).standard_normal(num, dtype=np.float32)
             score_N *= np.float32(0.05)
             score_N += np.float32(0.25)
             uids = np.random.default_rng([1, chunk])
             uid_N2 = uids.integers(0, 2**64, (num, 2), dtype=np.uint64) if with_uid else None
-            self.making_s += time.perf_counter() - begun
+            self.making_s += time.perf_counter() - started
             yield score_N, uid_N2
 
 
 def measure(num_rows: int, keep: float) -> dict[str, float | int]:
     """Select in this process; return its seconds, of selecting and of making rows, and its peak."""
     stream, k = Stream(num_rows), exact_share(keep, num_rows)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     search = KthSearch(k)
     while not search.done:
         counts = (count_digit(search, *rows) for rows in stream(search.needs_uid))
@@ -60,7 +60,7 @@ def measure(num_rows: int, keep: float) -> dict[str, float | int]:
     kept = tied = 0
     for rows in stream(threshold.uid is not None):
         kept += int(keep_mask(threshold, *rows).sum())
-    seconds = time.perf_counter() - begun - stream.making_s
+    seconds = time.perf_counter() - started - stream.making_s
     making_s = stream.making_s
     for score_N, _ in stream(False):
         tied += int((sortable_bits(score_N) == threshold.bits).sum())

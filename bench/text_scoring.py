@@ -147,9 +147,9 @@ def main() -> None:
         found = {}
         for name, encode in ways.items():
             with torch.inference_mode():
-                began = time.perf_counter()
+                started = time.perf_counter()
                 found[name] = encode(clip, part)
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(time.perf_counter() - started)
         error = max(error, float((found["shared"] - found["naive"]).abs().max()))
         drops = [find_drops(found[name], part, start) for name in ("shared", "naive")]
         drop_error = max(drop_error, float(np.abs(drops[0] - drops[1]).max()))

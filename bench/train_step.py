@@ -141,12 +141,12 @@ class Ours:
         self.queue: deque[Pairs] = deque()
         batches = map(as_batch, iter(self.queue.popleft, None))
         size = args.pairs * (2 if args.loss == "negclip" else 1)
-        self.told = Trainer(PairsObjective(clip, config, num_steps, size), num_steps).run(batches)
+        self.reported = Trainer(PairsObjective(clip, config, num_steps, size), num_steps).run(batches)
 
     def run(self, batches: list[Pairs]) -> list[float]:
         """Take a step with every batch; return the losses."""
         self.queue.extend(batches)
-        return [next(self.told).loss for _ in batches]
+        return [next(self.reported).loss for _ in batches]
 
 
 def as_batch(pairs: Pairs) -> Batch:

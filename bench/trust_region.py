@@ -48,12 +48,12 @@ def make_stream(num: int, dim: int) -> Stream:
     return Stream("made", tasks, (), none, names, draw(_NAMES))
 
 
-def begin(config: ContinualConfig, stream: Stream) -> HeadLearner:
+def make_learner(config: ContinualConfig, stream: Stream) -> HeadLearner:
     """Return a learner in its second task, whose buffer holds the first."""
     learner = HeadLearner(config, stream, 0)
-    learner.begin(0, stream.tasks[0].train)
+    learner.start_task(0, stream.tasks[0].train)
     learner.end()
-    learner.begin(1, stream.tasks[1].train)
+    learner.start_task(1, stream.tasks[1].train)
     return learner
 
 
@@ -78,7 +78,7 @@ def compare(stream: Stream, buffer: str, batch: int, steps: int, embed: object =
         "power": TrustConfig(power_steps=1),
         "exact": TrustConfig(power_steps=None),
     }
-    learners = {name: begin(replace(base, trust=trust), stream) for name, trust in modes.items()}
+    learners = {name: make_learner(replace(base, trust=trust), stream) for name, trust in modes.items()}
     taken: dict[str, list[float]] = {name: [] for name in modes}
     for round_number in range(4):
         for name, learner in learners.items():

@@ -87,8 +87,8 @@ def main() -> None:
     confusion = Counter(
         (row["reason"] or VALID, verdict) for row, verdict in zip(rows, verdicts, strict=True)
     )
-    told = [(*pair, number, "" if pair[0] == pair[1] else "<") for pair, number in sorted(confusion.items())]
-    print(Table("", ("label", "verdict", "number", ""), told).to_text())
+    shown = [(*pair, number, "" if pair[0] == pair[1] else "<") for pair, number in sorted(confusion.items())]
+    print(Table("", ("label", "verdict", "number", ""), shown).to_text())
     for row, verdict in zip(rows, verdicts, strict=True):
         if (row["reason"] or VALID) != verdict:
             print(

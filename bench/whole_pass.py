@@ -65,7 +65,7 @@ class Photos(Dataset):
         return image, self.tokenize([row["captions"][0]])[0]
 
 
-def align_stock(clip: Clip, batches: Iterable[tuple[Tensor, Tensor]], cut: bool) -> np.ndarray:
+def align_plain(clip: Clip, batches: Iterable[tuple[Tensor, Tensor]], cut: bool) -> np.ndarray:
     """Return the alignments of all pairs, encoded by open_clip."""
     parts = []
     for image_BCHW, token_BN in batches:
@@ -117,23 +117,23 @@ def main() -> None:
     photos = Photos(args.shared, args.rows, scorer, spec)
     load = partial(DataLoader, photos, batch_size=PAIRS_PER_BATCH, num_workers=WORKERS)
     align, attribute = Align(scorer, spec), Attribute(scorer)
-    stock = partial(align_stock, align.clip)
+    plain = partial(align_plain, align.clip)
     with tempfile.TemporaryDirectory() as folder:
         write_shards(args.shared, Path(folder), limit=args.rows)
         config = CurateConfig(input=f"{folder}/flickr8k_800", scorer=scorer)
         batches, blocks = list(load()), list(read_prepared(config, spec))
         run_raycomp(config, blocks[:1], align, attribute)  # all sides are warm when the clock starts
         with torch.inference_mode():
-            stock(batches[:1], cut=False)
-            stock(batches[:1], cut=True)
+            plain(batches[:1], cut=False)
+            plain(batches[:1], cut=True)
         apart = {
-            "stock": lambda: stock(batches, cut=False),
-            "cut": lambda: stock(batches, cut=True),
+            "stock": lambda: plain(batches, cut=False),
+            "cut": lambda: plain(batches, cut=True),
             "raycomp": lambda: run_raycomp(config, blocks, align, attribute),
         }
         included = {
-            "stock": lambda: stock(load(), cut=False),
-            "cut": lambda: stock(load(), cut=True),
+            "stock": lambda: plain(load(), cut=False),
+            "cut": lambda: plain(load(), cut=True),
             "raycomp": lambda: run_raycomp(config, read_prepared(config, spec), align, attribute),
         }
         report = {"model": args.model, "precision": args.precision, "rows": args.rows}

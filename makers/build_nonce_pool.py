@@ -88,12 +88,12 @@ NAMES = (  # ends of names of people or places that tell which
     "amoto arelli arrell ayama daipur delavin ellini enham esville fodils garwal icki inski insky "
     "kirstel kowski nikov nington opoulos ovic ovich ovski quez rabhu shenko sliga tenberg wamy zawa"
 )
-TELLING = (  # still understood
+REPORTING = (  # still understood
     "abolic aboo aceae alizes anium arers arium aroo atric bular derers dians dism elic enary ergy "
     "ials icks illery itec itian ittin itton iture izen matics matology mium oids olithic oodle oods "
     "politan ratri stamatic tarians thians thium tician tium toid tronics vism"
 )
-READ_OUT = frozenset(f"{TAGS} {NAMES} {TELLING}".split())
+READ_OUT = frozenset(f"{TAGS} {NAMES} {REPORTING}".split())
 NO_HOST = "-"
 
 
@@ -133,7 +133,7 @@ class Words:
         """Whether ``word`` is an entry of the list, leaving out those rarer than this Zipf value."""
         return word in self.debian or self.rarity.get(word, -1.0) >= rarer_than
 
-    def is_told_by(self, word: str) -> bool:
+    def is_revealed_by(self, word: str) -> bool:
         """Rule 3, letters: one frequent word shows through."""
         families: dict[str, float] = defaultdict(float)
         for holder in self.holders.get(word, ()):
@@ -264,7 +264,7 @@ def one_token_nonces(words: Words, hosts: Hosts) -> Iterator[str]:
             continue
         if not SPEAKABLE.fullmatch(word) or hosts.find(entry)[0] > MOST_OF_HOST:
             continue
-        if (hosts.are_known(entry) or not words.is_told_by(word)) and is_clean(words, word):
+        if (hosts.are_known(entry) or not words.is_revealed_by(word)) and is_clean(words, word):
             yield word
 
 
@@ -289,9 +289,9 @@ def pseudo_words(words: Words, tokenizer: SimpleTokenizer, num_tokens: int, form
         pieces = tokenizer.bpe(word).removesuffix("</w>").split()
         if len(pieces) != num_tokens or len(word) > 4 + 2 * num_tokens:
             continue
-        told = any(words.zipf.get(piece, 0) >= 4 for piece in pieces if len(piece) >= 3)
-        told = told or words.has_short_word(word)
-        if told or words.holds(word) or words.knows_any(edits(word)):
+        reported = any(words.zipf.get(piece, 0) >= 4 for piece in pieces if len(piece) >= 3)
+        reported = reported or words.has_short_word(word)
+        if reported or words.holds(word) or words.knows_any(edits(word)):
             continue
         if is_clean(words, word):
             found.add(word)

@@ -122,18 +122,18 @@ def flatten(root: Node) -> tuple[list[str], list[str], list[int], list[str]]:
     heads: list[int] = []
     deps: list[str] = []
 
-    def walk(node: Node) -> int:
-        left = [walk(child) for child in node.left]
+    def visit(node: Node) -> int:
+        left = [visit(child) for child in node.left]
         place = len(words)
         words.append(node.word)
         tags.append(node.tag)
         deps.append(node.dep)
         heads.append(place)
-        for child in left + [walk(child) for child in node.right]:
+        for child in left + [visit(child) for child in node.right]:
             heads[child] = place
         return place
 
-    walk(root)
+    visit(root)
     return words, tags, heads, deps
 
 

@@ -118,7 +118,7 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
 def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
     """Try the space of ``config`` into ``out``, as ``raycomp sweep`` does; return what run.json holds.
 
-    Its ``best`` has the dials that were chosen. Raises ValueError for what the caller can mend.
+    Its ``best`` has the options that were chosen. Raises ValueError for what the caller can mend.
     """
     from raycomp.sweep.command import sweep as run
 

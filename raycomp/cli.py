@@ -22,7 +22,7 @@ from raycomp.config import (
     Terminated,
     TooMuchBadData,
     UserError,
-    describe_dials,
+    describe_options,
     load_job,
     override_all,
     read_space,
@@ -53,7 +53,7 @@ class _Space(argparse.Action):
         namespace.set = {**namespace.set, "space": f"{before} {entry}".strip()}
 
 
-class _TellVersion(argparse.Action):
+class _ReportVersion(argparse.Action):
     """Print the version and end; it is looked up only where it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
@@ -156,7 +156,7 @@ def _complain(error: object) -> None:
     print(f"raycomp: {_printable(' '.join(str(error).split()))}", file=sys.stderr)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     """Print text that may hold anybody's captions and names, as long as anybody reads it."""
     try:
         print(_printable(text), flush=True)
@@ -175,7 +175,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="raycomp", description="Curate image-text data for composition on Ray, and train on it."
     )
-    parser.add_argument("--version", action=_TellVersion, nargs=0, help="print the version and end")
+    parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
     for name, command in COMMANDS.items():
         commands.add_parser(name, help=command.text, description=command.text).take(command)
@@ -183,7 +183,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """The arguments of one command, and below its help the dials that it has."""
+    """The arguments of one command, and below its help the options that it has."""
 
     def take(self, command: Command) -> None:
         """Add the arguments of a command."""
@@ -192,13 +192,13 @@ class _CommandParser(argparse.ArgumentParser):
             self.add_argument(name, **_ARGUMENTS[name])
 
     def format_help(self) -> str:
-        """Return the help; the dials are described only here, which reads their source."""
+        """Return the help; the options are described only here, which reads their source."""
         text, command = super().format_help(), self.get_default("command")
         if "--set" not in command.arguments:
             return text
         width = min(110, max(80, shutil.get_terminal_size().columns))
         heading = "dials, each as the run in DIR had it unless it is set:" if command.mark else "dials:"
-        return f"{text}\n{heading}\n{describe_dials(command.config, command.mark, width)}\n"
+        return f"{text}\n{heading}\n{describe_options(command.config, command.mark, width)}\n"
 
 
 def _run(command: Command, args: argparse.Namespace) -> None:
@@ -210,23 +210,23 @@ def _run(command: Command, args: argparse.Namespace) -> None:
     keep_pandas_out()
     with verify_whole(getattr(args, "verify", False)):
         if "--out" in command.arguments:
-            function(*values, say=_tell)
+            function(*values, say=_print)
             return
-        told = function(*values)
-        for text in [told] if isinstance(told, str) else told:
-            _tell(text)
+        texts = function(*values)
+        for text in [texts] if isinstance(texts, str) else texts:
+            _print(text)
 
 
 def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
     """Yield what the command's function takes."""
     for name in command.arguments.split():
         if name == "--set":
-            yield args.set if command.mark else override_all(_begin_config(command, args), args.set)
+            yield args.set if command.mark else override_all(_start_config(command, args), args.set)
         elif name not in ("job", "--space", "--verify"):
             yield getattr(args, name.removeprefix("--"))
 
 
-def _begin_config(command: Command, args: argparse.Namespace) -> Any:
+def _start_config(command: Command, args: argparse.Namespace) -> Any:
     """Return the job's config, or the defaults where none is named."""
     if not getattr(args, "job", None):
         return command.config()

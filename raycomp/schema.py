@@ -195,7 +195,7 @@ KEPT_SCHEMA = pa.schema(
 
 # What a model of the study on the little world makes of one negative of an exam: ``right`` where the caption
 # is above it, ``augmented`` where the paraphrase is, too, ``brittle`` where it lies between the two.
-CELL_SCHEMA = pa.schema(
+STUDY_RUN_SCHEMA = pa.schema(
     [
         ("scene", pa.int32()),
         ("category", pa.string()),

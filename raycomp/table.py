@@ -217,7 +217,7 @@ def join_text(blocks: Iterable[Table | str]) -> str:
     )
 
 
-def tell_facts(facts: Mapping[str, object]) -> str:
+def format_facts(facts: Mapping[str, object]) -> str:
     """Return a line for each fact, beside its name; what is not known is a dash."""
     rows = [(name, "-" if value is None else str(value)) for name, value in facts.items()]
     return Table("", ("", ""), rows).to_text()

@@ -175,7 +175,7 @@ PICTURE_STATUSES = {
 # Pictures of these statuses are not there; those of another one are there and bad.
 MISSING_STATUSES = (NO_IMAGE, AMBIGUOUS_IMAGE)
 # What keeps a query from being found fairly: another image has its text, or its image's very embedding.
-SHARED_CAPTION, TWIN_IMAGE = "shared_caption", "twin_image"
+SHARED_CAPTION, DUPLICATE_IMAGE = "shared_caption", "twin_image"
 MICRO, MACRO = "micro", "macro"
 
 # How the drops of a caption's phrases become one score.

@@ -17,14 +17,17 @@ from pyarrow import fs
 
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curate.config import AttributeConfig, CurateConfig
+from raycomp.curate.config import CurateConfig
 from raycomp.run import executor, session
 from raycomp.run.local import Local
-from tests.corpus import NUM, PER_SHARD, write_world_shards
+from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
 
+# Ray gives its workers niceness 15: the test processes beside them would leave them hardly any CPU time.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
-_RAY_ROOM = "faults"
+_RAY_FOLDER = "faults"
 # Tests with Ray are two groups that take about as long, each with a cluster of its own: these, and the rest.
 _FIRST_GROUP = {"run", "negatives"}
 
@@ -34,12 +37,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let processes share tests by file, and those that need Ray in two groups, with a cluster for each."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByRoom(LoadScopeScheduling):
+    class ByFolder(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = Path(nodeid.partition("::")[0])
             return f"ray {_ray_group(file)}" if _needs_ray(file) else str(file)
 
-    return ByRoom(config, log)
+    return ByFolder(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _needs_ray(file: Path) -> bool:
-    return file.parent.name == _RAY_ROOM or file.name.startswith("test_ray_")
+    return file.parent.name == _RAY_FOLDER or file.name.startswith("test_ray_")
 
 
 def _ray_group(file: Path) -> int:
@@ -126,7 +129,7 @@ def curated(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, Path, dict[str
     """The config, folder and record of a curation that many tests read: who changes a file mends it."""
     folder = tmp_path_factory.mktemp("curated")
     world = write_world_shards(folder / "in", NUM, PER_SHARD)
-    config = CurateConfig(input=world, scorer=tiny_scorer, attribute=AttributeConfig(pool=0.8))
+    config = by_cpi(input=world, scorer=tiny_scorer, attribute=mean_drop(pool=0.8))
     with without_ray():
         return config, folder / "out", raycomp.curate(config, str(folder / "out"))
 

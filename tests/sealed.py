@@ -3,10 +3,10 @@
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
 
-ROOMS = ("scores", "subset", "shards", "negatives", "checkpoint")
+OUTPUTS = ("scores", "subset", "shards", "negatives", "checkpoint")
 
 
-def seal(folder: Folder, rooms: tuple[str, ...] = ROOMS) -> None:
+def seal(folder: Folder, outputs: tuple[str, ...] = OUTPUTS) -> None:
     """Give the run in a folder the manifest of what lies there now."""
-    manifest = write_manifest(folder, rooms, {})
+    manifest = write_manifest(folder, outputs, {})
     folder.write_json(folder.read_json("run.json") | {"format": FORMAT, "manifest": manifest}, "run.json")

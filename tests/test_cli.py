@@ -21,7 +21,7 @@ from raycomp.config import (
     Terminated,
     TooMuchBadData,
     UserError,
-    list_dials,
+    list_options,
     load_job,
 )
 from raycomp.curate.config import CurateConfig
@@ -65,7 +65,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
 
 
 @pytest.mark.parametrize("command", ["curate", "plan", "train", "negatives", "evaluate"])
-def test_weights_that_embed_no_text_are_told_before_a_run_begins(command, tiny_scorer, tmp_path, capsys):
+def test_weights_that_embed_no_text_are_reported_before_a_run_starts(command, tiny_scorer, tmp_path, capsys):
     scorer, folder = break_tower(tiny_scorer, tmp_path, "texts", "zero"), tmp_path / "in"
     for name, samples in world_shards(4, 0, 3, per_shard=4):
         write_tar(str(folder / name), samples)
@@ -73,12 +73,12 @@ def test_weights_that_embed_no_text_are_told_before_a_run_begins(command, tiny_s
     (folder / "a.jpg").write_bytes(b"x")
     pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["a dog"]}), tmp_path / "captions.parquet")
     group, name = ("model", "name") if command in ("train", "evaluate") else ("scorer", "model")
-    dials = {f"{group}.{name}": scorer.model, f"{group}.weights": scorer.weights}
+    options = {f"{group}.{name}": scorer.model, f"{group}.weights": scorer.weights}
     if command == "evaluate":
-        dials |= {"benchmarks": "retrieval", "retrieval.input": folder}
+        options |= {"benchmarks": "retrieval", "retrieval.input": folder}
     else:
-        dials["input"] = tmp_path / "captions.parquet" if command == "negatives" else folder
-    words = [word for dial, value in dials.items() for word in ("--set", f"{dial}={value}")]
+        options["input"] = tmp_path / "captions.parquet" if command == "negatives" else folder
+    words = [word for option, value in options.items() for word in ("--set", f"{option}={value}")]
     out = [] if command == "plan" else ["--out", str(tmp_path / "out")]
     assert cli.main([command, *words, *out]) == 2
     bad = "gives embeddings that are not finite or not of length 1 (1 of 1 texts); name other weights"
@@ -116,15 +116,15 @@ def test_exit_codes(error, code, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 @pytest.mark.parametrize("columns", ["20", "100", "500"])
-def test_help_lists_the_dials_that_a_command_has(name, columns, monkeypatch, capsys):
+def test_help_lists_the_options_that_a_command_has(name, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"])
     assert end.value.code == 0
     text, command = capsys.readouterr().out, cli.COMMANDS[name]
-    known = list_dials(command.config) if "--set" in command.arguments else []
-    listed = {dial.path for dial in known if f"  {dial.path} (" in text}
-    assert listed == {dial.path for dial in known if command.mark is None or command.mark in dial.marks}
+    known = list_options(command.config) if "--set" in command.arguments else []
+    listed = {option.path for option in known if f"  {option.path} (" in text}
+    assert listed == {option.path for option in known if command.mark is None or command.mark in option.marks}
     below = text.partition("\ndials")[2].splitlines()
     assert bool(below) == bool(known) and all(len(line) <= 110 for line in below)
 
@@ -164,7 +164,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
         (ClusterFailed("Ray did\nnot start"), 5, "Ray did not start; once that is fixed: "),
     ],
 )
-def test_what_ends_a_run_early_is_told_with_how_it_goes_on(monkeypatch, capsys, error, code, said):
+def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, capsys, error, code, said):
     def fail(source):
         raise error
 
@@ -227,7 +227,7 @@ _SIGNALLED = (
 _SHOWN = "inspect.show = wait\nsys.exit(cli.main(['show', 'x']))\n"
 
 
-def test_sigterm_is_told_where_ray_takes_it_for_an_interrupt():
+def test_sigterm_is_reported_where_ray_takes_it_for_an_interrupt():
     code = (
         f"{_SIGNALLED}"
         "    except KeyboardInterrupt:\n"
@@ -273,7 +273,7 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("import sys; sys.exit(0)", "ends Python by exit(0); return a config instead"),
         ("exit()", "ends Python by exit(None)"),
@@ -283,12 +283,12 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("place", ["{line}\ndef config(): pass\n", "def config():\n    {line}\n"])
-def test_a_job_that_ends_python_is_one_line(tmp_path, capsys, line, told, place):
+def test_a_job_that_ends_python_is_one_line(tmp_path, capsys, line, message, place):
     path = tmp_path / "job.py"
     path.write_text(place.format(line=line))
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {told}")
+    assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {message}")
     assert not (tmp_path / "x").exists()
 
 

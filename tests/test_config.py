@@ -1,4 +1,4 @@
-"""Dials are checked at birth, named in errors, and changed in one way."""
+"""Options are checked at birth, named in errors, and changed in one way."""
 
 import re
 import sys
@@ -11,19 +11,19 @@ import pytest
 from raycomp import schema
 from raycomp.config import (
     ScorerConfig,
-    changed_dials,
-    describe_dials,
+    changed_options,
+    describe_options,
     exact_share,
     find_config,
     from_dict,
     is_marked,
-    list_dials,
     list_kinds,
+    list_options,
     override,
     override_all,
     to_dict,
 )
-from raycomp.config.dials import Seconds, Span, split_none
+from raycomp.config.options import Seconds, Span, split_none
 from raycomp.continual.config import ContinualConfig
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig
 from raycomp.curate.rules import RULES
@@ -37,7 +37,7 @@ CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
 
 @dataclass(frozen=True)
 class Odd:
-    """Dials of types that no command has together."""
+    """Options of types that no command has together."""
 
     ratios: tuple[float, ...] = (0.3, 0.7)
     sizes: tuple[int, ...] = ()
@@ -168,7 +168,7 @@ def test_a_mistake_is_named_in_one_line(path, value, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-def test_dials_that_bound_each_other_move_together_in_any_order():
+def test_options_that_bound_each_other_move_together_in_any_order():
     for paths in (["align.keep", "attribute.keep"], ["attribute.keep", "align.keep"]):
         values = {"align.keep": 0.3, "attribute.keep": 0.2}
         config = override_all(CurateConfig(), {path: values[path] for path in paths})
@@ -185,8 +185,8 @@ def test_configs_are_frozen_and_survive_a_round_trip():
     with pytest.raises(AttributeError):
         config.seed = 3
     assert from_dict(CurateConfig(), to_dict(config)) == config
-    assert override_all(CurateConfig(), changed_dials(config)) == config
-    assert changed_dials(CurateConfig()) == {}
+    assert override_all(CurateConfig(), changed_options(config)) == config
+    assert changed_options(CurateConfig()) == {}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_what_is_no_number_or_duration_is_said(path, text, said):
 
 
 @pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
-def test_a_group_that_is_none_begins_as_its_defaults_where_a_dial_of_it_is_set(kind):
+def test_a_group_that_is_none_starts_as_its_defaults_where_an_option_of_it_is_set(kind):
     assert kind().scorer is None
     bf16 = override(kind(), "scorer.precision", "bf16")
     assert bf16.scorer == ScorerConfig(precision="bf16")
@@ -237,36 +237,36 @@ def test_a_group_that_is_none_begins_as_its_defaults_where_a_dial_of_it_is_set(k
 
 @pytest.mark.parametrize("scorer", [None, ScorerConfig(), ScorerConfig(weights="random:1")])
 @pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
-def test_what_a_command_line_must_say_tells_a_chosen_group_from_none(kind, scorer):
+def test_what_a_command_line_must_say_distinguishes_a_chosen_group_from_none(kind, scorer):
     config = replace(kind(), scorer=scorer)
-    assert override_all(kind(), changed_dials(config)) == config
+    assert override_all(kind(), changed_options(config)) == config
     assert from_dict(kind(), to_dict(config)) == config
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_every_dial_has_a_sentence(kind):
-    dials = list_dials(kind)
-    assert len(dials) > 10 and all(dial.text for dial in dials)
+def test_every_option_has_a_sentence(kind):
+    options = list_options(kind)
+    assert len(options) > 10 and all(option.text for option in options)
 
 
 @pytest.mark.parametrize("width", [80, 110])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_dials_are_listed_with_what_is_known_of_them(kind, width):
-    lines = describe_dials(kind, width=width).splitlines()
+def test_options_are_listed_with_what_is_known_of_them(kind, width):
+    lines = describe_options(kind, width=width).splitlines()
     assert max(map(len, lines)) <= width
-    for dial in list_dials(kind):
-        (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(f"{dial.path} ("))
-        assert lines[at + 1].split()[0] == dial.text.replace("``", "").split()[0]
+    for option in list_options(kind):
+        (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(f"{option.path} ("))
+        assert lines[at + 1].split()[0] == option.text.replace("``", "").split()[0]
     assert len([line for line in lines if "(seconds) = 120.0" in line]) == (kind is NegativesConfig)
 
 
-def test_without_a_source_dials_are_listed_without_their_sentences(monkeypatch):
+def test_without_a_source_options_are_listed_without_their_sentences(monkeypatch):
     module = ModuleType("compiled")
     module.__file__ = "/nowhere/compiled.py"
     monkeypatch.setitem(sys.modules, "compiled", module)
     lines = ["from dataclasses import dataclass", "@dataclass", "class Bare:", "    keep: float = 0.5"]
     exec("\n".join(lines), vars(module))
-    assert describe_dials(module.Bare) == "  keep (float) = 0.5"
+    assert describe_options(module.Bare) == "  keep (float) = 0.5"
 
 
 def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():
@@ -343,9 +343,9 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
         {"llm.engine.max_num_seqs": "64", "llm.engine.compilation_config.level": 3, "llm.engine.eager": True},
     )
     assert config.llm.engine == {"max_num_seqs": "64", "compilation_config.level": "3", "eager": "true"}
-    dials = changed_dials(config)
-    assert dials["llm.engine.max_num_seqs"] == "64" and len(dials) == 3
-    assert override_all(NegativesConfig(), dials) == from_dict(NegativesConfig(), to_dict(config)) == config
+    options = changed_options(config)
+    assert options["llm.engine.max_num_seqs"] == "64" and len(options) == 3
+    assert override_all(NegativesConfig(), options) == from_dict(NegativesConfig(), to_dict(config)) == config
     assert override(config, "llm.engine.max_num_seqs", 8).llm.engine["max_num_seqs"] == "8"
     assert NegativesConfig().llm.engine == {}
     assert not is_marked(NegativesConfig, "llm.engine.max_num_seqs", "free")
@@ -364,7 +364,7 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
         ("llm.prompts", "tiny", "llm.prompts='tiny': must be one of full, short"),
     ],
 )
-def test_dials_of_engines_are_checked_at_birth(path, value, said):
+def test_options_of_engines_are_checked_at_birth(path, value, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         override(NegativesConfig(), path, value)
 
@@ -401,8 +401,8 @@ def test_seeds_of_two_runs_do_not_meet():
 def _list_whole() -> list[tuple[type, str, object]]:
     """Return every option of every command that holds whole numbers."""
     kinds = dict.fromkeys(map(find_config, list_kinds()))
-    dials = ((kind, dial, split_none(dial.hint)[0]) for kind in kinds for dial in list_dials(kind))
-    return [(kind, dial.path, hint) for kind, dial, hint in dials if hint in (int, Span)]
+    options = ((kind, option, split_none(option.hint)[0]) for kind in kinds for option in list_options(kind))
+    return [(kind, option.path, hint) for kind, option, hint in options if hint in (int, Span)]
 
 
 @pytest.mark.parametrize(("kind", "path", "hint"), _list_whole())

@@ -13,7 +13,7 @@ from raycomp.config import override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curate.config import CurateConfig
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.config import NegativesConfig
 from raycomp.run import waves
 from raycomp.study.command import study
@@ -24,7 +24,7 @@ from tests.corpus import write_world_shards
 
 pytestmark = pytest.mark.ray
 # Of each command what repeats byte by byte; the rest holds times.
-ROOMS = {
+OUTPUTS = {
     "curate": ("scores", "subset", "subset.npy", "shards"),
     "select": ("subset", "subset.npy", "shards"),
     "negatives": ("negatives", "exports"),
@@ -87,7 +87,7 @@ class Inputs:
         else:
             config, function = COMMANDS[command]
             function(override_all(config(), {**self.options(command), **more}), str(out))
-        return digest(out, ROOMS[command])
+        return digest(out, OUTPUTS[command])
 
 
 COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
@@ -100,12 +100,12 @@ COMMANDS: dict[str, tuple[type, Callable[..., Any]]] = {
 }
 
 
-def digest(out: Path, rooms: tuple[str, ...]) -> dict[str, str]:
+def digest(out: Path, outputs: tuple[str, ...]) -> dict[str, str]:
     """Return the SHA-256 of every file of the rooms."""
     paths = [
         path
-        for room in rooms
-        for path in ([out / room] if (out / room).is_file() else (out / room).rglob("*"))
+        for output in outputs
+        for path in ([out / output] if (out / output).is_file() else (out / output).rglob("*"))
     ]
     return {
         str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -118,7 +118,7 @@ def digest(out: Path, rooms: tuple[str, ...]) -> dict[str, str]:
 def inputs(tiny_scorer, tmp_path_factory, ray_cluster) -> Inputs:
     folder = tmp_path_factory.mktemp("executors")
     write_world_shards(folder / "in", 60, 20)
-    write_exam(str(folder / "exam"), 8, 0)
+    write_test_set(str(folder / "exam"), 8, 0)
     scorer = {"scorer.model": tiny_scorer.model, "scorer.weights": "random:0", "scorer.batch_size": 16}
     return Inputs(folder, scorer)
 
@@ -142,7 +142,7 @@ def test_the_local_executor_writes_the_same_bytes(command, inputs):
         pytest.param("evaluate", LOCAL, RAY, marks=pytest.mark.slow),
     ],
 )
-def test_what_one_began_the_other_finishes(command, first, then, inputs, monkeypatch):
+def test_what_one_started_the_other_finishes(command, first, then, inputs, monkeypatch):
     """Cut off after the first wave, so that the other one has one to skip and others to do."""
     inputs.by_ray(command)
     name = f"{command}-{'local' if first else 'ray'}-first"
@@ -160,13 +160,13 @@ def test_what_one_began_the_other_finishes(command, first, then, inputs, monkeyp
     assert inputs.run(command, name, then) == inputs.by_ray(command)
 
 
-def test_a_training_begun_here_goes_on_on_ray(inputs, monkeypatch):
+def test_a_training_started_here_goes_on_on_ray(inputs, monkeypatch):
     inputs.by_ray("train")
     take = rank.Writer.take
 
-    def cut(self: Any, told: Any) -> None:
-        take(self, told)
-        if told.step == 4:
+    def cut(self: Any, reported: Any) -> None:
+        take(self, reported)
+        if reported.step == 4:
             raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):

@@ -21,6 +21,6 @@ def test_the_page_has_every_row():
 
 def test_its_rates_are_those_of_the_results():
     results = (ROOT / "bench" / "RESULTS.md").read_text()
-    for told in ("361 photos/s | exact decoding 130", "1,505 captions/s", "3,714", "4,399"):
-        assert told in results
+    for reported in ("361 photos/s | exact decoding 130", "1,505 captions/s", "3,714", "4,399"):
+        assert reported in results
     assert "217 s, 2 MB | 65 s, 7 MB | 172 s" in results

@@ -1,13 +1,13 @@
-"""How dials are declared, checked, changed (``override``), described; a command's own are in its folder."""
+"""How options are declared, checked, changed (``override``), described; a command's own are in its folder."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from raycomp.config.change import (
     as_setting,
-    changed_dials,
+    changed_options,
     check_path,
-    describe_dials,
+    describe_options,
     exact_share,
     flatten,
     from_dict,
@@ -18,8 +18,8 @@ from raycomp.config.change import (
 )
 from raycomp.config.check import ClusterFailed, LeaseLost, Terminated, TooMuchBadData, UserError
 from raycomp.config.commands import find_command, find_config, list_kinds
-from raycomp.config.dials import is_marked, list_dials
 from raycomp.config.jobs import load_job
+from raycomp.config.options import is_marked, list_options
 from raycomp.config.shared import (
     PRECISIONS,
     ClusterConfig,
@@ -44,16 +44,16 @@ __all__ = [
     "UserError",
     "WavesConfig",
     "as_setting",
-    "changed_dials",
+    "changed_options",
     "check_path",
-    "describe_dials",
+    "describe_options",
     "exact_share",
     "find_config",
     "flatten",
     "from_dict",
     "is_marked",
-    "list_dials",
     "list_kinds",
+    "list_options",
     "load_job",
     "override",
     "override_all",

@@ -12,16 +12,16 @@ from functools import lru_cache
 from typing import Any
 
 from raycomp.config.check import MOST_WHOLE, check
-from raycomp.config.dials import (
+from raycomp.config.options import (
     Arguments,
-    Dial,
+    Option,
     Seconds,
     Span,
     find_group,
-    list_dials,
+    iterate_options,
+    list_options,
     name_type,
     split_none,
-    walk_dials,
 )
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -52,7 +52,7 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
     """Return a copy of ``config`` with several fields set at once, checked together.
 
     Two dials that bound each other can so be moved in any order. A group that is none begins as its defaults
-    where one of its dials is set. Raises ValueError as ``override`` does.
+    where one of its options is set. Raises ValueError as ``override`` does.
     """
     hints = typing.get_type_hints(type(config), include_extras=True)
     groups: dict[str, dict[str, Any]] = {}
@@ -67,8 +67,8 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
         else:
             changes[name] = _read(prefix + path, hints[name], value)
     for name, inner in groups.items():
-        begun = changes.get(name, getattr(config, name)) or find_group(hints[name])()
-        changes[name] = override_all(begun, inner, f"{prefix}{name}.")
+        group = changes.get(name, getattr(config, name)) or find_group(hints[name])()
+        changes[name] = override_all(group, inner, f"{prefix}{name}.")
     changed = dataclasses.replace(config, **changes)
     for name, value in changes.items():
         _check_whole(prefix + name, value)
@@ -83,7 +83,7 @@ def _check_whole(path: str, value: Any) -> None:
 
 
 def check_path(kind: Any, path: str, prefix: str = "") -> None:
-    """Raise ValueError, naming the closest, where ``path`` leads to no dial or group of a config class."""
+    """Raise ValueError, naming the closest, where ``path`` leads to no option or group of a config class."""
     hints = typing.get_type_hints(kind, include_extras=True)
     name, _, below = path.partition(".")
     if name in hints and hints[name] == Arguments:
@@ -98,8 +98,8 @@ def check_path(kind: Any, path: str, prefix: str = "") -> None:
 
 
 def _name_closest(kind: Any, path: str, prefix: str) -> str:
-    """Return which dial may have been meant, and the dials and groups that there are."""
-    paths = [dial.path for dial in list_dials(kind)]
+    """Return which option may have been meant, and the options and groups that there are."""
+    paths = [option.path for option in list_options(kind)]
     within = [known for known in paths if known.endswith(f".{path}")]
     closest = [*get_close_matches(path, paths, 1), *within][:1]
     hint = "".join(f", the closest is {prefix}{known}" for known in closest)
@@ -117,7 +117,7 @@ def read_value(kind: Any, path: str, text: str) -> Any:
 @lru_cache
 def _list_hints(kind: Any) -> dict[str, Any]:
     """Return the types of all options of a config class by path; a space may have thousands of values."""
-    return {dial.path: dial.hint for dial in list_dials(kind)}
+    return {option.path: option.hint for option in list_options(kind)}
 
 
 def _read(path: str, hint: Any, value: Any) -> Any:
@@ -172,8 +172,8 @@ def from_dict(config: Any, values: Mapping[str, Any]) -> Any:
     return override_all(config, dict(flatten(values)))
 
 
-def changed_dials(config: Any, default: Any = None) -> dict[str, Any]:
-    """Return the dials that differ from the defaults, by path: what a command line must say.
+def changed_options(config: Any, default: Any = None) -> dict[str, Any]:
+    """Return the options that differ from the defaults, by path: what a command line must say.
 
     Of a group that is none by default at least one, so that it is chosen and not inherited.
     """
@@ -182,10 +182,10 @@ def changed_dials(config: Any, default: Any = None) -> dict[str, Any]:
     for one in dataclasses.fields(config):
         value, before = getattr(config, one.name), getattr(default, one.name)
         if dataclasses.is_dataclass(value):
-            inner = changed_dials(value, before)
+            inner = changed_options(value, before)
             if before is None and not inner:
                 inner = dict(list(flatten(to_dict(value)))[:1])
-            changed |= {f"{one.name}.{path}": dial for path, dial in inner.items()}
+            changed |= {f"{one.name}.{path}": option for path, option in inner.items()}
         elif isinstance(value, Mapping):
             changed |= flatten({one.name: value})
         elif value != before:
@@ -194,7 +194,7 @@ def changed_dials(config: Any, default: Any = None) -> dict[str, Any]:
 
 
 def as_setting(value: Any) -> str:
-    """Return a dial's value as ``--set`` reads it."""
+    """Return an option's value as ``--set`` reads it."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool | None) else str(value)
@@ -209,31 +209,31 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-def describe_dials(kind: Any, mark: str | None = None, width: int = 100) -> str:
-    """Return path, type, default and sentence of each dial of a config class, those without a group first.
+def describe_options(kind: Any, mark: str | None = None, width: int = 100) -> str:
+    """Return path, type, default and sentence of each option of a config class, those without a group first.
 
     Of those with a mark, where one is given, and then without defaults: they begin as a run had them.
     """
-    shown = [dial.path for dial in list_dials(kind, mark)]
-    dials = [dial for dial in walk_dials(kind) if _holds(dial, shown)]
-    dials.sort(key=lambda dial: bool(dial.group) or "." in dial.path)
-    return "\n".join(line for dial in dials for line in _describe(dial, width, mark is None))
+    shown = [option.path for option in list_options(kind, mark)]
+    options = [option for option in iterate_options(kind) if _holds(option, shown)]
+    options.sort(key=lambda option: bool(option.group) or "." in option.path)
+    return "\n".join(line for option in options for line in _describe(option, width, mark is None))
 
 
-def _holds(dial: Dial, shown: list[str]) -> bool:
-    return dial.path in shown or any(path.startswith(f"{dial.path}.") for path in shown)
+def _holds(option: Option, shown: list[str]) -> bool:
+    return option.path in shown or any(path.startswith(f"{option.path}.") for path in shown)
 
 
-def _describe(dial: Dial, width: int, tells_default: bool) -> list[str]:
-    """Return a dial's lines, or the heading of a group."""
-    indent = "  " * (1 + dial.path.count("."))
-    default = f" = {as_setting(dial.default)}".rstrip() if tells_default else ""
-    text = dial.text.replace("``", "")
-    if dial.group:
-        inherits = default if dial.default is None else ""
-        return ["", *_wrap(f"{indent}{dial.path}{inherits}: {text}", width, f"{indent}  ")]
+def _describe(option: Option, width: int, shows_default: bool) -> list[str]:
+    """Return an option's lines, or the heading of a group."""
+    indent = "  " * (1 + option.path.count("."))
+    default = f" = {as_setting(option.default)}".rstrip() if shows_default else ""
+    text = option.text.replace("``", "")
+    if option.group:
+        inherits = default if option.default is None else ""
+        return ["", *_wrap(f"{indent}{option.path}{inherits}: {text}", width, f"{indent}  ")]
     return [
-        f"{indent}{dial.path} ({name_type(dial.hint)}){default}",
+        f"{indent}{option.path} ({name_type(option.hint)}){default}",
         *_wrap(f"{indent}    {text}", width, f"{indent}    "),
     ]
 

@@ -42,12 +42,12 @@ class LeaseLost(Exception):
 
 
 def check_share(name: str, value: float) -> None:
-    """Raise ValueError unless a dial is a share, 0 to 1; -0.0 would be another run than 0.0 is."""
+    """Raise ValueError unless an option is a share, 0 to 1; -0.0 would be another run than 0.0 is."""
     check(0 <= value <= 1 and copysign(1, value) > 0, name, value, "between 0 and 1")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str], more: str = "") -> None:
-    """Raise ValueError, naming the closest, unless a dial has one of the values that it can have."""
+    """Raise ValueError, naming the closest, unless an option has one of the values that it can have."""
     if value not in choices:
         by_lower = {choice.lower(): choice for choice in choices}
         closest = get_close_matches(str(value).lower(), by_lower, 1)
@@ -56,7 +56,7 @@ def check_choice(name: str, value: str, choices: Sequence[str], more: str = "") 
 
 
 def read_span(name: str, value: int | str) -> tuple[int, int]:
-    """Return the least and the most of a dial that holds N or MIN..MAX.
+    """Return the least and the most of an option that holds N or MIN..MAX.
 
     Raises ValueError unless both are whole numbers and 1 <= MIN <= MAX.
     """
@@ -69,7 +69,7 @@ def read_span(name: str, value: int | str) -> tuple[int, int]:
 
 
 def check(condition: bool, name: str, value: Any, wanted: str) -> None:
-    """Raise ValueError unless a dial has a value that it can have."""
+    """Raise ValueError unless an option has a value that it can have."""
     if not condition:
         raise ValueError(f"{name}={value!r}: must be {wanted}")
 
@@ -94,7 +94,7 @@ class Machine(NamedTuple):
 
 
 def read_machine(name: str, value: str) -> Machine:
-    """Return what NAME:CPUS:GPUS:PRICE says. Raises ValueError naming the dial."""
+    """Return what NAME:CPUS:GPUS:PRICE says. Raises ValueError naming the option."""
     parts = value.split(":")
     try:
         machine = Machine(parts[0], int(parts[1]), int(parts[2]), float(parts[3]))
@@ -107,7 +107,7 @@ def read_machine(name: str, value: str) -> Machine:
 
 
 def read_label(name: str, value: str) -> tuple[str, str]:
-    """Return key and value of KEY=VALUE. Raises ValueError naming the dial."""
+    """Return key and value of KEY=VALUE. Raises ValueError naming the option."""
     key, equals, label = value.partition("=")
     check(bool(key and equals and label), name, value, "KEY=VALUE, as in ray.io/market-type=on-demand")
     return key, label

@@ -68,7 +68,7 @@ def list_kinds() -> list[str]:
 def find_config(kind: str) -> Any:
     """Return the config that run.json of a kind of run holds ("probe pas" is a probe), None of no kind.
 
-    No dial of a kind that is not known is free.
+    No option of a kind that is not known is free.
     """
     name = kind.partition(" ")[0]
     return find_command(name).config if name in FOLDERS else None

@@ -1,10 +1,10 @@
-"""The groups of dials that several commands have."""
+"""The groups of options that several commands have."""
 
 from dataclasses import dataclass, field
 from math import inf
 
 from raycomp.config.check import Machine, check, check_choice, read_label, read_machine, read_span
-from raycomp.config.dials import FILE, FOLDER, FREE, Seconds, Span
+from raycomp.config.options import FILE, FOLDER, FREE, Seconds, Span
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 

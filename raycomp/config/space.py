@@ -1,9 +1,9 @@
-"""Search spaces: what a sweep tries of each dial, read from text.
+"""Search spaces: what a sweep tries of each option, read from text.
 
     attribute.keep=grid(1.0,0.8,0.7,0.5) train.learning_rate=loguniform(1e-4,1e-3) select.rule=align_only
 
 An entry is DIAL=grid(A,B,...), of which every value is tried with every one of other grids; choice(A,B,...),
-uniform(A,B) and loguniform(A,B), which are drawn from; or DIAL=VALUE, which all trials have. ``;`` between
+uniform(A,B) and loguniform(A,B), which are drawn from; or OPTION=VALUE, which all trials have. ``;`` between
 values that have a comma themselves.
 """
 
@@ -25,7 +25,7 @@ _ENTRY = re.compile(
 
 @dataclass(frozen=True)
 class Domain:
-    """What is tried of one dial, as text that ``override`` reads; of a range both ends."""
+    """What is tried of one option, as text that ``override`` reads; of a range both ends."""
 
     kind: str
     values: tuple[str, ...]
@@ -64,12 +64,13 @@ def read_space(text: str) -> dict[str, Domain]:
 
 def write_space(space: Mapping[str, Domain]) -> str:
     """Return what ``read_space`` reads."""
-    return " ".join(f"{dial}={domain}" for dial, domain in space.items())
+    return " ".join(f"{option}={domain}" for option, domain in space.items())
 
 
-def spell_values(dial: str, domain: Domain, read: Callable[[str], Any]) -> Domain:
-    """Return the domain of ``dial`` with every value in the one spelling that all texts of it share: 1e-3 and
-    0.001 are 0.001. ``read`` returns the value that a text stands for.
+def spell_values(option: str, domain: Domain, read: Callable[[str], Any]) -> Domain:
+    """Return the domain of ``option`` with every value in the one spelling that all texts of it share.
+
+    1e-3 and 0.001 are 0.001. ``read`` returns the value that a text stands for.
 
     Raises ValueError, naming both, where two texts are one value, which would be tried twice.
     """
@@ -78,7 +79,7 @@ def spell_values(dial: str, domain: Domain, read: Callable[[str], Any]) -> Domai
         spelled = spell_value(text, read(text))
         if spelled in found:
             raise ValueError(
-                f"space={dial}={domain}: {found[spelled]} and {text} are the same value; remove one of them"
+                f"space={option}={domain}: {found[spelled]} and {text} are the same value; remove one of them"
             )
         found[spelled] = text
     return replace(domain, values=tuple(found))

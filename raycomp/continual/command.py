@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raycomp.config import ModelConfig, changed_dials
+from raycomp.config import ModelConfig, changed_options
 from raycomp.config.check import check
-from raycomp.continual.cells import Cell, Choice, list_cells, list_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.develop import choose, list_trials, tell_trials
-from raycomp.continual.jobs import CellJob
+from raycomp.continual.develop import choose, list_trials, report_trials
+from raycomp.continual.jobs import RunJob
 from raycomp.continual.means import by_stream
 from raycomp.continual.method import CLIPPED, FULL, METHODS, TUNE
 from raycomp.continual.prepare import (
@@ -21,12 +20,13 @@ from raycomp.continual.prepare import (
     prepare_streams,
 )
 from raycomp.continual.published import write_published
-from raycomp.continual.results import CELLS, is_done, measure, read_cell
+from raycomp.continual.results import RUNS, is_done, measure, read_result
+from raycomp.continual.runs import Choice, StreamRun, list_methods, list_runs
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.continual.streams.samples import PARSED
 from raycomp.continual.streams.sources import Source, StreamSource, open_reference, open_stream
-from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
+from raycomp.continual.tables import list_plots, make_tables, report_samples, say_main, write_long
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
 from raycomp.data.model import fetch_model, find_model
@@ -37,7 +37,7 @@ from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import Session, connect, say_many
 from raycomp.run.tasks import map_some
 from raycomp.train.little_world import TINY_CLIP
@@ -45,7 +45,7 @@ from raycomp.words import OK, WORLD_STREAMS
 
 TABLE, PUBLISHED, _FIGURES, STREAMS = "continual.csv", "published.csv", "figures", "streams"
 # Of a cluster that is started here: for each scorer that embeds, and beside scorers or workers.
-_CPUS_OF_SCORER, _CPUS_BESIDE = 2, 3
+_CPUS_OF_SCORER, _OTHER_CPUS = 2, 3
 
 
 def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -58,37 +58,37 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     if "://" in out:
         raise ValueError(f"out={out!r}: continual learning needs a folder on a disk that all nodes share")
     check_prepared(asked, out)
-    config, cells, trials = check_streams(asked), list_cells(asked), list_trials(asked)
+    config, runs, trials = check_streams(asked), list_runs(asked), list_trials(asked)
     check_writable(out)
-    rerun = command_line("raycomp continual", changed_dials(asked), out)
-    rooms = (CELLS, _FIGURES, TABLE, PUBLISHED)
-    with begin(
-        "continual", config, partial(fingerprint_streams, config), out, say, rerun, rooms=rooms
+    rerun = command_line("raycomp continual", changed_options(asked), out)
+    outputs = (RUNS, _FIGURES, TABLE, PUBLISHED)
+    with start_run(
+        "continual", config, partial(fingerprint_streams, config), out, say, rerun, outputs=outputs
     ) as run:
         if run.is_finished:
             return run.record
-        workers = _count_workers(config, cells)
+        workers = _count_workers(config, runs)
         with connect(
             config.cluster,
             run.folder,
             run.lease.check,
             _count_cpus(workers, config),
             say=say,
-            better=say_many(len(cells) + len(trials)),
+            better=say_many(len(runs) + len(trials)),
             ray_for=f"tune.workers={workers} are several processes" if workers > 1 else None,
         ) as session:
             _check_workers(workers, session)
             run.bind(session.device, session.gpu)
             prepared = Folder(config.prepared or run.work.at(STREAMS))
-            places = prepare_streams(config, [*trials, *cells], prepared, run, session, say)
+            places = prepare_streams(config, [*trials, *runs], prepared, run, session, say)
             models = {place: find_backbone_of(place, config, prepared) for place in places}
             for part in _part(trials):
-                _run_cells(part, models, config, {}, session, run, say)
-            chosen = choose({cell: read_cell(run.folder, cell) for cell in trials}, config)
-            for part in _part(cells):
-                _run_cells(part, models, config, chosen, session, run, say)
+                _run_all(part, models, config, {}, session, run, say)
+            chosen = choose({one_run: read_result(run.folder, one_run) for one_run in trials}, config)
+            for part in _part(runs):
+                _run_all(part, models, config, chosen, session, run, say)
             streams = describe_places(places)
-        _close(run, config, cells, trials, chosen, streams)
+        _close(run, config, runs, trials, chosen, streams)
     return run.record
 
 
@@ -97,7 +97,7 @@ def check_streams(asked: ContinualConfig) -> ContinualConfig:
 
     Raises ValueError otherwise, before anything is written or Ray starts.
     """
-    list_cells(asked)
+    list_runs(asked)
     config = replace(asked, model=find_model(asked.model)) if _has_own(asked) else asked
     fingerprint_streams(config)
     if _has_own(config):
@@ -122,7 +122,7 @@ def _has_own(config: ContinualConfig) -> bool:
 
 
 def fingerprint_streams(config: ContinualConfig) -> dict[str, Any]:
-    """Return what results depend on beside the dials. Raises ValueError where a stream cannot be made."""
+    """Return what results depend on beside the options. Raises ValueError where a stream cannot be made."""
     found: dict[str, Any] = {"architecture": digest(TINY_CLIP)}
     found["methods"] = fingerprint_methods(
         {name for stream in config.stream for name in list_methods(config, stream)}
@@ -160,16 +160,16 @@ def _identify(source: StreamSource | Source) -> str:
     return digest([repr(source), fingerprint_shards(list(source.shards)), sizes])
 
 
-def _count_workers(config: ContinualConfig, cells: Sequence[Cell]) -> int:
+def _count_workers(config: ContinualConfig, runs: Sequence[StreamRun]) -> int:
     """Return how many processes share a cell: one where no method trains the model."""
-    is_tuned = any(METHODS[cell.method].trains == TUNE for cell in cells)
+    is_tuned = any(METHODS[one_run.method].trains == TUNE for one_run in runs)
     return (config.tune.workers or 1) if is_tuned else 1
 
 
 def _count_cpus(workers: int, config: ContinualConfig) -> int:
     """Return the CPUs of a cluster that is started here, for embedding and then for the workers."""
     _, scorers = config.cluster.span or (1, 1)
-    return max(_CPUS_OF_SCORER * scorers, workers) + _CPUS_BESIDE
+    return max(_CPUS_OF_SCORER * scorers, workers) + _OTHER_CPUS
 
 
 def _check_workers(workers: int, session: Session) -> None:
@@ -181,15 +181,15 @@ def _check_workers(workers: int, session: Session) -> None:
     check(workers <= most, "tune.workers", workers, said)
 
 
-def _part(cells: Sequence[Cell]) -> tuple[list[Cell], ...]:
-    """Return what is run together: heads, methods that train the model, those that heads give a dial."""
-    tuned = [cell for cell in cells if METHODS[cell.method].trains == TUNE]
-    last = [cell for cell in cells if cell.method == CLIPPED]
-    return [cell for cell in cells if cell not in tuned and cell not in last], tuned, last
+def _part(runs: Sequence[StreamRun]) -> tuple[list[StreamRun], ...]:
+    """Return what is run together: heads, methods that train the model, those that heads give an option."""
+    tuned = [one_run for one_run in runs if METHODS[one_run.method].trains == TUNE]
+    last = [one_run for one_run in runs if one_run.method == CLIPPED]
+    return [one_run for one_run in runs if one_run not in tuned and one_run not in last], tuned, last
 
 
-def _run_cells(
-    cells: Sequence[Cell],
+def _run_all(
+    runs: Sequence[StreamRun],
     models: Mapping[EmbeddedStream, ModelConfig],
     config: ContinualConfig,
     chosen: Mapping[str, Choice],
@@ -198,60 +198,62 @@ def _run_cells(
     say: Say,
 ) -> None:
     """Run those of the cells that have not ended, started in their order."""
-    work, jobs = Folder(run.work.at(CELLS)), []
-    for cell in (cell for cell in cells if not is_done(run.folder, cell)):
-        place = next(place for place in models if place.has(cell, config))
-        alpha = _find_alpha(cell, config, run.folder)
-        choice = chosen.get(cell.method, Choice()) if cell.rate is None else Choice(cell.rate)
-        jobs.append(CellJob(cell, place, models[place], config, work, run.folder, alpha, choice))
-    is_tuned = any(METHODS[cell.method].trains == TUNE for cell in cells)
+    work, jobs = Folder(run.work.at(RUNS)), []
+    for one_run in (one_run for one_run in runs if not is_done(run.folder, one_run)):
+        place = next(place for place in models if place.has(one_run, config))
+        alpha = _find_alpha(one_run, config, run.folder)
+        choice = chosen.get(one_run.method, Choice()) if one_run.rate is None else Choice(one_run.rate)
+        jobs.append(RunJob(one_run, place, models[place], config, work, run.folder, alpha, choice))
+    is_tuned = any(METHODS[one_run.method].trains == TUNE for one_run in runs)
     is_shared = is_tuned and config.tune.workers is not None and not session.is_local
     ended = _on_workers(jobs, session, run, say) if is_shared else _side_by_side(jobs, is_tuned, session, run)
-    for cell in ended:
-        found = measure(read_cell(run.folder, cell))
+    for one_run in ended:
+        found = measure(read_result(run.folder, one_run))
         lost = found.get("forgetting_best")
-        say(f"{cell.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}"))
+        say(
+            f"{one_run.name}: last {found['last']:.1f}" + ("" if lost is None else f", forgetting {lost:.1f}")
+        )
 
 
-def _on_workers(jobs: Sequence[CellJob], session: Session, run: Run, say: Say) -> Iterator[Cell]:
+def _on_workers(jobs: Sequence[RunJob], session: Session, run: Run, say: Say) -> Iterator[StreamRun]:
     """Yield cells as they end, one after the other, each on all of its workers."""
-    from raycomp.continual.ray_cell import fit_cell
+    from raycomp.continual.ray_run import fit_one
 
     for job in jobs:
-        fit_cell(job, session.device == "gpu", run.lease.check, say)
-        yield job.cell
+        fit_one(job, session.device == "gpu", run.lease.check, say)
+        yield job.one_run
 
 
-def _side_by_side(jobs: Sequence[CellJob], is_tuned: bool, session: Session, run: Run) -> Iterator[Cell]:
+def _side_by_side(jobs: Sequence[RunJob], is_tuned: bool, session: Session, run: Run) -> Iterator[StreamRun]:
     """Yield cells as they end: so many at a time, each one process, with a GPU if it trains the model."""
-    from raycomp.continual.run import run_cell
+    from raycomp.continual.run import run_one
 
     num_tasks = jobs[0].config.side_by_side or session.count_cores() if jobs else 1
     with_gpu = is_tuned and session.device == "gpu"
     tasks, check_lease = [(job,) for job in jobs], run.lease.check
-    for (job,) in map_some(run_cell, tasks, num_tasks, check_lease, "continual", "run", with_gpu):
-        yield job.cell
+    for (job,) in map_some(run_one, tasks, num_tasks, check_lease, "continual", "run", with_gpu):
+        yield job.one_run
 
 
-def _find_alpha(cell: Cell, config: ContinualConfig, folder: Folder) -> float | None:
+def _find_alpha(one_run: StreamRun, config: ContinualConfig, folder: Folder) -> float | None:
     """Return how far a step of fixed-clip goes: as far as the whole method's did in the mean."""
-    if cell.method != CLIPPED or config.trust.alpha is not None:
+    if one_run.method != CLIPPED or config.trust.alpha is not None:
         return None
-    whole = read_cell(folder, replace(cell, method=FULL))
+    whole = read_result(folder, replace(one_run, method=FULL))
     return float(whole.of_method("alpha_realised")[-1])
 
 
 def _close(
     run: Run,
     config: ContinualConfig,
-    cells: Sequence[Cell],
-    trials: Sequence[Cell],
+    runs: Sequence[StreamRun],
+    trials: Sequence[StreamRun],
     chosen: Mapping[str, Choice],
     streams: Mapping[str, Any],
 ) -> None:
     """Write down and say what came of the cells."""
-    results = {cell: read_cell(run.folder, cell) for cell in cells}
-    measured = {cell: measure(result) for cell, result in results.items()}
+    results = {one_run: read_result(run.folder, one_run) for one_run in runs}
+    measured = {one_run: measure(result) for one_run, result in results.items()}
     run.folder.write_bytes(write_long(results, measured).encode(), TABLE)
     published = write_published(by_stream(results, measured).values())
     run.folder.write_bytes(published.encode(), PUBLISHED)
@@ -259,18 +261,18 @@ def _close(
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
     lines = say_main(results, measured)
-    developed = {cell: read_cell(run.folder, cell) for cell in trials}
-    counts = {OK: len(cells) + len(trials)}
+    developed = {one_run: read_result(run.folder, one_run) for one_run in trials}
+    counts = {OK: len(runs) + len(trials)}
     choices = {method: choice._asdict() for method, choice in chosen.items()}
     run.close(counts, counts, OK, lines=lines, streams=streams, chosen=choices)
     repeats = [line for facts in streams.values() for line in facts["warnings"]]
     run.record["warnings"] = [*list_dropped(streams), *repeats]
-    samples = tell_samples(streams)
-    told = f"{len(cells):,} runs; table: {run.folder.at(TABLE)}"
+    samples = report_samples(streams)
+    reported = f"{len(runs):,} runs; table: {run.folder.at(TABLE)}"
     tables = [*([samples] if samples else []), *make_tables(results, measured)]
     if developed:
-        tables.append(tell_trials(developed, chosen, config))
+        tables.append(report_trials(developed, chosen, config))
     page = render_page(
         "continual/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values())
     )
-    run.tell(told, page)
+    run.report(reported, page)

@@ -1,10 +1,10 @@
-"""The dials of continual learning."""
+"""The options of continual learning."""
 
 from dataclasses import dataclass, field
 from math import inf
 
 from raycomp.config.check import MOST, MOST_WEIGHT, check, check_choice, check_count, check_rate, check_share
-from raycomp.config.dials import FREE, INPUT, PLACE
+from raycomp.config.options import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.continual.method import FULL, METHODS
 from raycomp.words import OVERLAPS, WARN, WORLD, WORLD_STREAMS

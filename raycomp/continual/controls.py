@@ -17,7 +17,9 @@ PRIOR, SHUFFLED, CHANCE = "prior", "shuffled", "chance"
 _SHUFFLE_SEED = 41
 
 
-def judge_blind(asked: Questions, keys: Keys, weight: float, trainings: Sequence[Split]) -> Iterator[Figure]:
+def judge_text_only(
+    asked: Questions, keys: Keys, weight: float, trainings: Sequence[Split]
+) -> Iterator[Figure]:
     """Yield of every task the shares of questions that are answered without the right picture.
 
     By how often an answer was right to a question of the same kind in all that is learned, equals being

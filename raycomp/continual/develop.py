@@ -9,25 +9,25 @@ from math import log
 
 import numpy as np
 
-from raycomp.continual.cells import Cell, Choice, list_methods, name_stream
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.judge import name_weighed
 from raycomp.continual.method import CLIPPED, FULL, METHODS, name_method
 from raycomp.continual.results import Result, measure
+from raycomp.continual.runs import Choice, StreamRun, list_methods, name_stream
 from raycomp.table import Cell as Shown
 from raycomp.table import Column, Columns, Table
 
 _METRICS = ("last", "learned", "forgetting_best")
 
 
-def list_trials(config: ContinualConfig) -> list[Cell]:
+def list_trials(config: ContinualConfig) -> list[StreamRun]:
     """Return the development runs, all methods of a seed after one another; none where nothing is chosen."""
     first = config.first_seed + max(config.seeds, config.tune_seeds or 0)
     made = []
     for method, stream in _find_streams(config).items():
         for seed in range(first, first + config.develop.seeds):
-            made += [Cell(stream, method, seed, rate) for rate in _list_rates(method, config)]
-    return sorted(made, key=lambda cell: cell.seed)
+            made += [StreamRun(stream, method, seed, rate) for rate in _list_rates(method, config)]
+    return sorted(made, key=lambda one_run: one_run.seed)
 
 
 def _find_streams(config: ContinualConfig) -> dict[str, str]:
@@ -47,11 +47,11 @@ def _list_rates(method: str, config: ContinualConfig) -> tuple[float, ...]:
     return tuple(dict.fromkeys(config.develop.rates)) if takes_steps else (1.0,)
 
 
-def choose(results: Mapping[Cell, Result], config: ContinualConfig) -> dict[str, Choice]:
+def choose(results: Mapping[StreamRun, Result], config: ContinualConfig) -> dict[str, Choice]:
     """Return what each method is given: the highest mean of Last over development seeds; of equals what is
     nearest to its default."""
     chosen: dict[str, Choice] = {}
-    for method in dict.fromkeys(cell.method for cell in results):
+    for method in dict.fromkeys(one_run.method for one_run in results):
         found = dict(_score(results, method, config))
         nearest = sorted(found, key=lambda one: (abs(log(one.rate)), abs((one.weight or 0) - config.weight)))
         chosen[method] = max(nearest, key=lambda one: found[one]["last"])
@@ -61,12 +61,12 @@ def choose(results: Mapping[Cell, Result], config: ContinualConfig) -> dict[str,
 
 
 def _score(
-    results: Mapping[Cell, Result], method: str, config: ContinualConfig
+    results: Mapping[StreamRun, Result], method: str, config: ContinualConfig
 ) -> Iterator[tuple[Choice, dict[str, float]]]:
     """Yield what was tried of a method, with the means of its metrics over seeds."""
-    own = {cell: result for cell, result in results.items() if cell.method == method}
-    for rate in dict.fromkeys(cell.rate for cell in own):
-        some = [result for cell, result in own.items() if cell.rate == rate]
+    own = {one_run: result for one_run, result in results.items() if one_run.method == method}
+    for rate in dict.fromkeys(one_run.rate for one_run in own):
+        some = [result for one_run, result in own.items() if one_run.rate == rate]
         measured, figure = [measure(one) for one in some], some[0].main.partition(" ")[2]
         is_weighed = any(name.startswith("w=") for name in measured[0])
         weights = tuple(dict.fromkeys(config.develop.weights)) if is_weighed else (None,)
@@ -76,13 +76,13 @@ def _score(
             yield Choice(rate or 1.0, weight), {name: float(np.mean(found)) for name, found in values.items()}
 
 
-def tell_trials(
-    results: Mapping[Cell, Result], chosen: Mapping[str, Choice], config: ContinualConfig
+def report_trials(
+    results: Mapping[StreamRun, Result], chosen: Mapping[str, Choice], config: ContinualConfig
 ) -> Table:
     """Return what was learned and forgotten at each rate and weight, and which were chosen."""
     rows: list[tuple[Shown, ...]] = []
-    for method in dict.fromkeys(cell.method for cell in results):
-        stream = next(cell.stream for cell in results if cell.method == method)
+    for method in dict.fromkeys(one_run.method for one_run in results):
+        stream = next(one_run.stream for one_run in results if one_run.method == method)
         for choice, means in _score(results, method, config):
             found = (None if np.isnan(means[name]) else means[name] for name in _METRICS)
             mark = "chosen" if choice == chosen[method] else ""

@@ -11,7 +11,7 @@ from raycomp.core.regression import correlate_within
 from raycomp.table import Cell, Column, Columns, Estimate, Table
 
 
-def tell_head(runs: Runs) -> Table:
+def report_head(runs: Runs) -> Table:
     """Return what compositions give back, and how steps went."""
     metrics = {
         "CCE": "cce_transpose",
@@ -39,7 +39,7 @@ def tell_head(runs: Runs) -> Table:
     return runs.tabulate("heads", metrics, note)
 
 
-def tell_margins(runs: Runs) -> Table:
+def report_margins(runs: Runs) -> Table:
     """Return margins between a caption and its edits by category."""
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
@@ -66,7 +66,7 @@ def tell_margins(runs: Runs) -> Table:
     return Table(runs.title("margins"), columns, rows, note)
 
 
-def tell_margin_gaps(runs: Runs) -> Table:
+def report_margin_gaps(runs: Runs) -> Table:
     """Return by how much the whole method's margins are wider than each other's, in runs of the same seed."""
     rows: list[tuple[Cell, ...]] = []
     for method in runs.methods:
@@ -74,10 +74,10 @@ def tell_margin_gaps(runs: Runs) -> Table:
             names = [f"{score} margin {category}" for score in ("composed", "fused")]
             gaps = [list(runs.list_gaps(FULL, method, name).values()) for name in names]
             if all(len(gap) > 1 for gap in gaps):
-                told: list[Cell] = []
+                reported: list[Cell] = []
                 for name, gap in zip(names, gaps, strict=True):
-                    told += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
-                rows.append((name_method(method), category, len(gaps[0]), *told))
+                    reported += [as_estimate(runs.compare(FULL, method, name)), wilcoxon(gap)]
+                rows.append((name_method(method), category, len(gaps[0]), *reported))
     columns: Columns = (
         "Than",
         "Edit",
@@ -102,7 +102,7 @@ def _list_categories(runs: Runs) -> list[str]:
     return [one for one in categories if not one.endswith((" above", " zero", " p"))]
 
 
-def tell_correlations(runs: Runs) -> Table:
+def report_correlations(runs: Runs) -> Table:
     """Return how sigma goes with recall and CRR over the tasks of a run, runs of all heads pooled."""
     every = runs.results.values()
     own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]

@@ -3,16 +3,16 @@
 from typing import NamedTuple
 
 from raycomp.config import ModelConfig
-from raycomp.continual.cells import Cell, Choice
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.runs import Choice, StreamRun
 from raycomp.continual.streams.place import EmbeddedStream
 from raycomp.data.folder import Folder
 
 
-class CellJob(NamedTuple):
+class RunJob(NamedTuple):
     """A cell, what it is run with, and where its state and its results lie."""
 
-    cell: Cell
+    one_run: StreamRun
     place: EmbeddedStream
     model: ModelConfig
     """The backbone."""
@@ -27,4 +27,4 @@ class CellJob(NamedTuple):
     @property
     def state(self) -> Folder:
         """The folder of the state that a cell resumes from."""
-        return Folder(self.work.at(self.cell.name))
+        return Folder(self.work.at(self.one_run.name))

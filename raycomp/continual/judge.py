@@ -71,10 +71,10 @@ def judge_tasks(asked: Questions, keys: Keys, weight: float) -> Iterator[Figure]
         for task, (sample_N, text_T) in enumerate(zip(asked.sample_IN, asked.text_IT, strict=True)):
             own = search(asked.split, keys, own_weight, sample_N, text_T)
             has_T = np.isin(text_T, asked.split.own_N[sample_N])
-            yield from _tell(task, f"{score} {OWN}", own.right_N, own.right_T[has_T])
+            yield from _report(task, f"{score} {OWN}", own.right_N, own.right_T[has_T])
             right_T = merged.right_T[text_T[has_T]]
-            yield from _tell(task, f"{score} {MERGED}", merged.right_N[sample_N], right_T)
-            yield from _tell_binding(task, score, asked.split, sample_N, merged.first_N[sample_N])
+            yield from _report(task, f"{score} {MERGED}", merged.right_N[sample_N], right_T)
+            yield from _report_binding(task, score, asked.split, sample_N, merged.first_N[sample_N])
 
 
 def judge_weights(asked: Questions, keys: Keys, weights: Sequence[float]) -> Iterator[Figure]:
@@ -106,7 +106,7 @@ def weigh(score: str, weight: float) -> float:
     return {TEXT: 0.0, COMPOSED: 1.0, FUSED: weight}[score]
 
 
-def _tell(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Iterator[Figure]:
+def _report(task: int, name: str, right_N: np.ndarray, right_T: np.ndarray) -> Iterator[Figure]:
     to_text, to_image = float(right_N.mean()), float(right_T.mean())
     yield Figure(task, f"{name} {TO_TEXT}", to_text)
     yield Figure(task, f"{name} {TO_IMAGE}", to_image)
@@ -169,7 +169,7 @@ def answer(split: Split, keys: Keys, weight: float) -> np.ndarray:
     return right_N
 
 
-def _tell_binding(
+def _report_binding(
     task: int, score: str, split: Split, sample_N: np.ndarray, first_N: np.ndarray
 ) -> Iterator[Figure]:
     """Yield the shares whose found text has their attributes, their objects, both bound as they are; CRR."""

@@ -13,9 +13,8 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import UserError
-from raycomp.continual.cells import Cell, count_steps
 from raycomp.continual.config import RANDOM, ContinualConfig
-from raycomp.continual.controls import judge_blind, judge_margins
+from raycomp.continual.controls import judge_margins, judge_text_only
 from raycomp.continual.data import Keys, Split, Stream, join_splits
 from raycomp.continual.judge import (
     BEFORE,
@@ -30,12 +29,13 @@ from raycomp.continual.judge import (
 from raycomp.continual.method import JOINT, METHODS, TUNE, Method
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
+from raycomp.continual.runs import StreamRun, count_steps
 from raycomp.data.folder import Folder
 from raycomp.models.weights_check import refuse_bad
 from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.train.ranks import find_rank
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 IsWarned = Callable[[], bool]
 _STATE = "state.pt"
 # Added to a seed, so that the order of tasks and of rows are drawn apart.
@@ -61,28 +61,28 @@ def draw_rows(num_rows: int, batch_size: int, key: Sequence[int], step: int) -> 
     return order_N[place * batch_size : (place + 1) * batch_size]
 
 
-class Walk:
+class TaskLoop:
     """One cell: which task comes when, how far it has come, and what was seen on the way."""
 
-    def __init__(self, cell: Cell, stream: Stream, config: ContinualConfig, learner: Learner):
+    def __init__(self, one_run: StreamRun, stream: Stream, config: ContinualConfig, learner: Learner):
         """``config``: with the method's own options. In development all weights are judged that are tried."""
-        self.weights = () if cell.rate is None else config.develop.weights
-        self.config, self.learner, self.seed = config, learner, cell.seed
-        self.order = order_tasks(len(stream.tasks), config, cell.seed)
+        self.weights = () if one_run.rate is None else config.develop.weights
+        self.config, self.learner, self.seed = config, learner, one_run.seed
+        self.order = order_tasks(len(stream.tasks), config, one_run.seed)
         tasks = [stream.tasks[number] for number in self.order]
         trainings = [task.train for task in tasks]
-        steps, self.batch_size = count_steps(config, METHODS[cell.method])
-        self.is_joint = cell.method in JOINT
+        steps, self.batch_size = count_steps(config, METHODS[one_run.method])
+        self.is_joint = one_run.method in JOINT
         self.trainings = [join_splits(trainings)] if self.is_joint else trainings
         self.steps = steps * len(tasks) if self.is_joint else steps
         self.asked = gather_questions([task.test for task in tasks])
         self.tests = [task.test for task in tasks]
         self.edits = [task.edits for task in tasks if task.edits is not None]
         self.unlearned = [gather_questions([task.test]) for task in stream.zero_shot]
-        self.said_rate = _say_rate(METHODS[cell.method], config)
+        self.said_rate = _say_rate(METHODS[one_run.method], config)
         self.number, self.step, self.is_started = 0, 0, False
         self.rows: list[dict[str, Any]] = []
-        self.told: list[dict[str, float]] = []
+        self.reported: list[dict[str, float]] = []
         """Of the steps of this task."""
 
     @property
@@ -105,14 +105,14 @@ class Walk:
             self._restore(work)
         else:
             self._ask(BEFORE)
-            self._begin()
+            self._start_task()
 
     def run(
-        self, work: Folder, tell: Tell = lambda told: None, is_warned: IsWarned = lambda: False
+        self, work: Folder, report: Report = lambda reported: None, is_warned: IsWarned = lambda: False
     ) -> pa.Table:
         """Learn to the end after ``start``; return CONTINUAL_SCHEMA. Of several ranks the first one writes.
 
-        ``tell`` is called after every step; one more state is kept when ``is_warned``, which is asked after
+        ``report`` is called after every step; one more state is kept when ``is_warned``, which is asked after
         every step, first says that this process will soon be gone. Raises UserError where a loss is not
         finite, or an embedding not of length 1.
         """
@@ -122,7 +122,7 @@ class Walk:
         while True:
             while self.step < self.steps:
                 self._learn()
-                tell({**self.told[-1], "step": self.taken - 1})
+                report({**self.reported[-1], "step": self.taken - 1})
                 warned = is_warned()
                 is_due = self.step % self.config.checkpoint_steps == 0 or warned > was_warned
                 if is_due and self.step < self.steps:
@@ -130,45 +130,45 @@ class Walk:
                 was_warned = warned
             self.learner.end()
             self._ask(len(self.order) - 1 if self.is_joint else self.number)
-            self.number, self.step, self.told = self.number + 1, 0, []
+            self.number, self.step, self.reported = self.number + 1, 0, []
             if self.number == len(self.trainings):
                 return pa.Table.from_pylist(self.rows, CONTINUAL_SCHEMA)
-            self._begin()
+            self._start_task()
             self._save(work)
 
-    def _begin(self) -> None:
-        self.learner.begin(self.number, self.trainings[self.number])
+    def _start_task(self) -> None:
+        self.learner.start_task(self.number, self.trainings[self.number])
 
     def _learn(self) -> None:
         key = (self.config.seed, self.seed, self.number)
         row_B = draw_rows(len(self.trainings[self.number]), self.batch_size, key, self.step)
-        self.told.append(self.learner.step(self.step, row_B))
+        self.reported.append(self.learner.step(self.step, row_B))
         self.step += 1
 
     def _ask(self, after: int) -> None:
         """Ask about all tasks, learned or not, and about what is never learned."""
-        keys = self._look(self.asked.split)
+        keys = self._find_keys(self.asked.split)
         found = [(TASK, one) for one in judge_tasks(self.asked, keys, self.config.weight)]
         found += [(TASK, one) for one in judge_weights(self.asked, keys, self.weights)]
         for number, asked in enumerate(self.unlearned):
-            seen = judge_tasks(asked, self._look(asked.split), self.config.weight)
+            seen = judge_tasks(asked, self._find_keys(asked.split), self.config.weight)
             found += [(ZERO_SHOT, one._replace(task=number)) for one in seen]
         if isinstance(self.learner, HeadLearner):
             read = {**self.learner.read_out(self.asked.split), **self.learner.measure()}
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
-        found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.told).items()]
+        found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
         if after == len(self.order) - 1:
-            blind = judge_blind(self.asked, keys, self.config.weight, self.trainings)
-            found += [(TASK, one) for one in blind]
+            text_only = judge_text_only(self.asked, keys, self.config.weight, self.trainings)
+            found += [(TASK, one) for one in text_only]
             found += [(METHOD, one) for one in self._judge_margins()]
         self.rows += [
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
             for of, one in found
         ]
 
-    def _look(self, split: Split) -> Keys:
+    def _find_keys(self, split: Split) -> Keys:
         """Return the split as the method sees it: what training left without a direction is not judged."""
-        keys = self.learner.look(split)
+        keys = self.learner.find_keys(split)
         for rows in (keys.image_ND, keys.text_TD, keys.composed_ETD):
             if rows is not None:
                 flat_RD = torch.from_numpy(rows).flatten(0, -2)
@@ -178,8 +178,8 @@ class Walk:
     def _judge_margins(self) -> list[Figure]:
         if not self.edits:
             return []
-        look, pairs = self._look, zip(self.tests, self.edits, strict=True)
-        keys = [(look(test), look(one.split)) for test, one in pairs]
+        find_keys, pairs = self._find_keys, zip(self.tests, self.edits, strict=True)
+        keys = [(find_keys(test), find_keys(one.split)) for test, one in pairs]
         return list(judge_margins(self.tests, self.edits, keys, self.config.weight))
 
     def _save(self, work: Folder) -> None:
@@ -189,7 +189,7 @@ class Walk:
             "number": self.number,
             "step": self.step,
             "rows": self.rows,
-            "told": self.told,
+            "told": self.reported,
             "learner": self.learner.state(),
         }
         stream = io.BytesIO()
@@ -203,10 +203,10 @@ class Walk:
         except (RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             line = " ".join(str(error).split())[:200]
             raise UserError(f"{work.at(_STATE)}: no state of this run ({line}); remove it") from error
-        self.number, self.step, self.rows, self.told = (
+        self.number, self.step, self.rows, self.reported = (
             state[name] for name in ("number", "step", "rows", "told")
         )
-        self._begin()
+        self._start_task()
         self.learner.restore(state["learner"])
 
 
@@ -217,13 +217,13 @@ def _say_rate(method: Method, config: ContinualConfig) -> str:
     return f"head.learning_rate={config.head.learning_rate}"
 
 
-def summarise_steps(told: Sequence[dict[str, float]]) -> dict[str, float]:
+def summarise_steps(reported: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return what the steps of a task told: means, the largest sigma, and means of the last tenth."""
     found: dict[str, float] = {}
-    last = told[-max(1, len(told) // 10) :]
-    for name in dict.fromkeys(name for one in told for name in one):
-        found[f"{name}_mean"] = float(np.mean([one[name] for one in told if name in one]))
+    last = reported[-max(1, len(reported) // 10) :]
+    for name in dict.fromkeys(name for one in reported for name in one):
+        found[f"{name}_mean"] = float(np.mean([one[name] for one in reported if name in one]))
         found[f"{name}_last"] = float(np.mean([one[name] for one in last if name in one] or [np.nan]))
-    if any("sigma" in one for one in told):
-        found["sigma_max"] = max(one["sigma"] for one in told if "sigma" in one)
+    if any("sigma" in one for one in reported):
+        found["sigma_max"] = max(one["sigma"] for one in reported if "sigma" in one)
     return found

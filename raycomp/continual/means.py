@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raycomp import table
-from raycomp.continual.cells import Cell, name_stream
 from raycomp.continual.judge import TASK, ZERO_SHOT
 from raycomp.continual.method import name_method
 from raycomp.continual.results import Result
+from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.core.contrasts import Contrast, contrast, mean_by
 from raycomp.table import Column, Columns, Estimate, Table, group_by
 
-Results = Mapping[Cell, Result]
-Measured = Mapping[Cell, Mapping[str, float]]
+Results = Mapping[StreamRun, Result]
+Measured = Mapping[StreamRun, Mapping[str, float]]
 _SMALL = ("CRR", "sigma", "step taken", "gamma")
 
 
@@ -32,7 +32,7 @@ class Runs:
     @property
     def methods(self) -> list[str]:
         """Methods that have a run, in their order."""
-        return list(dict.fromkeys(cell.method for cell in self.results))
+        return list(dict.fromkeys(one_run.method for one_run in self.results))
 
     @property
     def main(self) -> str:
@@ -47,43 +47,45 @@ class Runs:
         """Return the mean of a metric over runs, its interval over backbones where there are several, else
         over seeds; none where no run has it.
         """
-        own = {cell: found for cell, found in self.measured.items() if cell.method == method}
-        return self._spread({cell: found[metric] for cell, found in own.items() if metric in found})
+        own = {one_run: found for one_run, found in self.measured.items() if one_run.method == method}
+        return self._spread({one_run: found[metric] for one_run, found in own.items() if metric in found})
 
     def compare(self, method: str, other: str, metric: str) -> Contrast | None:
         """Return the mean difference of two methods in runs of the same seed, as ``estimate`` does."""
         return self._spread(self.list_gaps(method, other, metric))
 
-    def list_gaps(self, method: str, other: str, metric: str) -> dict[Cell, float]:
+    def list_gaps(self, method: str, other: str, metric: str) -> dict[StreamRun, float]:
         """Return one method's metric less another's in runs of the same seed, by the one's cells."""
         pairs = {
-            cell: (found, self.measured.get(replace(cell, method=other), {}))
-            for cell, found in self.measured.items()
-            if cell.method == method
+            one_run: (found, self.measured.get(replace(one_run, method=other), {}))
+            for one_run, found in self.measured.items()
+            if one_run.method == method
         }
-        return {cell: a[metric] - b[metric] for cell, (a, b) in pairs.items() if metric in a and metric in b}
+        return {
+            one_run: a[metric] - b[metric] for one_run, (a, b) in pairs.items() if metric in a and metric in b
+        }
 
     def count_blocks(self, method: str) -> int:
         """Return how many independent parts a method's interval is over: backbones where there are several,
         else seeds."""
-        own = [cell for cell in self.results if cell.method == method]
-        backbones = {self.results[cell].facts["backbone"] for cell in own}
+        own = [one_run for one_run in self.results if one_run.method == method]
+        backbones = {self.results[one_run].facts["backbone"] for one_run in own}
         return len(backbones) if len(backbones) > 1 else len(own)
 
     def are_equal(self, method: str, other: str) -> bool:
         """Whether two methods have runs of the same seeds and the same figures in all that is asked of them,
         bit for bit; what a method says of itself is not compared."""
         pairs = [
-            (result, self.results.get(replace(cell, method=other)))
-            for cell, result in self.results.items()
-            if cell.method == method
+            (result, self.results.get(replace(one_run, method=other)))
+            for one_run, result in self.results.items()
+            if one_run.method == method
         ]
         return bool(pairs) and all(b is not None and _ask(a) == _ask(b) for a, b in pairs)
 
-    def _spread(self, value: Mapping[Cell, float]) -> Contrast | None:
+    def _spread(self, value: Mapping[StreamRun, float]) -> Contrast | None:
         if not value:
             return None
-        backbone_S = np.array([self.results[cell].facts["backbone"] for cell in value])
+        backbone_S = np.array([self.results[one_run].facts["backbone"] for one_run in value])
         value_S = np.array(list(value.values()))
         is_many = len(set(backbone_S.tolist())) > 1
         return contrast(mean_by(value_S, backbone_S) if is_many else value_S)._replace(num=len(value_S))
@@ -112,16 +114,20 @@ def _ask(result: Result) -> dict[tuple[str, str], dict[tuple[int, int], str]]:
 
 def by_stream(results: Results, measured: Measured) -> dict[str, Runs]:
     """Return the runs of each stream, in their order."""
-    parts = group_by(results, lambda cell: cell.stream)
+    parts = group_by(results, lambda one_run: one_run.stream)
     return {
-        stream: Runs(stream, {cell: results[cell] for cell in own}, {cell: measured[cell] for cell in own})
+        stream: Runs(
+            stream,
+            {one_run: results[one_run] for one_run in own},
+            {one_run: measured[one_run] for one_run in own},
+        )
         for stream, own in parts.items()
     }
 
 
 def list_groups(results: Results) -> list[tuple[str, str]]:
     """Return streams and methods that have a run, in their order."""
-    return list(dict.fromkeys((cell.stream, cell.method) for cell in results))
+    return list(dict.fromkeys((one_run.stream, one_run.method) for one_run in results))
 
 
 def as_estimate(found: Contrast | None) -> Estimate | None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig
-from raycomp.continual.cells import Cell
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.method import METHODS, TUNE
+from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.assemble import (
     Maker,
     check_texts,
@@ -24,7 +24,7 @@ from raycomp.data.model import fetch_model
 from raycomp.data.paths import ShardPath
 from raycomp.data.runs import digest
 from raycomp.evaluate.embed_all import Embedder, embed_pictures, embed_texts
-from raycomp.evaluate.exam import Picture, Pictures
+from raycomp.evaluate.evaluation import Picture, Pictures
 from raycomp.models.describe import describe_scorer
 from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.lease import queue_lease
@@ -64,13 +64,13 @@ class Making(NamedTuple):
 
 
 def prepare_streams(
-    config: ContinualConfig, cells: Sequence[Cell], folder: Folder, run: Run, session: Session, say: Say
+    config: ContinualConfig, runs: Sequence[StreamRun], folder: Folder, run: Run, session: Session, say: Say
 ) -> list[EmbeddedStream]:
     """Return the places of cells below ``folder``, and make what is missing of them, one run at a time."""
-    tuned = {cell.stream for cell in cells if METHODS[cell.method].trains == TUNE}
+    tuned = {one_run.stream for one_run in runs if METHODS[one_run.method].trains == TUNE}
     known = run.record["fingerprint"]
     gpu = session.gpu
-    found = (find_place(cell, config, folder, known, cell.stream in tuned, gpu) for cell in cells)
+    found = (find_place(one_run, config, folder, known, one_run.stream in tuned, gpu) for one_run in runs)
     places = list(dict.fromkeys(found))
     if not all(place.is_made for place in places):
         with queue_lease(folder, say, run.lease.check) as lease:
@@ -140,11 +140,12 @@ def _make_together(places: Sequence[EmbeddedStream], making: Making) -> None:
     embedder = Embedder(config, spec, embedded, making.session, making.check)
     sources = [open_stream(place.stream, config, place.files.at(_SHARDS), place.backbone) for place in places]
     kept = open_reference(config.reference) if config.reference else None
-    beside = [kept if place.stream in making.tuned else None for place in places]
-    halves = [half for source in sources for half in source.halves] + [one for one in beside if one]
+    references = [kept if place.stream in making.tuned else None for place in places]
+    halves = [half for source in sources for half in source.halves] + [one for one in references if one]
     pictures, _ = embed_pictures(embedder, [Needed(half.pictures, half.shards) for half in halves])
     found = [
-        find_all_samples(source, pictures, config, one) for source, one in zip(sources, beside, strict=True)
+        find_all_samples(source, pictures, config, one)
+        for source, one in zip(sources, references, strict=True)
     ]
     texts, _ = embed_texts(
         embedder, [Needed(texts=tuple(list_needed(one, config))) for one in found], pictures

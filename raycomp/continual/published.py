@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from raycomp.continual.cells import name_stream
 from raycomp.continual.judge import ANSWERS
 from raycomp.continual.means import Runs
 from raycomp.continual.method import FULL, name_method
+from raycomp.continual.runs import name_stream
 from raycomp.core.contrasts import Contrast
 from raycomp.table import Cell, Column, Columns, Estimate, Table, write_csv
 from raycomp.words import FUNCTION, SCENE
@@ -22,7 +22,7 @@ COUNTED, NOT_COUNTED = (REAPPEARS, REVERSED, UNDECIDED), (INERT, UNREADABLE)
 MIN_BLOCKS = 10
 """Backbones, or seeds of one backbone, that a difference must be over to be counted."""
 # What a method equals, if not the whole one, where the part that it differs in cannot act, or trains nothing.
-_TWINS = {"replay-text": "sequential", "no-synthetic": "untrained"}
+_EQUALS = {"replay-text": "sequential", "no-synthetic": "untrained"}
 
 
 class Published(NamedTuple):
@@ -93,7 +93,7 @@ class Line(NamedTuple):
     verdict: str
 
 
-def tell_published(runs: Runs) -> Table:
+def report_published(runs: Runs) -> Table:
     """Return the paper's figures and differences beside those found here; empty without the whole method."""
     lines = list(judge_published(runs))
     rows: list[tuple[Cell, ...]] = []
@@ -110,7 +110,7 @@ def tell_published(runs: Runs) -> Table:
         "",
     )
     words = [line.verdict for line in lines]
-    inert = {line.method: find_twin(runs, line.method) or "" for line in lines if line.verdict == INERT}
+    inert = {line.method: find_equal(runs, line.method) or "" for line in lines if line.verdict == INERT}
     note = _say_counts(words, inert)
     return Table(runs.title("beside the paper"), columns, rows if any(words) else [], note)
 
@@ -119,7 +119,7 @@ def judge_published(runs: Runs) -> Iterator[Line]:
     """Yield each published figure of the whole method, and after it each difference with its verdict."""
     has_answers = runs.main.endswith(ANSWERS)
     asked = (*OF_STREAMS.get(runs.stream, ()), *OF_QUESTIONS) if has_answers else RETRIEVED
-    inert = {method for method in runs.methods if find_twin(runs, method)}
+    inert = {method for method in runs.methods if find_equal(runs, method)}
     for one in asked:
         own = runs.estimate(FULL, one.metric)
         if own is None:
@@ -146,11 +146,11 @@ def write_published(streams: Iterable[Runs]) -> str:
     return write_csv(lines)
 
 
-def find_twin(runs: Runs, method: str) -> str | None:
+def find_equal(runs: Runs, method: str) -> str | None:
     """Return another method that has the same figures in every run, bit for bit: what both differ in is inert
     on this stream."""
-    twins = (FULL, _TWINS.get(method, FULL))
-    return next((twin for twin in twins if method != twin and runs.are_equal(method, twin)), None)
+    equals = (FULL, _EQUALS.get(method, FULL))
+    return next((equal for equal in equals if method != equal and runs.are_equal(method, equal)), None)
 
 
 def judge_sign(found: Contrast, figure: Published, gap: float, num_blocks: int) -> str:
@@ -176,10 +176,10 @@ def _say_counts(words: Sequence[str], inert: Mapping[str, str]) -> str:
         ", ".join(f"{word} {known[word]}" for word in some if known[word]) for some in (COUNTED, NOT_COUNTED)
     )
     num = sum(known[word] for word in COUNTED)
-    equals = "".join(f" {name_method(method)} is {twin} in every figure." for method, twin in inert.items())
+    said = "".join(f" {name_method(method)} is {equal} in every figure." for method, equal in inert.items())
     return (
         f"Of {known.total()} published differences {num} can be read{': ' if counted else ''}{counted}. Not "
-        f"counted: {left or 'none'}. Inert: the same figures in every run, bit for bit.{equals} Unreadable: "
+        f"counted: {left or 'none'}. Inert: the same figures in every run, bit for bit.{said} Unreadable: "
         f"CRR, whose sign means nothing alone; fewer than {MIN_BLOCKS} backbones (or seeds of one); an "
         "interval that holds 0 though the detectable difference (80 % of studies, at 5 % two-sided) exceeds "
         "the published one. Undecided: the interval holds 0, and a difference of the published size would "

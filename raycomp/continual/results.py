@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.continual.cells import Cell, name_stream
 from raycomp.continual.judge import (
     ANSWERS,
     BEFORE,
@@ -20,11 +19,12 @@ from raycomp.continual.judge import (
     TEXT,
     ZERO_SHOT,
 )
+from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.core.continual import summarise, zero_shot_drift
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
 
-CELLS = "cells"
+RUNS = "cells"
 _BOUND = ("crr", "a_pair", "a_attribute", "a_object")
 
 
@@ -32,7 +32,7 @@ _BOUND = ("crr", "a_pair", "a_attribute", "a_object")
 class Result:
     """One cell's figures and facts."""
 
-    cell: Cell
+    one_run: StreamRun
     facts: dict[str, Any]
     """backbone, order, tasks, zero_shot, steps, seconds, config of the method."""
     values: Mapping[tuple[str, str], Mapping[tuple[int, int], float]]
@@ -65,34 +65,35 @@ class Result:
         return answers if (TASK, answers) in self.values else f"{FUSED} {MERGED} {BOTH}"
 
 
-def read_cell(folder: Folder, cell: Cell) -> Result:
+def read_result(folder: Folder, one_run: StreamRun) -> Result:
     """Return what a finished cell left. Raises ValueError where that is another cell's, or cannot be read."""
-    facts = _read_facts(folder, cell)
+    facts = _read_facts(folder, one_run)
     if facts is None:
-        where = folder.at(CELLS, f"{cell.name}.json")
+        where = folder.at(RUNS, f"{one_run.name}.json")
         raise ValueError(
-            f"{where}: is not of {name_stream(cell.stream)}, {cell.method}, seed {cell.seed}; remove it"
+            f"{where}: is not of {name_stream(one_run.stream)}, {one_run.method}, seed {one_run.seed}; "
+            "remove it"
         )
-    table = read_columns(folder.at(CELLS, f"{cell.name}.parquet"))
+    table = read_columns(folder.at(RUNS, f"{one_run.name}.parquet"))
     values: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for row in table.to_pylist():
         values.setdefault((row["of"], row["figure"]), {})[row["after"], row["number"]] = row["value"]
-    return Result(cell, facts, values)
+    return Result(one_run, facts, values)
 
 
-def is_done(folder: Folder, cell: Cell) -> bool:
+def is_done(folder: Folder, one_run: StreamRun) -> bool:
     """Whether a cell has ended: a file of its name that is damaged, or another cell's, does not count."""
-    return folder.exists(CELLS, f"{cell.name}.json") and _read_facts(folder, cell) is not None
+    return folder.exists(RUNS, f"{one_run.name}.json") and _read_facts(folder, one_run) is not None
 
 
-def _read_facts(folder: Folder, cell: Cell) -> dict[str, Any] | None:
+def _read_facts(folder: Folder, one_run: StreamRun) -> dict[str, Any] | None:
     """Return what the file of a cell's name says of it; none where it says nothing of this cell."""
     try:
-        facts = folder.read_json(CELLS, f"{cell.name}.json")
+        facts = folder.read_json(RUNS, f"{one_run.name}.json")
     except (ValueError, RecursionError):
         return None
     known = facts.get("cell") if isinstance(facts, dict) else None
-    return facts if isinstance(known, dict) and {"rate": None, **known} == vars(cell) else None
+    return facts if isinstance(known, dict) and {"rate": None, **known} == vars(one_run) else None
 
 
 def measure(result: Result) -> dict[str, float]:
@@ -125,8 +126,8 @@ def _measure_matrix(result: Result, figure: str) -> Iterator[tuple[str, float]]:
     """Yield the figures of a matrix; before is what captions alone come to then, for all methods the frozen
     model, and not what an untrained composer does."""
     score, _, rest = figure.partition(" ")
-    begins = f"{TEXT} {rest}" if score in SCORES else figure
-    return iter(summarise(result.matrix(figure), result.before(begins))._asdict().items())
+    text_figure = f"{TEXT} {rest}" if score in SCORES else figure
+    return iter(summarise(result.matrix(figure), result.before(text_figure))._asdict().items())
 
 
 def _find_drift(result: Result, score: str) -> float | None:
@@ -138,5 +139,5 @@ def _find_drift(result: Result, score: str) -> float | None:
         return None
     numbers = sorted({number for _, number in found})
     last = result.num_tasks - 1
-    begun = [100 * before[BEFORE, number] for number in numbers]
-    return zero_shot_drift(begun, [100 * found[last, number] for number in numbers])
+    initial = [100 * before[BEFORE, number] for number in numbers]
+    return zero_shot_drift(initial, [100 * found[last, number] for number in numbers])

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import torch
 
 from raycomp.config import ModelConfig, override
-from raycomp.continual.cells import make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
-from raycomp.continual.jobs import CellJob
-from raycomp.continual.loop import IsWarned, Tell, Walk
+from raycomp.continual.jobs import RunJob
+from raycomp.continual.loop import IsWarned, Report, TaskLoop
 from raycomp.continual.method import METHODS, TUNE, Method
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
@@ -18,7 +17,8 @@ from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.methods.learner import Learner
 from raycomp.continual.methods.make_tuner import make_tuner
 from raycomp.continual.methods.zscl import Reference
-from raycomp.continual.results import CELLS
+from raycomp.continual.results import RUNS
+from raycomp.continual.runs import make_config
 from raycomp.continual.streams.store import read_stream
 from raycomp.data.model import fetch_model
 from raycomp.data.parquet import write_table
@@ -29,39 +29,39 @@ from raycomp.schema import CONTINUAL_SCHEMA
 from raycomp.train.ranks import find_rank
 
 
-def run_cell(job: CellJob) -> dict[str, Any]:
-    """Let a method learn a stream, in this process; see ``finish_cell``."""
-    opened = open_cell(job)
-    with Progress("continual", opened.walk.num_steps, unit="step") as progress:
-        opened.walk.start(job.state)
-        progress.begin_at(opened.walk.taken)
-        return finish_cell(job, opened, lambda told: progress.reach(told["step"] + 1, opened.walk.batch_size))
+def run_one(job: RunJob) -> dict[str, Any]:
+    """Let a method learn a stream, in this process; see ``finish_one``."""
+    opened = open_one(job)
+    with Progress("continual", opened.loop.num_steps, unit="step") as progress:
+        opened.loop.start(job.state)
+        progress.start_at(opened.loop.taken)
+        return finish_one(job, opened, lambda row: progress.reach(row["step"] + 1, opened.loop.batch_size))
 
 
-class OpenedCell(NamedTuple):
+class OpenedRun(NamedTuple):
     """A cell before its first step, or before it resumes."""
 
-    walk: Walk
+    loop: TaskLoop
     stream: Stream
-    began: float
+    started: float
 
 
-def open_cell(job: CellJob, device: str | None = None) -> OpenedCell:
+def open_one(job: RunJob, device: str | None = None) -> OpenedRun:
     """Return a cell's walk, on one thread. ``device``: of methods that train the model; none = the GPU that
     is seen, or the CPU."""
     torch.set_num_threads(1)
-    began, method = time.perf_counter(), METHODS[job.cell.method]
+    started, method = time.perf_counter(), METHODS[job.one_run.method]
     own = make_config(job.config, method, job.choice)
     own = own if job.alpha is None else override(own, "trust.alpha", job.alpha)
     stream = read_stream(job.place.files, method.trains == TUNE)
-    learner = _make_learner(method, stream, own, job.model, job.cell.seed, device)
-    return OpenedCell(Walk(job.cell, stream, own, learner), stream, began)
+    learner = _make_learner(method, stream, own, job.model, job.one_run.seed, device)
+    return OpenedRun(TaskLoop(job.one_run, stream, own, learner), stream, started)
 
 
-def finish_cell(
-    job: CellJob,
-    opened: OpenedCell,
-    tell: Tell = lambda told: None,
+def finish_one(
+    job: RunJob,
+    opened: OpenedRun,
+    report: Report = lambda reported: None,
     is_warned: IsWarned = lambda: False,
 ) -> dict[str, Any]:
     """Take the steps that are left; write cells/NAME.parquet, and NAME.json last: then it is done.
@@ -69,25 +69,25 @@ def finish_cell(
     One that was broken off resumes from its state below ``work``. The numbers depend on the cell, the stream
     and the config's options alone. Of several ranks the first one writes.
     """
-    walk, name = opened.walk, job.cell.name
-    table = walk.run(job.state, tell, is_warned)
+    loop, name = opened.loop, job.one_run.name
+    table = loop.run(job.state, report, is_warned)
     rank, num_ranks = find_rank()
     facts = {
-        "cell": vars(job.cell),
+        "cell": vars(job.one_run),
         "backbone": job.place.backbone,
-        "order": walk.order,
+        "order": loop.order,
         "tasks": [task.name for task in opened.stream.tasks],
         "zero_shot": [task.name for task in opened.stream.zero_shot],
         "alpha": job.alpha,
         "rate": job.choice.rate,
-        "weight": walk.config.weight,
-        "steps": walk.steps,
+        "weight": loop.config.weight,
+        "steps": loop.steps,
         "workers": num_ranks,
-        "seconds": time.perf_counter() - opened.began,
+        "seconds": time.perf_counter() - opened.started,
     }
     if rank == 0:
-        write_table(table, job.out.at(CELLS, f"{name}.parquet"), CONTINUAL_SCHEMA)
-        job.out.write_json(facts, CELLS, f"{name}.json")
+        write_table(table, job.out.at(RUNS, f"{name}.parquet"), CONTINUAL_SCHEMA)
+        job.out.write_json(facts, RUNS, f"{name}.json")
         job.state.remove()
     return facts
 

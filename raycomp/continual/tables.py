@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.continual.cells import name_stream
 from raycomp.continual.controls import CHANCE, PRIOR, SHUFFLED
-from raycomp.continual.head_tables import tell_correlations, tell_head, tell_margin_gaps, tell_margins
+from raycomp.continual.head_tables import report_correlations, report_head, report_margin_gaps, report_margins
 from raycomp.continual.judge import ANSWERS, SCORES
 from raycomp.continual.means import Measured, Results, Runs, as_estimate, by_stream, list_groups
 from raycomp.continual.method import ADAPTED, FULL, name_method
-from raycomp.continual.published import tell_published
+from raycomp.continual.published import report_published
+from raycomp.continual.runs import name_stream
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_cell, write_csv
 from raycomp.words import OK
 
@@ -28,23 +28,23 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
     made: list[Table] = []
     for runs in by_stream(results, measured).values():
         made += [
-            tell_main(runs),
-            tell_against(runs, FROZEN),
-            tell_against(runs, FULL),
-            tell_against(runs, ADAPTED),
-            tell_scores(runs),
-            tell_binding(runs),
-            tell_published(runs),
-            tell_head(runs),
-            tell_margins(runs),
-            tell_margin_gaps(runs),
-            tell_correlations(runs),
-            *tell_matrices(runs),
+            report_main(runs),
+            report_against(runs, FROZEN),
+            report_against(runs, FULL),
+            report_against(runs, ADAPTED),
+            report_scores(runs),
+            report_binding(runs),
+            report_published(runs),
+            report_head(runs),
+            report_margins(runs),
+            report_margin_gaps(runs),
+            report_correlations(runs),
+            *report_matrices(runs),
         ]
     return [table for table in made if table.rows]
 
 
-def tell_samples(streams: Mapping[str, Any]) -> Table | None:
+def report_samples(streams: Mapping[str, Any]) -> Table | None:
     """Return how many samples each half of each task has, and how many of them figures are of; None where
     that is all of them. ``streams``: what was found in the making of each."""
     halves = {said: counts for facts in streams.values() for said, counts in facts["samples"].items()}
@@ -56,7 +56,7 @@ def tell_samples(streams: Mapping[str, Any]) -> Table | None:
     return None if is_whole else Table("Samples used", ("Stream, task, half", "used", "of"), rows, note)
 
 
-def tell_main(runs: Runs) -> Table:
+def report_main(runs: Runs) -> Table:
     """Return the figures of each method by the main score."""
     heads = {name.replace("_", " "): name for name in MAIN}
     what = (
@@ -73,7 +73,7 @@ def tell_main(runs: Runs) -> Table:
     return runs.tabulate("what is left", {**heads, "ZSTD": "fused zstd"}, note)
 
 
-def tell_against(runs: Runs, other: str) -> Table:
+def report_against(runs: Runs, other: str) -> Table:
     """Return how much each method differs from another in runs of the same seed."""
     metrics = ("last", "forgetting_best", "learned")
     rows: list[tuple[Cell, ...]] = []
@@ -99,7 +99,7 @@ def tell_against(runs: Runs, other: str) -> Table:
     return Table(runs.title(f"minus {other}"), columns, rows, note)
 
 
-def tell_scores(runs: Runs) -> Table:
+def report_scores(runs: Runs) -> Table:
     """Return Last and forgetting by each score and gallery."""
     if runs.main.endswith(ANSWERS):
         names = [f"{score} {ANSWERS}" for score in SCORES]
@@ -109,8 +109,8 @@ def tell_scores(runs: Runs) -> Table:
     metrics = {f"{name.removesuffix(' both')}, last".replace("_", " "): f"{name} last" for name in names}
     metrics |= {"composed, forgetting": f"{names[3] if len(names) > 3 else names[1]} forgetting_best"}
     if runs.main.endswith(ANSWERS):
-        blind = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
-        metrics |= {head: f"{name} {ANSWERS} last" for head, name in blind.items()}
+        baselines = {"by prior": PRIOR, "another's picture": SHUFFLED, "by chance": CHANCE}
+        metrics |= {head: f"{name} {ANSWERS} last" for head, name in baselines.items()}
     note = (
         "By e_c, the caption's embedding; by e^_c, the composition of its primitives; fused, both by w. "
         "By e_c every head is frozen: only methods that train the model differ. A method without a head has "
@@ -120,7 +120,7 @@ def tell_scores(runs: Runs) -> Table:
     return runs.tabulate("by score and gallery", metrics, note)
 
 
-def tell_binding(runs: Runs) -> Table:
+def report_binding(runs: Runs) -> Table:
     """Return CRR beside what it is made of."""
     heads = {"CRR": "crr", "pair": "a_pair", "attributes": "a_attribute", "objects": "a_object"}
     metrics = {head: f"fused {name}" for head, name in heads.items()}
@@ -132,10 +132,10 @@ def tell_binding(runs: Runs) -> Table:
     return runs.tabulate("binding", metrics, note, digits=3)
 
 
-def tell_matrices(runs: Runs) -> Iterator[Table]:
+def report_matrices(runs: Runs) -> Iterator[Table]:
     """Yield R[t, i] of each method, the mean over its runs, tasks in the order in which they were met."""
     for method in runs.methods:
-        own = [one for one in runs.results.values() if one.cell.method == method]
+        own = [one for one in runs.results.values() if one.one_run.method == method]
         mean_TT = np.mean([one.matrix(one.main) for one in own], axis=0)
         before_T = np.mean([one.before(one.main) for one in own], axis=0)
         rows: list[tuple[Cell, ...]] = [("none", *map(float, before_T))]
@@ -150,7 +150,7 @@ def write_long(results: Results, measured: Measured) -> str:
     streams = by_stream(results, measured)
     for stream, method in list_groups(results):
         runs = streams[stream]
-        own = [found for cell, found in runs.measured.items() if cell.method == method]
+        own = [found for one_run, found in runs.measured.items() if one_run.method == method]
         names = dict.fromkeys(name for found in own for name in found)
         figures = {name: runs.estimate(method, name) for name in names}
         if method != FROZEN:

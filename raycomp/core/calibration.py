@@ -144,13 +144,13 @@ def describe_order(line: Mapping[str, Any]) -> str:
     held = "the paper's order" if order == [*PAPER] else "not the paper's order"
     words = {1: "more than", -1: "less than", 0: "not measurably more or less than"}
     same, cross = (words[find_sign(line, name)] for name in ("nonce_over_same", "cross_over_nonce"))
-    told = (
+    reported = (
         f"by the intervals a nonce costs {same} a word of the same category, and a word of another category "
         f"costs {cross} a nonce."
     )
     if few:
-        told = f"the {line['num_words']} words that take part are too few to say more."
-    return f"Ordering: {means} by the means, {held}; {told}"
+        reported = f"the {line['num_words']} words that take part are too few to say more."
+    return f"Ordering: {means} by the means, {held}; {reported}"
 
 
 def describe_picture(line: Mapping[str, Any]) -> str:

@@ -171,7 +171,7 @@ class Layout(NamedTuple):
     """Samples of the same set, and only they, share a number."""
 
 
-def lay_out(sets: Sequence[Collection[str]]) -> Layout:
+def make_layout(sets: Sequence[Collection[str]]) -> Layout:
     """Lay sets of primitives out, each name of a set once and in one order: the same set is the same row.
 
     So what only an edit of order or of a relation tells apart has the same embedding, bit for bit.

@@ -38,8 +38,8 @@ def fit_logistic(
     """
     feature = torch.from_numpy(np.asarray(feature_ND, np.float64))
     label = torch.from_numpy(np.asarray(label_N, np.int64))
-    begin = start or Linear(np.zeros((num_classes, feature_ND.shape[1])), np.zeros(num_classes))
-    weight, bias = (torch.from_numpy(part.copy()).requires_grad_() for part in begin)
+    initial = start or Linear(np.zeros((num_classes, feature_ND.shape[1])), np.zeros(num_classes))
+    weight, bias = (torch.from_numpy(part.copy()).requires_grad_() for part in initial)
     solver = torch.optim.LBFGS(
         [weight, bias],
         max_iter=_MOST_STEPS,

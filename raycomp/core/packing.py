@@ -89,10 +89,10 @@ def pack(segments: Segments, num_positions: int) -> Iterator[PackedPass]:
     size_P = segments.size_P
     bin_P = _first_fit(size_P, num_positions - 1)
     for number in range(bin_P.max(initial=-1) + 1):
-        yield _lay_out(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions)
+        yield _pack(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions)
 
 
-def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
+def _first_fit(size_P: np.ndarray, capacity: int) -> np.ndarray:
     """Return a bin per part: the largest first, each into the first bin with room (little is left over)."""
     bin_P = np.zeros(len(size_P), np.int64)
     free: list[int] = []
@@ -100,30 +100,30 @@ def _first_fit(size_P: np.ndarray, room: int) -> np.ndarray:
         size = int(size_P[part])
         chosen = next((number for number, left in enumerate(free) if left >= size), len(free))
         if chosen == len(free):
-            free.append(room)
+            free.append(capacity)
         free[chosen] -= size
         bin_P[part] = chosen
     return bin_P
 
 
-def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> PackedPass:
+def _pack(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> PackedPass:
     size_S, first_S, part_S = (
         values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
     )
     end_S = np.cumsum(size_S) + 1  # position 0 is the start token
-    begin_S, used = end_S - size_S, int(end_S[-1])
+    start_S, used = end_S - size_S, int(end_S[-1])
     text_M, place_M, prefix_M, owner_M = np.zeros((4, num_positions), np.int64)
     text_M[1:used] = np.repeat(segments.text_S[chosen_S], size_S)
     text_M[0] = text_M[1]
-    place_M[1:used] = np.arange(1, used) - np.repeat(begin_S - first_S, size_S)
+    place_M[1:used] = np.arange(1, used) - np.repeat(start_S - first_S, size_S)
     prefix_M[1:used] = np.repeat(first_S, size_S)
     is_caption_S = np.diff(part_S, prepend=-1) > 0
     # A caption's segment is 0 as the start token is; other segments are numbered from 1.
     owner_M[1:used] = np.repeat(np.where(is_caption_S, 0, np.arange(1, len(size_S) + 1)), size_S)
-    begin_P = begin_S[is_caption_S]
+    start_P = start_S[is_caption_S]
     rows: list[tuple[np.ndarray, np.ndarray]] = []
     source_M = np.zeros(num_positions, np.int64)
-    for index_RW in _cut_rows(begin_P, np.diff(begin_P, append=used)):
+    for index_RW in _cut_rows(start_P, np.diff(start_P, append=used)):
         inside_RW = index_RW > 0
         source_M[index_RW[inside_RW]] = sum(r.size for r, _ in rows) + np.flatnonzero(inside_RW)
         mask_RWW = _mask(owner_M[index_RW], place_M[index_RW], prefix_M[index_RW], inside_RW)
@@ -131,13 +131,13 @@ def _lay_out(segments: Segments, chosen_S: np.ndarray, num_positions: int) -> Pa
     return PackedPass(chosen_S, end_S - 1, text_M, place_M, tuple(rows), source_M)
 
 
-def _cut_rows(begin_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
+def _cut_rows(start_P: np.ndarray, size_P: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows of each width: position 0, then the part's positions, then 0 as padding."""
     width_P = -(-(size_P + 1) // WIDTH_STEP) * WIDTH_STEP
     for width in np.unique(width_P):
         chosen = width_P == width
         place_W = np.arange(width)
-        index_RW = begin_P[chosen][:, None] + place_W - 1
+        index_RW = start_P[chosen][:, None] + place_W - 1
         yield np.where((place_W > 0) & (place_W <= size_P[chosen][:, None]), index_RW, 0)
 
 

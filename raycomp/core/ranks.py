@@ -77,7 +77,7 @@ def mean_directions(text_CKD: np.ndarray) -> np.ndarray:
     return mean_CD / np.maximum(np.linalg.norm(mean_CD, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
-def find_twins(row_ND: np.ndarray) -> np.ndarray:
+def find_duplicates(row_ND: np.ndarray) -> np.ndarray:
     """Return what tells rows apart: numbers from 0 that equal rows, bit by bit, share; int64 (N,)."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in row_ND], np.int64)

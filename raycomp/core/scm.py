@@ -127,13 +127,13 @@ def draw_world(seed: int, num_scenes: int = 320, mirrored: float = 0.0) -> World
         raise ValueError(f"mirrored={mirrored}: must be in [0, 1]")
     rng = np.random.default_rng(seed)
     support_S5 = _draw_support(num_scenes, rng)
-    twin_M5 = support_S5[: round(mirrored * num_scenes)][:, [3, 1, 2, 0, 4]]
+    mirrored_M5 = support_S5[: round(mirrored * num_scenes)][:, [3, 1, 2, 0, 4]]
     concept_VC = rng.standard_normal((NUM_CONCEPTS, _CONCEPT))
     spread = (1 / BASE_LENGTH / _INVARIANT) ** 0.5  # so that |z_inv|^2 is about 2
     presence_VZ = rng.standard_normal((NUM_CONCEPTS, _INVARIANT))
     side_2VZ = rng.standard_normal((2, NUM_CONCEPTS, _INVARIANT))
     return World(
-        support_S5=np.concatenate([support_S5, twin_M5]),
+        support_S5=np.concatenate([support_S5, mirrored_M5]),
         meaning_2VZ=(presence_VZ + side_2VZ) * spread,
         concept_VC=concept_VC / np.linalg.norm(concept_VC, axis=1, keepdims=True),
         dependent_ZP=rng.standard_normal((_INVARIANT, _DEPENDENT)),

@@ -161,13 +161,13 @@ def measure_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GR
     NaN where the whole step is 0. A copy of the state is made: for some steps, not for all.
     """
     whole = copy.deepcopy(optimizer)
-    parameters, twins = list_parameters(optimizer), list_parameters(whole)
-    for twin, parameter in zip(twins, parameters, strict=True):
-        twin.grad = None if parameter.grad is None else parameter.grad.clone()
+    parameters, clones = list_parameters(optimizer), list_parameters(whole)
+    for clone, parameter in zip(clones, parameters, strict=True):
+        clone.grad = None if parameter.grad is None else parameter.grad.clone()
     before = [parameter.detach().clone() for parameter in parameters]
     take_step(optimizer, alpha, apply)
     whole.step()
-    length = _distance(before, twins)
+    length = _distance(before, clones)
     return _distance(before, parameters) / length if length else float("nan")
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raycomp.core.attribution import Moments, normalise_scores
 from raycomp.core.selection import parse_uids
-from raycomp.curate.config import Arm
+from raycomp.curate.config import SelectionRule
 from raycomp.curate.measures import Corpus, check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS
 from raycomp.curate.select import Gates, cut_gates, enters_attribute, judge_table
@@ -60,16 +60,18 @@ class Chosen:
         return sum(self.kept_per_shard)
 
 
-def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callable[[], None]) -> Chosen:
+def choose(
+    scores: list[str], selection: SelectionRule, out: Folder, work: Folder, check: Callable[[], None]
+) -> Chosen:
     """Cut the gates over the files; write ``subset/`` to ``out`` and each shard's kept rows to ``work``.
 
     ``check`` is asked before the gates are committed; it raises where this run may not.
     """
-    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, arm).to_dict()}, check)
+    committed = commit_once(work, "subset", lambda: {"gates": _cut(scores, selection).to_dict()}, check)
     gates = Gates.from_dict(committed["gates"])
     moments = None
-    if arm.rule.attribute_by == PAS:
-        moments = reduce(Moments.merge, map_files(_pool_moments, scores, arm, gates))
+    if selection.rule.attribute_by == PAS:
+        moments = reduce(Moments.merge, map_files(_pool_moments, scores, selection, gates))
     jobs = [(uri, _kept_part(work, ordinal)) for ordinal, uri in enumerate(scores)]
     reasons: Counter = Counter()
     kept_per_shard: list[int] = []
@@ -77,7 +79,7 @@ def choose(scores: list[str], arm: Arm, out: Folder, work: Folder, check: Callab
     def write_kept() -> Iterator[np.ndarray]:
         """Write what a task found to the table of all that is kept, yield its uids."""
         with new_groups(out.at("subset", "kept.parquet"), KEPT_SCHEMA) as write:
-            for counted, kept in map_files(_write_kept, jobs, arm, gates, moments):
+            for counted, kept in map_files(_write_kept, jobs, selection, gates, moments):
                 reasons.update(counted)
                 kept_per_shard.append(counted[KEPT])
                 write(kept)
@@ -110,51 +112,55 @@ def commit_once(
     return work.read_json(*names)
 
 
-def cut_pool(scores: list[str], pool: Arm) -> dict[str, Any]:
+def cut_pool(scores: list[str], pool: SelectionRule) -> dict[str, Any]:
     """Return the gate around the pool that is attributed, and how many rows of each file are in it."""
     gates = _cut(scores, pool)
     return {"gates": gates.to_dict(), "sizes": list(map_files(_count_passing, scores, pool, gates))}
 
 
-def load_pool(item: tuple[int, str], arm: Arm, gates: Gates, block_rows: int) -> Iterator[pa.Table]:
+def load_pool(
+    item: tuple[int, str], selection: SelectionRule, gates: Gates, block_rows: int
+) -> Iterator[pa.Table]:
     """Yield the rows of one aligned file that are in the pool."""
     ordinal, uri = item
     columns = [POSITION, UID, STATUS, CAPTION, ALIGNMENT, IMAGE_EMBEDDING]
     table = read_columns(uri, columns)
-    reason_N, _ = judge_table(table.select(corpus_columns(arm, with_attribute=False)), arm, gates)
+    reason_N, _ = judge_table(table.select(corpus_columns(selection, with_attribute=False)), selection, gates)
     table = table.filter(pa.array(reason_N == KEPT))
     table = add_columns(table, {SHARD_ORDINAL: pa.array([ordinal] * len(table), pa.int32())})
     for start in range(0, len(table), block_rows):
         yield table.slice(start, block_rows)
 
 
-def _cut(scores: list[str], arm: Arm) -> Gates:
+def _cut(scores: list[str], selection: SelectionRule) -> Gates:
     """Cut the gates of an arm over all files, each of which every pass reads."""
-    return cut_gates(arm, lambda *measure: map_files(_measure, scores, arm, *measure, fold=add_counts))
+    return cut_gates(
+        selection, lambda *measure: map_files(_measure, scores, selection, *measure, fold=add_counts)
+    )
 
 
-def _measure(uri: str, arm: Arm, measure: Callable, with_attribute: bool, *args: Any) -> Any:
-    return measure(_load(uri, arm, with_attribute), arm, *args)
+def _measure(uri: str, selection: SelectionRule, measure: Callable, with_attribute: bool, *args: Any) -> Any:
+    return measure(_load(uri, selection, with_attribute), selection, *args)
 
 
-def _load(uri: str, arm: Arm, with_attribute: bool) -> Corpus:
-    table = read_columns(uri, corpus_columns(arm, with_attribute))
+def _load(uri: str, selection: SelectionRule, with_attribute: bool) -> Corpus:
+    table = read_columns(uri, corpus_columns(selection, with_attribute))
     check_scores(table, uri)
-    return read_corpus(table, arm)
+    return read_corpus(table, selection)
 
 
-def _count_passing(uri: str, arm: Arm, gates: Gates) -> int:
-    reason_N, _ = judge_table(read_columns(uri, corpus_columns(arm, False)), arm, gates)
+def _count_passing(uri: str, selection: SelectionRule, gates: Gates) -> int:
+    reason_N, _ = judge_table(read_columns(uri, corpus_columns(selection, False)), selection, gates)
     return int((reason_N == KEPT).sum())
 
 
-def _pool_moments(uri: str, arm: Arm, gates: Gates) -> Moments:
-    corpus = _load(uri, arm, True)
-    return Moments.of(corpus.measures[PAS][enters_attribute(corpus, arm, gates)])
+def _pool_moments(uri: str, selection: SelectionRule, gates: Gates) -> Moments:
+    corpus = _load(uri, selection, True)
+    return Moments.of(corpus.measures[PAS][enters_attribute(corpus, selection, gates)])
 
 
 def _write_kept(
-    job: tuple[str, str], arm: Arm, gates: Gates, moments: Moments | None
+    job: tuple[str, str], selection: SelectionRule, gates: Gates, moments: Moments | None
 ) -> tuple[Counter, pa.Table]:
     """Write one file's kept rows; return how many rows there are by reason, and what the subset has of them.
 
@@ -162,10 +168,10 @@ def _write_kept(
     else none.
     """
     uri, part = job
-    wanted = corpus_columns(arm, True)
+    wanted = corpus_columns(selection, True)
     kept = [KEY, SHARD, POSITION, IMAGE_SHA256, CAPTION, MEAN_PAS]
     table = read_columns(uri, list(dict.fromkeys([*wanted, *kept])))
-    reason_N, score_N = judge_table(table.select(wanted), arm, gates)
+    reason_N, score_N = judge_table(table.select(wanted), selection, gates)
     if moments is not None:
         score_N = normalise_scores(score_N, moments.mean, moments.std)
     table = table.append_column(SCORE, pa.array(score_N)).filter(pa.array(reason_N == KEPT))
@@ -176,16 +182,16 @@ def _write_kept(
 def kept_ranges(kept_per_shard: list[int], per_output: int) -> list[list[tuple[int, int, int]]]:
     """Cut the kept rows, in order of shards, into outputs of ``per_output``: lists of (shard, from, to)."""
     outputs: list[list[tuple[int, int, int]]] = []
-    room = 0
+    left = 0
     for ordinal, count in enumerate(kept_per_shard):
         start = 0
         while start < count:
-            if not room:
+            if not left:
                 outputs.append([])
-                room = per_output
-            end = min(count, start + room)
+                left = per_output
+            end = min(count, start + left)
             outputs[-1].append((ordinal, start, end))
-            room -= end - start
+            left -= end - start
             start = end
     return outputs
 

@@ -8,7 +8,13 @@ from typing import Any
 
 from raycomp.config import exact_share
 from raycomp.curate.choose import choose, cut_pool
-from raycomp.curate.config import CurateConfig, choose_config, find_arm, find_pool_arm, read_config
+from raycomp.curate.config import (
+    CurateConfig,
+    choose_config,
+    find_pool_selection,
+    find_selection,
+    read_config,
+)
 from raycomp.curate.materialize import materialize
 from raycomp.curate.publish import check_scorer, describe_coverage, draw_report
 from raycomp.curate.rules import DRAW, find_rule, name_draw
@@ -38,7 +44,7 @@ from raycomp.models.tokens import load_tokens
 from raycomp.run.bad_data import describe_dropped
 from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import connect
 from raycomp.table import Table
 from raycomp.words import KEPT, OK
@@ -53,7 +59,7 @@ def curate(
 
     ``extra_tables`` makes more sections of the report out of the scores files' uris. A finished run of the
     same config is left as it is; an unfinished one goes on. Raises ValueError for what the user can mend (bad
-    dials, no input, no model, another run in ``out``) and TooMuchBadData.
+    options, no input, no model, another run in ``out``) and TooMuchBadData.
     """
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     shards, spec = _open_input(config, out)
@@ -64,7 +70,7 @@ def curate(
         )
     again = command_line(f"raycomp select {shlex.quote(out)}", _fewer(config), f"{out}-2")
     fingerprint = partial(_fingerprint, config, shards)
-    with begin("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
+    with start_run("curate", config, fingerprint, out, say, commands={"Choose again": again}) as run:
         if run.is_finished:
             return run.record
         with connect(
@@ -108,7 +114,7 @@ def _open_input(config: CurateConfig, out: str) -> tuple[list[ShardPath], Scorer
 def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print) -> dict[str, Any]:
     """Choose again from the scores of the curation in ``source`` into ``out``; no model is loaded.
 
-    ``settings`` are dials by path ("align.keep": 0.6). Raises ValueError where one of them would change a
+    ``settings`` are options by path ("align.keep": 0.6). Raises ValueError where one of them would change a
     score, or asks for a larger pool than was attributed (it names the largest), and where the scores know
     no unseen targets.
     """
@@ -128,7 +134,7 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     # What the run begins with is the record that its dials were taken from; what it ends with is read again.
     records = chain([curated], iter(partial(read_finished, origin.uri), None))
     rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
-    with begin("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
+    with start_run("select", config, lambda: _point_at(next(records)), out, say, rerun) as run:
         if run.is_finished:
             return run.record
         with connect(
@@ -158,9 +164,9 @@ def _choose(
     say: Say,
 ) -> None:
     """Do what curate and select share: cut the gates over ``scores``, write what passes, tell of it all."""
-    arm = find_arm(config)
-    choice = choose(scores, arm, run.folder, run.work, run.lease.check)
-    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(arm, choice.gates)]
+    selection = find_selection(config)
+    choice = choose(scores, selection, run.folder, run.work, run.lease.check)
+    warnings = [*describe_dropped("input", choice.reasons), *describe_shortage(selection, choice.gates)]
     for warning in warnings:
         say(warning)
     run.close(
@@ -174,8 +180,8 @@ def _choose(
     )
     if wants_shards(config, run.folder):
         materialize(choice, shards, scores, run.folder, run.work)
-    page = draw_report(run.record, arm, choice, scores, shards, tables)
-    run.tell(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
+    page = draw_report(run.record, selection, choice, scores, shards, tables)
+    run.report(f"kept {choice.num_kept:,} of {sum(read.values()):,} rows", page)
 
 
 def _fewer(config: CurateConfig) -> dict[str, Any]:
@@ -187,7 +193,7 @@ def _fewer(config: CurateConfig) -> dict[str, Any]:
 
 
 def _point_at(curated: dict[str, Any]) -> dict[str, Any]:
-    """Return what a selection depends on beside its dials: the curation that scored."""
+    """Return what a selection depends on beside its options: the curation that scored."""
     return {"scores": identify(curated), "shards": curated["fingerprint"]["shards"]}
 
 
@@ -203,7 +209,7 @@ def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -
     compat = config.select.datacomp_compat and find_rule(config.select.rule).attribute_by
     if not compat or scored.select.datacomp_compat or scored.pool == 1:
         return
-    first = cut_pool(scores, find_pool_arm(config.align.keep, datacomp_compat=True))
+    first = cut_pool(scores, find_pool_selection(config.align.keep, datacomp_compat=True))
     attributed = exact_share(scored.pool, first["gates"]["num_corpus"])
     if sum(first["sizes"]) > attributed:
         raise ValueError(
@@ -213,7 +219,7 @@ def _check_pool(scores: list[str], config: CurateConfig, scored: CurateConfig) -
 
 
 def _fingerprint(config: CurateConfig, shards: list[ShardPath]) -> dict[str, Any]:
-    """Return what results depend on beside the dials.
+    """Return what results depend on beside the options.
 
     Raises ValueError where the parser is missing, or the model's tokenizer has no nonces.
     """

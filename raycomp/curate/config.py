@@ -1,13 +1,13 @@
-"""The dials of a curation."""
+"""The options of a curation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from raycomp.config import check_path, is_marked, list_dials, override_all
+from raycomp.config import check_path, is_marked, list_options, override_all
 from raycomp.config.change import from_dict
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.dials import FREE, INPUT, SELECT
+from raycomp.config.options import FREE, INPUT, SELECT
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.curate.rules import (
     ALIGN_PAS,
@@ -127,7 +127,7 @@ class SelectConfig:
 
 
 def _say_shares(rule: str) -> str:
-    """Return which dials the name of a draw within the pool asks for, where it can have them."""
+    """Return which options the name of a draw within the pool asks for, where it can have them."""
     first, second = read_draw(rule)
     fits = second <= first <= 1 and name_draw(first, second) == rule
     return f"; or set align.keep={first} and attribute.keep={second} too" if fits else ""
@@ -209,7 +209,7 @@ def read_config(values: Mapping[str, Any]) -> CurateConfig:
 
 
 @dataclass(frozen=True)
-class Arm:
+class SelectionRule:
     """A rule and what it keeps."""
 
     rule: Rule
@@ -242,21 +242,21 @@ class Arm:
         return words.get(what, what)
 
 
-def find_arm(config: CurateConfig) -> Arm:
-    """Return the arm that the dials describe."""
+def find_selection(config: CurateConfig) -> SelectionRule:
+    """Return the arm that the options describe."""
     rule, how = find_rule(config.select.rule), config.attribute
     if rule.attribute_by:
         shares: tuple[float, float | None] = config.align.keep, how.keep
     else:
         shares = 1.0 if rule.keeps_all else how.keep, None
     reading = how.aggregate, how.unit, how.targets
-    return Arm(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
+    return SelectionRule(rule, *shares, config.select.datacomp_compat, *reading, config.seed)
 
 
-def find_pool_arm(share: float, datacomp_compat: bool) -> Arm:
+def find_pool_selection(share: float, datacomp_compat: bool) -> SelectionRule:
     """Return the arm that keeps the rows to be attributed: a share of the corpus, best aligned first."""
     # DataComp's rule keeps ties too, so only a pool cut by it holds all that its gate keeps.
-    return Arm(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
+    return SelectionRule(Rule(), share, datacomp_compat=datacomp_compat and share < 1)
 
 
 def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> CurateConfig:
@@ -264,7 +264,7 @@ def choose_config(curated: Mapping[str, Any], settings: Mapping[str, Any]) -> Cu
     for path in settings:
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "select"):
-            allowed = ", ".join(dial.path for dial in list_dials(CurateConfig, "select"))
+            allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
             raise ValueError(f"{path}: select cannot change it, its dials are {allowed}; run curate instead")
     scored = read_config(curated)
     config = override_all(scored, {"attribute.pool": None, **settings})

@@ -130,15 +130,15 @@ def warn_of_displacement(summary: Summary, config: Mapping[str, Any]) -> list[st
     return [line]
 
 
-def tell_correlations(found: list[Correlation]) -> Table:
+def report_correlations(found: list[Correlation]) -> Table:
     """Return the correlations beside the paper's."""
     ours = Column("Pearson r", digits=3), Column("Spearman rho", digits=3)
     theirs = Column("r in paper", digits=3), Column("rho in paper", digits=3)
     columns = ("Correlation of", "over", "n", *ours, "points", *theirs)
-    return Table("What PAS is not", columns, [_tell(one) for one in found])
+    return Table("What PAS is not", columns, [_report(one) for one in found])
 
 
-def _tell(one: Correlation) -> tuple[Cell, ...]:
+def _report(one: Correlation) -> tuple[Cell, ...]:
     theirs = PAPER_CORRELATIONS[one.what] if one.inside else (None, None)
     return (NAMES[one.what][0], one.over, one.count, one.pearson, one.spearman, one.num_points, *theirs)
 

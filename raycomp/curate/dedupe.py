@@ -38,7 +38,7 @@ _ROWS_PER_BUCKET = 4_000_000
 _FILES_PER_STRETCH = 16
 _MOST_STRETCHES = 1024
 _AT_ONCE = 8
-_ROOM = "dedupe"
+_FOLDER = "dedupe"
 _ENTRY = np.dtype([("uid", "<u8", 2), ("content", "<u8"), ("ordinal", "<i4"), ("position", "<i4")])
 _FOUND = np.dtype([("ordinal", "<i4"), ("position", "<i4"), ("is_conflict", "?")])
 
@@ -80,7 +80,7 @@ def mark_duplicates(
     edge_BS = np.stack(list(found))
     again = [stretches[i] for i in np.flatnonzero(np.diff(edge_BS).any(axis=0))]
     marked = sum(map_tasks(_mark_stretch, again, edge_BS, work, label="deduplicate"), marked)
-    work.remove(_ROOM)
+    work.remove(_FOLDER)
     return marked
 
 
@@ -94,7 +94,7 @@ def _part_rows(stretch: Stretch, num_buckets: int, work: Folder) -> tuple[np.nda
     entries = np.concatenate([entries for entries, _ in read])
     bucket_N = bucket_of(entries["uid"], num_buckets)
     order_N = np.argsort(bucket_N, kind="stable")
-    work.write_bytes(entries[order_N].tobytes(), _ROOM, stretch.rows)
+    work.write_bytes(entries[order_N].tobytes(), _FOLDER, stretch.rows)
     edge_B = np.searchsorted(bucket_N[order_N], np.arange(num_buckets + 1))
     return edge_B, sum((earlier for _, earlier in read), Counter())
 
@@ -112,7 +112,7 @@ def _find_later(bucket: int, stretches: list[Stretch], edge_SB: np.ndarray, work
     later["is_conflict"] = entries["content"][row_M] != entries["content"][first_N[row_M]]
     later = np.sort(later, order=("ordinal", "position"))
     if len(later):
-        work.write_bytes(later.tobytes(), _ROOM, _name_later(bucket))
+        work.write_bytes(later.tobytes(), _FOLDER, _name_later(bucket))
     firsts = [stretch.first for stretch in stretches]
     return np.append(np.searchsorted(later["ordinal"], firsts), len(later))
 
@@ -133,7 +133,7 @@ def _read(work: Folder, name: str, edges: np.ndarray, number: int, dtype: np.dty
     start, end = edges[number], edges[number + 1]
     if start == end:
         return np.empty(0, dtype)
-    return np.frombuffer(work.read_range(start * dtype.itemsize, end * dtype.itemsize, _ROOM, name), dtype)
+    return np.frombuffer(work.read_range(start * dtype.itemsize, end * dtype.itemsize, _FOLDER, name), dtype)
 
 
 def _name_later(bucket: int) -> str:

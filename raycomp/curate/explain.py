@@ -5,14 +5,14 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.core.selection import Threshold
-from raycomp.curate.config import CurateConfig, find_arm, read_config
+from raycomp.curate.config import CurateConfig, find_selection, read_config
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.rules import DRAW, find_rule
 from raycomp.curate.select import Gates, judge_table
 from raycomp.data.parquet import find_rows, read_columns, read_schema
 from raycomp.data.runs import list_scores
 from raycomp.language.nonce import make_counterfactual
-from raycomp.table import tell_facts
+from raycomp.table import format_facts
 from raycomp.words import (
     ALIGNED_STATUSES,
     ALIGNMENT,
@@ -44,34 +44,36 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     if not found:
         return None
     tables = [_read_whole(uri, config).slice(row, 1) for uri, row in found]
-    told = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
-    others = [table for table in tables if table is not told]
-    return "\n".join([*_tell(told, config, gates), *map(_tell_other, others)])
+    reported = next((table for table in tables if table[STATUS][0].as_py() in ALIGNED_STATUSES), tables[0])
+    others = [table for table in tables if table is not reported]
+    return "\n".join([*_report(reported, config, gates), *map(_report_other, others)])
 
 
 def _read_whole(uri: str, config: CurateConfig) -> pa.Table:
     """Return all columns of a scores file; UserError where one that explains a sample is not there."""
-    columns = corpus_columns(find_arm(config), with_attribute=True)
+    columns = corpus_columns(find_selection(config), with_attribute=True)
     wanted = [SHARD, POSITION, CAPTION, PHRASES, IMAGE_EMBEDDING, *columns]
     return read_columns(uri, list(dict.fromkeys([*read_schema(uri).names, *wanted])))
 
 
-def _tell_other(table: pa.Table) -> str:
+def _report_other(table: pa.Table) -> str:
     """Return where another row of the same uid stands; ``table`` has one row."""
     shard, position, status = (table[name][0].as_py() for name in (SHARD, POSITION, STATUS))
     return f"the same uid again: {shard}, row {position}: {status}"
 
 
-def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
+def _report(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     """Return the lines that explain a table of one row."""
     row = table.select([name for name in table.column_names if name not in _NESTED]).to_pylist()[0]
-    lines = [tell_facts(row)]
+    lines = [format_facts(row)]
     for column in (PHRASES, CONTENT_WORDS):
         for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
-            lines += _tell_phrase(row[CAPTION], phrase)
-    arm = find_arm(config)
-    reason_N, score_N = judge_table(table.select(corpus_columns(arm, with_attribute=True)), arm, gates)
-    lines += ["", *_tell_gates(row, float(score_N[0]), config, gates)]
+            lines += _describe_phrase(row[CAPTION], phrase)
+    selection = find_selection(config)
+    reason_N, score_N = judge_table(
+        table.select(corpus_columns(selection, with_attribute=True)), selection, gates
+    )
+    lines += ["", *_describe_gates(row, float(score_N[0]), config, gates)]
     reason = reason_N[0]
     lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
     why = row[STATUS] if reason == DROPPED_UNSCORED else reason
@@ -80,7 +82,7 @@ def _tell(table: pa.Table, config: CurateConfig, gates: Gates) -> list[str]:
     return lines
 
 
-def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
+def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     lines = [f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"]
     if phrase["target_class"] == UNSEEN:
         lines[0] += ", which no picture can show"
@@ -92,20 +94,20 @@ def _tell_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _tell_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
+def _describe_gates(row: dict[str, Any], score: float, config: CurateConfig, gates: Gates) -> list[str]:
     """``score`` is what the last gate ranked the row by, NaN where it did not."""
     name = config.select.rule
     rule = find_rule(name)
     first = score if rule.align_by == DRAW else row[ALIGNMENT]
     lines = [f"rule {name}, corpus of {gates.num_corpus:,}"]
-    lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_tell_threshold(gates.align)}")
+    lines.append(f"gate 1: {rule.align_by} {_number(first)} against {_describe_threshold(gates.align)}")
     if gates.attribute is not None:
-        ranking = find_arm(config).ranking
-        lines.append(f"gate 2: {ranking} {_number(score)} against {_tell_threshold(gates.attribute)}")
+        ranking = find_selection(config).ranking
+        lines.append(f"gate 2: {ranking} {_number(score)} against {_describe_threshold(gates.attribute)}")
     return lines
 
 
-def _tell_threshold(cut: Threshold | None) -> str:
+def _describe_threshold(cut: Threshold | None) -> str:
     if cut is None or cut.value is None:
         return "a gate that keeps nothing"
     tie = f" (of that very score, uids up to {cut.to_dict()['uid']})" if cut.uid else ""

@@ -34,7 +34,7 @@ class FunnelRow:
     lost: tuple[tuple[str, int], ...] = ()
 
 
-def close_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
+def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
     """Return the steps from ``read`` to ``kept`` out of the rows of each drop reason (and ``kept``).
 
     A reason that is no gate's is a status, lost on the way to the corpus. The gates follow in their order; a

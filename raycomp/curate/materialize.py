@@ -107,7 +107,7 @@ def write_folder(
     return rewritten
 
 
-def tell_change(shard: ShardPath, position: int) -> UserError:
+def changed_error(shard: ShardPath, position: int) -> UserError:
     """Return the error for a sample that is no longer what its scores are of."""
     return UserError(
         f"input={shard.uri!r}: changed after it was scored, sample {position} is not what the scores are "
@@ -140,7 +140,7 @@ def _read_samples(
     for position, members in extract(shard, rows):
         row, caption = rows[position], scored[CAPTION][position].as_py()
         if not is_scored(members, scored[IMAGE_SHA256][position].as_py(), caption):
-            raise tell_change(shard, position)
+            raise changed_error(shard, position)
         left.remove(position)
         fields = {name: row[name] for name in _FIELDS if row[name] is not None}
         as_read, said = rewrite(members)
@@ -148,4 +148,4 @@ def _read_samples(
             rewritten[row[UID]] = sha256
         yield row[UID], enrich(as_read, row[UID], caption, {**said, **fields})
     if left:
-        raise tell_change(shard, min(left))
+        raise changed_error(shard, min(left))

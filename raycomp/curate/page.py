@@ -8,14 +8,14 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.core.metrics import Histogram
-from raycomp.curate.config import find_arm, read_config
+from raycomp.curate.config import find_selection, read_config
 from raycomp.curate.correlations import (
     BOTH_SIDES,
     PAPER,
     correlate,
     draw_points,
     has_pool,
-    tell_correlations,
+    report_correlations,
     warn_of_displacement,
 )
 from raycomp.curate.funnel import FunnelRow, check_funnel, reason_words
@@ -65,7 +65,7 @@ def render_curate(
     """Return the page as text to be written as UTF-8.
 
     ``photos``: image bytes by uid, of ``choose_shown(summary).samples``; a missing or unreadable one is a
-    grey tile. ``funnel``: as ``close_funnel(summary.reasons)`` returns it; ValueError where it does not lead
+    grey tile. ``funnel``: as ``make_funnel(summary.reasons)`` returns it; ValueError where it does not lead
     from the summary's rows to its kept rows. ``run``: the content of run.json; what is missing is not shown:
 
     - ``config``: nested dict (``to_dict``), ``versions``: dict, ``fingerprint``: str;
@@ -99,9 +99,9 @@ def render_curate(
         scores=_draw_scores(summary, config),
         has_pool=has_pool(config),
         paper=PAPER,
-        correlations=tell_correlations(correlate(summary, config)),
+        correlations=report_correlations(correlate(summary, config)),
         scatters=draw_points(summary),
-        kinds=_tell_kinds(summary),
+        kinds=_report_kinds(summary),
         drops=_draw_drops(summary) if summary.kinds else None,
         leaning=_draw_leaning(summary),
         lengths=[
@@ -178,7 +178,7 @@ def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str
 
 def name_score(config: Mapping[str, Any]) -> str:
     """Return what the final gate compared, as a reader says it."""
-    return find_arm(read_config(config)).ranking
+    return find_selection(read_config(config)).ranking
 
 
 def shade_scale(summary: Summary) -> float:
@@ -228,7 +228,7 @@ def _draw_scores(summary: Summary, config: Mapping[str, Any]) -> list[Html]:
     ]
 
 
-def _tell_kinds(summary: Summary) -> Table:
+def _report_kinds(summary: Summary) -> Table:
     """Return the phrases by kind: how many, and on which side."""
     rows = []
     for kind in (*KINDS, UNSEEN):

@@ -21,16 +21,16 @@ from raycomp.data.reader import read_shard
 from raycomp.models.describe import describe_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.stage import READ, SCORERS, Work
-from raycomp.table import Column, Table, tell_facts
+from raycomp.table import Column, Table, format_facts
 from raycomp.words import OK, SHARD_STATUSES, STATUS
 
 NUM_ROWS = 256
 _BLOCK_ROWS = 64
 _MOST_SHARDS = 16
-_MOST_LOOKED_AT = 64
+_MOST_EXAMINED = 64
 _BYTES = {"float32": 4, "float16": 2}
 # A row of scores beside its embedding: caption, uid, phrases, compressed.
-_BYTES_BESIDE = 600
+_OTHER_BYTES = 600
 
 
 _CPUS, _GPUS = "its CPUs", "its GPUs"
@@ -75,7 +75,7 @@ def plan(config: CurateConfig) -> str:
     sample = take_sample(shards, sizes, config.input)
     seconds, device = _measure(config, spec, sample)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
-    stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _BYTES_BESIDE)
+    stored = samples * (spec.embedding_dim * _BYTES[config.scorer.embedding_dtype] + _OTHER_BYTES)
     facts = {
         "shards": f"{len(sizes):,}, {sum(sizes) / 1e9:,.3f} GB",
         "samples": f"about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
@@ -86,12 +86,12 @@ def plan(config: CurateConfig) -> str:
     if sample.passed_over:
         facts["passed"] = f"over {_name_shards(sample.passed_over)}: not whole, or without a usable row"
     million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
-    facts |= _tell_cost(config, samples, sum(million.values()) / 3600)
+    facts |= _describe_cost(config, samples, sum(million.values()) / 3600)
     stages = Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])
     tables = [stages]
     if config.cluster.machines:
         tables.append(price_machines(_sum_up(config, spec, million, device), config.cluster.priced))
-    return "\n\n".join([tell_facts(facts), *(table.to_text() for table in tables)])
+    return "\n\n".join([format_facts(facts), *(table.to_text() for table in tables)])
 
 
 def _sum_up(config: CurateConfig, spec: ScorerSpec, million: dict[str, float], device: str) -> Measured:
@@ -112,15 +112,15 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     """
     by_size = sorted(range(len(shards)), key=lambda i: (sizes[i], i))
     middle = (len(by_size) - 1) // 2
-    outwards = sorted(range(len(by_size)), key=lambda rank: (abs(rank - middle), rank))[:_MOST_LOOKED_AT]
+    outwards = sorted(range(len(by_size)), key=lambda rank: (abs(rank - middle), rank))[:_MOST_EXAMINED]
     whole: dict[int, int] = {}
     partial: dict[int, int] = {}
     statuses: Counter[str] = Counter()
-    looked_at = []
+    examined = []
     for index in (by_size[rank] for rank in outwards):
         if len(whole) == _MOST_SHARDS or sum(whole.values()) >= NUM_ROWS:
             break
-        looked_at.append(index)
+        examined.append(index)
         found = _count_statuses(shards[index])
         statuses += found
         rows = sum(number for status, number in found.items() if status not in SHARD_STATUSES)
@@ -129,13 +129,13 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     chosen = whole or dict(list(partial.items())[:1])
     if not chosen:
         said = ", ".join(f"{number:,} {status}" for status, number in statuses.most_common(3))
-        raise ValueError(f"input={spec!r}: no usable row in {len(looked_at):,} of its shards ({said})")
+        raise ValueError(f"input={spec!r}: no usable row in {len(examined):,} of its shards ({said})")
     started = time.perf_counter()
     blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
     table = pa.concat_tables(chain.from_iterable(blocks))
     read_s = time.perf_counter() - started
     table = table.filter(pc.invert(pc.is_in(table[STATUS], pa.array(SHARD_STATUSES)))).slice(0, NUM_ROWS)
-    passed_over = [shards[index].name for index in looked_at if index not in chosen]
+    passed_over = [shards[index].name for index in examined if index not in chosen]
     names = [shards[index].name for index in chosen]
     num_bytes = sum(sizes[index] for index in chosen)
     return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
@@ -158,16 +158,16 @@ def _measure(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple
     """Run every stage over the sample in this process; return seconds by stage, and the device."""
     seconds = {READ: sample.read_s}
     decode, align = align_stages(config, spec)
-    prepared, seconds[decode.name] = _time(decode.begin(), sample.table)
+    prepared, seconds[decode.name] = _time(decode.start(), sample.table)
     if OK not in prepared[STATUS].to_pylist():
         counts = Counter(prepared[STATUS].to_pylist()).most_common(3)
         said = ", ".join(f"{number:,} {status}" for status, number in counts)
         raise ValueError(f"input={config.input!r}: no usable row among {len(prepared):,} ({said})")
-    scorer = align.begin()
+    scorer = align.start()
     table, seconds[align.name] = _time(scorer, prepared)
     table = _take_pool(table, config.pool)
     for stage in attribute_stages(config):
-        table, seconds[stage.name] = _time(stage.begin(), table)
+        table, seconds[stage.name] = _time(stage.start(), table)
     return seconds, str(scorer.device.place)
 
 
@@ -185,7 +185,7 @@ def _take_pool(aligned: pa.Table, share: float) -> pa.Table:
     return aligned.take(pa.array(usable[: max(1, round(share * len(usable)))]))
 
 
-def _tell_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, str]:
+def _describe_cost(config: CurateConfig, samples: int, hours: float) -> dict[str, str]:
     """``hours``: of one worker, per million pairs."""
     facts = {"cost": f"{hours:,.1f} worker hours per million pairs, {hours * samples / 1e6:,.3f} in all"}
     if config.cluster.price_per_hour is not None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from raycomp.core.metrics import auc
 from raycomp.curate.choose import Chosen
-from raycomp.curate.config import Arm
-from raycomp.curate.funnel import close_funnel
+from raycomp.curate.config import SelectionRule
+from raycomp.curate.funnel import make_funnel
 from raycomp.curate.measures import corpus_columns
 from raycomp.curate.page import render_curate
 from raycomp.curate.select import Gates, judge_table
@@ -50,24 +50,24 @@ _COLUMNS = (UID, KEY, SHARD, POSITION, URL, CAPTION, STATUS, ALIGNMENT, MEAN_PAS
 
 def draw_report(
     run: dict[str, Any],
-    arm: Arm,
+    selection: SelectionRule,
     choice: Chosen,
     scores: list[str],
     shards: list[ShardPath],
     extra_tables: list[Table],
 ) -> str:
     """Return the page of the run whose record is ``run``. Without ``shards`` the photos stay grey."""
-    parts = map_files(summarise_scores, scores, arm, choice.gates, label="report", fold=_merge_all)
+    parts = map_files(summarise_scores, scores, selection, choice.gates, label="report", fold=_merge_all)
     summary = reduce(merge, parts, Summary())
     photos = _fetch_photos(summary, shards, scores)
     fingerprint = ", ".join(f"{name} {value}" for name, value in run["fingerprint"].items())
     # What a gate fell short of the page finds out of the summary.
     shown = {**run, "fingerprint": fingerprint, "warnings": describe_dropped("input", choice.reasons)}
-    tables = [*extra_tables, *([_tell_coverage(run["coverage"])] if "coverage" in run else [])]
-    return render_curate(summary, photos, shown, close_funnel(summary.reasons), tables)
+    tables = [*extra_tables, *([_report_coverage(run["coverage"])] if "coverage" in run else [])]
+    return render_curate(summary, photos, shown, make_funnel(summary.reasons), tables)
 
 
-def _tell_coverage(coverage: dict[str, Any]) -> Table:
+def _report_coverage(coverage: dict[str, Any]) -> Table:
     """Return how many captions got a valid counterfactual by both denominators, and why phrases did not."""
     captions, found = coverage["captions"], coverage["with_nonce"]
     rows = [
@@ -115,12 +115,12 @@ def check_scorer(stats: Stats) -> dict[str, Any] | None:
     }
 
 
-def summarise_scores(uri: str, arm: Arm, gates: Gates) -> Summary:
+def summarise_scores(uri: str, selection: SelectionRule, gates: Gates) -> Summary:
     """Return what the report says of one scores file; its samples are drawn apart from those of a rule."""
-    wanted = corpus_columns(arm, with_attribute=True)
+    wanted = corpus_columns(selection, with_attribute=True)
     table = read_columns(uri, list(dict.fromkeys([*_COLUMNS, *wanted])))
-    reason_N, score_N = judge_table(table.select(wanted), arm, gates)
-    return summarise(table, reason_N, score_N, ~arm.seed)
+    reason_N, score_N = judge_table(table.select(wanted), selection, gates)
+    return summarise(table, reason_N, score_N, ~selection.seed)
 
 
 def _merge_all(summaries: list[Summary]) -> list[Summary]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import UserError
 from raycomp.curate.choose import commit_once, cut_pool, load_pool
-from raycomp.curate.config import Arm, CurateConfig, find_pool_arm
+from raycomp.curate.config import CurateConfig, SelectionRule, find_pool_selection
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.select import Gates
 from raycomp.curate.stages import align_stages, attribute_stages
@@ -74,9 +74,9 @@ class Scoring:
         return [shard.ordinal for shard in self.shards]
 
     @property
-    def pool(self) -> Arm:
+    def pool(self) -> SelectionRule:
         """What keeps the rows to be attributed."""
-        return find_pool_arm(self.config.pool, self.config.select.datacomp_compat)
+        return find_pool_selection(self.config.pool, self.config.select.datacomp_compat)
 
     @property
     def aligned_schema(self) -> pa.Schema:
@@ -172,7 +172,7 @@ def align_all(scoring: Scoring) -> Stats:
         config.waves.shards_per_wave,
         merge_aligned,
         (scoring.work.at("aligned"), scoring.aligned_schema),
-        steps.crew,
+        steps.worker_pools,
         scoring.check_lease,
         steps.most,
     )
@@ -185,7 +185,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
     steps = Pass(
         session,
         items={ordinal: (ordinal, scoring.aligned_uri(ordinal)) for ordinal in scoring.ordinals},
-        read=partial(load_pool, arm=scoring.pool, gates=pool, block_rows=session.block_rows),
+        read=partial(load_pool, selection=scoring.pool, gates=pool, block_rows=session.block_rows),
         stages=attribute_stages(config),
         part=Part(attributed_schema(scoring.with_content), counted=(FAULTS,)),
         rows=session.block_rows,
@@ -197,7 +197,7 @@ def attribute_pool(scoring: Scoring, pool: Gates, pool_sizes: list[int]) -> Stat
         config.waves.shards_per_wave,
         merge_scores,
         (scoring.work.at("aligned"), scoring.out.at("scores"), scoring.scores_schema),
-        steps.crew,
+        steps.worker_pools,
         scoring.check_lease,
         steps.most,
     )

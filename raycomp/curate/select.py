@@ -32,7 +32,7 @@ from raycomp.core.selection import (
     kth_datacomp,
     random_scores,
 )
-from raycomp.curate.config import Arm
+from raycomp.curate.config import SelectionRule
 from raycomp.curate.measures import Corpus, read_corpus
 from raycomp.curate.rules import (
     ALIGN_PAS,
@@ -94,30 +94,30 @@ class Gates:
         return cls(values["num_corpus"], cuts["align"], cuts["attribute"], values["num_scored"], fit)
 
 
-def make_search(arm: Arm, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
+def make_search(selection: SelectionRule, num_corpus: int, num_ranked: int, share: float) -> KthSearch:
     """Return the search for a gate that keeps ``share`` of the corpus out of ``num_ranked`` rows.
 
     Fewer rows than that: all of them stay. Raises ValueError where DataComp's rule has no rows to cut.
     """
-    if arm.datacomp_compat:
+    if selection.datacomp_compat:
         check(num_corpus > 0, "select.datacomp_compat", True, "false: no row has an alignment")
         wanted = kth_datacomp(num_corpus, share).k
         return KthSearch(min(wanted, num_ranked), keep_ties=True)
     return KthSearch(min(exact_share(share, num_corpus), num_ranked))
 
 
-def align_scores(corpus: Corpus, arm: Arm) -> np.ndarray:
+def align_scores(corpus: Corpus, selection: SelectionRule) -> np.ndarray:
     """Return what the rule's align gate ranks all of the corpus by, float32 [M]."""
-    if arm.rule.align_by == DRAW:
-        return random_scores(corpus.uid_M2, arm.seed)
+    if selection.rule.align_by == DRAW:
+        return random_scores(corpus.uid_M2, selection.seed)
     return corpus.measures[ALIGNMENT]
 
 
-def attribute_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+def attribute_scores(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return what the rule's attribute gate ranks by, float32 [M], a number wherever ``enters_attribute``."""
-    what = arm.rule.attribute_by
+    what = selection.rule.attribute_by
     if what == DRAW:
-        return random_scores(corpus.uid_M2, arm.seed)
+        return random_scores(corpus.uid_M2, selection.seed)
     if what == MINUS_PAS:
         return -corpus.measures[PAS]
     if what in (RESIDUAL, ALIGN_PAS):
@@ -126,31 +126,31 @@ def attribute_scores(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
     return corpus.measures[str(what)]
 
 
-def passes_align(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+def passes_align(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which corpus rows pass the align gate, bool [M]."""
     assert gates.align is not None, "the align gate is not cut yet"
-    return keep_mask(gates.align, align_scores(corpus, arm), corpus.uid_M2)
+    return keep_mask(gates.align, align_scores(corpus, selection), corpus.uid_M2)
 
 
-def enters_attribute(corpus: Corpus, arm: Arm, gates: Gates) -> np.ndarray:
+def enters_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates) -> np.ndarray:
     """Return which corpus rows the attribute gate ranks, by whatever: past the align gate, with a PAS."""
-    return passes_align(corpus, arm, gates) & ~np.isnan(corpus.measures[PAS])
+    return passes_align(corpus, selection, gates) & ~np.isnan(corpus.measures[PAS])
 
 
-def cut_gates(arm: Arm, over: Callable[..., Iterable[Any]]) -> Gates:
+def cut_gates(selection: SelectionRule, over: Callable[..., Iterable[Any]]) -> Gates:
     """Cut the gates of an arm over files that are never in one memory.
 
     ``over(measure, with_attribute, *args)`` yields ``measure(corpus, arm, *args)`` of every file, in order,
     its corpus read from ``corpus_columns(arm, with_attribute)``. ``measure`` is a plain function.
     """
-    rule = arm.rule
+    rule = selection.rule
     num_corpus = sum(over(_count_rows, False))
     gates = Gates(num_corpus)
-    search = make_search(arm, num_corpus, num_corpus, arm.align_share)
+    search = make_search(selection, num_corpus, num_corpus, selection.align_share)
     while not search.done:
         search.advance(sum(over(_count_align, False, search)))
     gates = replace(gates, align=search.threshold)
-    if arm.attribute_share is None:
+    if selection.attribute_share is None:
         return gates
     num_scored = sum(over(_count_scored, True, gates))
     gates = replace(gates, num_scored=num_scored)
@@ -159,31 +159,31 @@ def cut_gates(arm: Arm, over: Callable[..., Iterable[Any]]) -> Gates:
         gates = replace(gates, fit=LinearFit.of(EXPLAINING, moments))
     if rule.attribute_by == ALIGN_PAS:
         gates = replace(gates, fit=weigh_alike(reduce(CrossMoments.merge, over(_both_moments, True, gates))))
-    search = make_search(arm, num_corpus, num_scored, arm.attribute_share)
+    search = make_search(selection, num_corpus, num_scored, selection.attribute_share)
     while not search.done:
         search.advance(sum(over(_count_attribute, True, gates, search)))
     return replace(gates, attribute=search.threshold)
 
 
-def _count_rows(corpus: Corpus, arm: Arm) -> int:
+def _count_rows(corpus: Corpus, selection: SelectionRule) -> int:
     return len(corpus.row_M)
 
 
-def _count_align(corpus: Corpus, arm: Arm, search: KthSearch) -> np.ndarray:
-    return count_digit(search, align_scores(corpus, arm), corpus.uid_M2)
+def _count_align(corpus: Corpus, selection: SelectionRule, search: KthSearch) -> np.ndarray:
+    return count_digit(search, align_scores(corpus, selection), corpus.uid_M2)
 
 
-def _count_scored(corpus: Corpus, arm: Arm, gates: Gates) -> int:
-    return int(enters_attribute(corpus, arm, gates).sum())
+def _count_scored(corpus: Corpus, selection: SelectionRule, gates: Gates) -> int:
+    return int(enters_attribute(corpus, selection, gates).sum())
 
 
-def _explaining_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
-    enters_M = enters_attribute(corpus, arm, gates)
+def _explaining_moments(corpus: Corpus, selection: SelectionRule, gates: Gates) -> CrossMoments:
+    enters_M = enters_attribute(corpus, selection, gates)
     return CrossMoments.of([corpus.measures[name][enters_M] for name in (*EXPLAINING, PAS)])
 
 
-def _both_moments(corpus: Corpus, arm: Arm, gates: Gates) -> CrossMoments:
-    enters_M = enters_attribute(corpus, arm, gates)
+def _both_moments(corpus: Corpus, selection: SelectionRule, gates: Gates) -> CrossMoments:
+    enters_M = enters_attribute(corpus, selection, gates)
     return CrossMoments.of([corpus.measures[name][enters_M] for name in (ALIGNMENT, PAS)])
 
 
@@ -198,29 +198,29 @@ def weigh_alike(moments: CrossMoments) -> LinearFit:
     return LinearFit(moments.count, pas_mean + ratio * align_mean, {ALIGNMENT: -ratio}, None)
 
 
-def _count_attribute(corpus: Corpus, arm: Arm, gates: Gates, search: KthSearch) -> np.ndarray:
-    enters_M = enters_attribute(corpus, arm, gates)
-    return count_digit(search, attribute_scores(corpus, arm, gates)[enters_M], corpus.uid_M2[enters_M])
+def _count_attribute(corpus: Corpus, selection: SelectionRule, gates: Gates, search: KthSearch) -> np.ndarray:
+    enters_M = enters_attribute(corpus, selection, gates)
+    return count_digit(search, attribute_scores(corpus, selection, gates)[enters_M], corpus.uid_M2[enters_M])
 
 
 Judged = tuple[np.ndarray, np.ndarray]
 
 
-def judge_table(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
+def judge_table(table: pa.Table, selection: SelectionRule, gates: Gates) -> Judged:
     """Return the reason (KEPT, a gate's, or the status) and the last gate's score of every row of a table.
 
     Reasons are an object array of str, scores float32 with NaN where the row was not ranked.
     """
-    rule = arm.rule
+    rule = selection.rule
     reason_N = np.array(table[STATUS].to_pylist(), dtype=object)
     score_N = np.full(len(table), np.nan, np.float32)
-    corpus = read_corpus(table, arm)
-    passes_M = passes_align(corpus, arm, gates)
+    corpus = read_corpus(table, selection)
+    passes_M = passes_align(corpus, selection, gates)
     reason_M = np.where(passes_M, KEPT, _LOST[rule.align_by]).astype(object)
-    score_M = align_scores(corpus, arm)
+    score_M = align_scores(corpus, selection)
     if gates.attribute is not None:
-        enters_M = enters_attribute(corpus, arm, gates)
-        score_M = np.where(enters_M, attribute_scores(corpus, arm, gates), np.float32(np.nan))
+        enters_M = enters_attribute(corpus, selection, gates)
+        score_M = np.where(enters_M, attribute_scores(corpus, selection, gates), np.float32(np.nan))
         kept_M = np.zeros(len(enters_M), bool)
         kept_M[enters_M] = keep_mask(gates.attribute, score_M[enters_M], corpus.uid_M2[enters_M])
         reason_M[passes_M & ~enters_M] = DROPPED_UNSCORED
@@ -230,28 +230,28 @@ def judge_table(table: pa.Table, arm: Arm, gates: Gates) -> Judged:
     return reason_N, score_N
 
 
-def choose_tables(tables: Sequence[pa.Table], arm: Arm) -> tuple[Gates, list[Judged]]:
+def choose_tables(tables: Sequence[pa.Table], selection: SelectionRule) -> tuple[Gates, list[Judged]]:
     """Choose over scores tables in memory as the cluster does over files: the gates, and each table judged.
 
     The tables need the columns of ``corpus_columns(arm, True)``.
     """
-    corpora = [read_corpus(table, arm) for table in tables]
+    corpora = [read_corpus(table, selection) for table in tables]
 
     def over(measure: Callable, with_attribute: bool, *args: Any) -> Iterable[Any]:
-        return (measure(corpus, arm, *args) for corpus in corpora)
+        return (measure(corpus, selection, *args) for corpus in corpora)
 
-    gates = cut_gates(arm, over)
-    return gates, [judge_table(table, arm, gates) for table in tables]
+    gates = cut_gates(selection, over)
+    return gates, [judge_table(table, selection, gates) for table in tables]
 
 
-def describe_shortage(arm: Arm, gates: Gates) -> list[str]:
+def describe_shortage(selection: SelectionRule, gates: Gates) -> list[str]:
     """Return a line where the attribute gate had fewer rows to rank than it was asked to keep."""
-    if arm.attribute_share is None or gates.num_scored is None:
+    if selection.attribute_share is None or gates.num_scored is None:
         return []
-    wanted = exact_share(arm.attribute_share, gates.num_corpus)
+    wanted = exact_share(selection.attribute_share, gates.num_corpus)
     if gates.num_scored < wanted:
         return [
-            f"attribute.keep={arm.attribute_share} asks for {wanted:,} pairs, but only "
+            f"attribute.keep={selection.attribute_share} asks for {wanted:,} pairs, but only "
             f"{gates.num_scored:,} past the first gate have a PAS: all of them were kept"
         ]
     return []

@@ -15,7 +15,7 @@ from typing import IO, Any
 from pyarrow import fs
 
 from raycomp.data.paths import LEASE, RUN, join_uri, resolve
-from raycomp.data.stores import GCS, READ_ONLY, create_object, open_output, split_uri, told_as_oserror
+from raycomp.data.stores import GCS, READ_ONLY, as_oserror, create_object, open_output, split_uri
 from raycomp.data.written import Written, find_footer, forget_written, hash_file, is_watched, note_written
 
 # Of a run's own folder.
@@ -106,7 +106,7 @@ def _open_new(file: str | int, place: str, uri: str) -> Iterator[tuple[IO[bytes]
 
 def _upload(file: IO[bytes], uri: str) -> None:
     filesystem, path = resolve(uri)
-    with told_as_oserror(), open_output(split_uri(uri)[0], filesystem, path) as target:
+    with as_oserror(), open_output(split_uri(uri)[0], filesystem, path) as target:
         try:
             shutil.copyfileobj(file, target, 8 << 20)
         except BaseException:

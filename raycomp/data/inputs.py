@@ -88,10 +88,10 @@ def _refuse_twice(found: list[tuple[str, str]]) -> None:
             raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
 
 
-def check_output(spec: str, out: str, dial: str = "input") -> None:
+def check_output(spec: str, out: str, option: str = "input") -> None:
     """Raise ValueError where a run's results in the folder ``out`` would be input of ``spec`` themselves.
 
-    ``dial``: what it is called that says ``spec``.
+    ``option``: what it is called that says ``spec``.
     """
     for _, pattern in map(_part, spec.split("::")):
         scheme = split_uri(pattern)[0]
@@ -103,7 +103,7 @@ def check_output(spec: str, out: str, dial: str = "input") -> None:
             names = {target} if scheme else {target, os.path.realpath(target)}
             if any(_takes(filesystem, item, name) for item in _items(filesystem, path) for name in names):
                 raise ValueError(
-                    f"out={out!r}: lies inside {dial}={pattern!r}, which would take what is written there "
+                    f"out={out!r}: lies inside {option}={pattern!r}, which would take what is written there "
                     f"for samples; name a folder outside"
                 )
 
@@ -197,20 +197,22 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
     if start is not None:
         base = posixpath.dirname(item[:start])
         fits = _glob(item, start).match
-        walked = _walk(filesystem, base, "/" in item[start:])
-        files = [file for file in walked if fits(file)]
+        listed = _list_files(filesystem, base, "/" in item[start:])
+        files = [file for file in listed if fits(file)]
     elif info.type == fs.FileType.Directory:
-        walked = files = [file for file in _walk(filesystem, item, True) if not _is_hidden(file[len(item) :])]
+        listed = files = [
+            file for file in _list_files(filesystem, item, True) if not _is_hidden(file[len(item) :])
+        ]
     elif info.type == fs.FileType.File:
         if _format(item) is None:
             raise ValueError(f"input={item!r}: must end in one of {', '.join(FORMATS)}")
-        walked = files = [item]
+        listed = files = [item]
     else:
         raise ValueError(f"input={pattern!r}: no such file or folder: {item}")
     shards = [file for file in files if _format(file)]
     tars = {posixpath.splitext(file)[0] for file in shards if _format(file) == "tar"}
     shards = [file for file in shards if _format(file) == "tar" or posixpath.splitext(file)[0] not in tars]
-    _refuse_files(pattern, walked, files, shards)
+    _refuse_files(pattern, listed, files, shards)
     if not shards:
         raise ValueError(f"input={pattern!r}: {item} names no file that ends in one of {', '.join(FORMATS)}")
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -219,7 +221,7 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
     return shards
 
 
-def _refuse_files(pattern: str, walked: Iterable[str], files: Iterable[str], shards: list[str]) -> None:
+def _refuse_files(pattern: str, listed: Iterable[str], files: Iterable[str], shards: list[str]) -> None:
     """Raise ValueError where a folder or glob holds samples in a form that is not read, or results."""
     packed = next((file for file in files if _COMPRESSED.search(posixpath.basename(file))), None)
     if packed:
@@ -227,10 +229,10 @@ def _refuse_files(pattern: str, walked: Iterable[str], files: Iterable[str], sha
             f"input={pattern!r}: {packed} is compressed and cannot be read; unpack it to .tar, or name the "
             f"other shards by a pattern"
         )
-    runs = {posixpath.dirname(file) for file in walked if posixpath.basename(file) == RUN}
+    runs = {posixpath.dirname(file) for file in listed if posixpath.basename(file) == RUN}
     for file in shards:
-        folder, room = posixpath.split(posixpath.dirname(file))
-        if folder in runs and room in _RESULTS:
+        folder, last = posixpath.split(posixpath.dirname(file))
+        if folder in runs and last in _RESULTS:
             raise ValueError(
                 f"input={pattern!r}: holds the results of a run in {folder}; name shards, as in "
                 f"{posixpath.join(folder, 'shards')}"
@@ -248,15 +250,15 @@ def _drop_links(files: list[str], root: str) -> list[str]:
     return list(by_file.values())
 
 
-def _walk(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[str]:
+def _list_files(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[str]:
     """Return the files in a folder, hidden ones too; through links, each folder once."""
     if isinstance(filesystem, fs.LocalFileSystem):
-        return list(_walk_disk(folder, recursive))
+        return list(_list_disk(folder, recursive))
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
     return [info.path for info in filesystem.get_file_info(selector) if info.type == fs.FileType.File]
 
 
-def _walk_disk(folder: str, recursive: bool) -> Iterator[str]:
+def _list_disk(folder: str, recursive: bool) -> Iterator[str]:
     """Raises OSError where a folder cannot be read."""
 
     def fail(error: OSError) -> None:

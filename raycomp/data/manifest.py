@@ -53,13 +53,13 @@ def verify_whole(is_whole: bool) -> Iterator[None]:
         _is_whole = before
 
 
-def write_manifest(folder: Folder, rooms: Sequence[str], written: Mapping[str, Written]) -> dict[str, Any]:
-    """Write the manifest of what lies in ``rooms``; return what run.json says of it.
+def write_manifest(folder: Folder, outputs: Sequence[str], written: Mapping[str, Written]) -> dict[str, Any]:
+    """Write the manifest of what lies in ``outputs``; return what run.json says of it.
 
-    ``rooms`` are sub-folders, or files at the top; ``written`` are known files by uri. Others, which an
+    ``outputs`` are sub-folders, or files at the top; ``written`` are known files by uri. Others, which an
     earlier start wrote, are read. Raises OSError where a file is not as it was written.
     """
-    sizes = dict(_list_rooms(folder, rooms))
+    sizes = dict(_list_outputs(folder, outputs))
     known = {file.uri[len(folder.uri) + 1 :]: file for file in written.values()}
     known = {name: file for name, file in known.items() if not _is_hidden(name)}
     for name, file in known.items():
@@ -77,19 +77,21 @@ def write_manifest(folder: Folder, rooms: Sequence[str], written: Mapping[str, W
 
 
 def check_results(
-    folder: Folder, run: Mapping[str, Any], *rooms: str, is_whole: bool = False
+    folder: Folder, run: Mapping[str, Any], *outputs: str, is_whole: bool = False
 ) -> dict[str, ResultFile]:
-    """Return the files of ``rooms`` (none = all) of a finished run by name, once they are as written.
+    """Return the files of ``outputs`` (none = all) of a finished run by name, once they are as written.
 
     ``run`` is its run.json. A run of before manifests is checked by the number of its files, which are
     returned as they are found, and a line on stderr says so, once. Raises ValueError naming the first file
     that is missing, shorter, longer, one too many or, with ``is_whole`` or in ``verify_whole``, changed.
     """
     if "manifest" not in run:
-        return _check_counts(folder, run.get("results", {}), rooms)
-    known = {name: file for name, file in _read(folder, run).items() if not rooms or _room(name) in rooms}
-    there = sorted({_room(name) for name in known})
-    found = dict(_list_rooms(folder, there))
+        return _check_counts(folder, run.get("results", {}), outputs)
+    known = {
+        name: file for name, file in _read(folder, run).items() if not outputs or _output_of(name) in outputs
+    }
+    there = sorted({_output_of(name) for name in known})
+    found = dict(_list_outputs(folder, there))
     for name, file in known.items():
         if name not in found:
             raise ValueError(f"{file.uri}: is missing; the run wrote it with {file.size:,} bytes")
@@ -106,28 +108,28 @@ def check_results(
     return {name: make_result(file) for name, file in known.items()}
 
 
-def _room(name: str) -> str:
+def _output_of(name: str) -> str:
     return name.partition("/")[0]
 
 
 def _is_taken(name: str) -> bool:
     """Whether a reader that lists the folder would take a file."""
-    return any(_room(name) == room and taken.search(name) for room, taken in _TAKEN.items())
+    return any(_output_of(name) == output and taken.search(name) for output, taken in _TAKEN.items())
 
 
-def _list_rooms(folder: Folder, rooms: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _list_outputs(folder: Folder, outputs: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield name and size of the files in sub-folders, and of files at the top, but for hidden ones."""
-    top = [room for room in rooms if "." in room]
+    top = [output for output in outputs if "." in output]
     infos = find_infos(folder.at(name) for name in top)
     yield from ((name, infos[folder.at(name)].size) for name in top if infos[folder.at(name)].is_file)
-    for room in (room for room in rooms if "." not in room):
+    for output in (output for output in outputs if "." not in output):
         try:
-            below = [(name, info) for name, info in list_below(folder.at(room)) if info.is_file]
+            below = [(name, info) for name, info in list_below(folder.at(output)) if info.is_file]
         except NotADirectoryError as error:
-            raise ValueError(f"{folder.at(room)}: is a file, must be a folder of the run") from error
+            raise ValueError(f"{folder.at(output)}: is a file, must be a folder of the run") from error
         for name, info in sorted(below, key=lambda one: one[0].split("/")):
             if not _is_hidden(name):
-                yield f"{room}/{name}", info.size
+                yield f"{output}/{name}", info.size
 
 
 def _is_hidden(name: str) -> bool:
@@ -168,16 +170,17 @@ def _load(uri: str, sha256: str) -> dict[str, Written]:
     return {name: Written(f"{uri}/{name}", *facts) for name, facts in json.loads(data).items()}
 
 
-def _check_counts(folder: Folder, counts: Mapping[str, int], rooms: Sequence[str]) -> dict[str, ResultFile]:
+def _check_counts(folder: Folder, counts: Mapping[str, int], outputs: Sequence[str]) -> dict[str, ResultFile]:
     """Check that no fewer files are there than a run of before manifests wrote, room by room."""
     _warn_once(folder.uri)
     found: dict[str, ResultFile] = {}
-    for room in rooms or counts:
-        names = [name for name, _ in _list_rooms(folder, [room])]
-        if len(names) < counts.get(room, 0):
-            place = room if "." in room else f"{room}/"
+    for output in outputs or counts:
+        names = [name for name, _ in _list_outputs(folder, [output])]
+        if len(names) < counts.get(output, 0):
+            place = output if "." in output else f"{output}/"
             raise ValueError(
-                f"{folder.uri}: {place} holds {len(names):,} of the {counts[room]:,} files that the run wrote"
+                f"{folder.uri}: {place} holds {len(names):,} of the {counts[output]:,} files that the "
+                "run wrote"
             )
         found |= {name: ResultFile(folder.at(name)) for name in names}
     return found

@@ -93,11 +93,11 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
         return config
     # open_clip takes seconds to import, and who only makes tokens needs none of it.
     from raycomp.models.architecture import HUB_CONFIG
-    from raycomp.models.beside import list_beside
+    from raycomp.models.config_files import list_config_files
 
-    config_beside = [posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)]
-    name = _fetch(config.name, config_beside, config.said_model)
-    weights = _fetch(config.weights, list_beside(config.weights), config.said_weights)
+    companions = [posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)]
+    name = _fetch(config.name, companions, config.said_model)
+    weights = _fetch(config.weights, list_config_files(config.weights), config.said_weights)
     return replace(config, name=name, weights=weights)
 
 
@@ -105,27 +105,27 @@ def _is_stored(uri: str) -> bool:
     return bool(split_uri(uri)[0])
 
 
-def _fetch(uri: str, beside: list[str], said: str) -> str:
+def _fetch(uri: str, companions: list[str], said: str) -> str:
     if not _is_stored(uri):
         return uri
     try:
-        return fetch(uri, beside)
+        return fetch(uri, companions)
     except FileNotFoundError:
         raise ValueError(f"{said}: no such file") from None
 
 
-def fetch(uri: str, beside: Sequence[str] = ()) -> str:
+def fetch(uri: str, companions: Sequence[str] = ()) -> str:
     """Return the path of a file: where it lies on a disk, else that of this machine's copy.
 
-    Files ``beside`` come along where they exist. Copies lie below raycomp/ in XDG_CACHE_HOME, or ~/.cache,
-    each with its whole uri for a name; every version of the files, by size and ETag, has its own, which the
-    first process that asks makes while others wait for it. Nothing removes them. Raises FileNotFoundError
-    where there is no such file, OSError where the storage or the disk fails.
+    Files ``companions`` come along where they exist. Copies lie below raycomp/ in XDG_CACHE_HOME, or
+    ~/.cache, each with its whole uri for a name; every version of the files, by size and ETag, has its own,
+    which the first process that asks makes while others wait for it. Nothing removes them. Raises
+    FileNotFoundError where there is no such file, OSError where the storage or the disk fails.
     """
     filesystem, path = resolve(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         return path
-    found = {one: _find_version(one) for one in (*beside, uri)}
+    found = {one: _find_version(one) for one in (*companions, uri)}
     if found[uri] is None:
         raise FileNotFoundError(f"{uri}: no such file")
     versions = json.dumps(found, sort_keys=True)
@@ -152,5 +152,5 @@ def _find_version(uri: str) -> list[str] | None:
     if not info.is_file:
         return None
     with filesystem.open_input_stream(path) as stream:
-        told = stream.metadata()
-    return [str(value) for value in (info.size, info.mtime_ns, told.get("ETag"), told.get("etag"))]
+        reported = stream.metadata()
+    return [str(value) for value in (info.size, info.mtime_ns, reported.get("ETag"), reported.get("etag"))]

@@ -1,4 +1,4 @@
-"""How patient a run is with its storage: every such dial, each with its reason.
+"""How patient a run is with its storage: every such option, each with its reason.
 
 Three layers, the inner ones used up before the outer ones count. A store's client repeats a request, which
 mends all that passes within seconds, on workers and on the driver alike. A reader opens its file anew, which
@@ -24,7 +24,7 @@ _S3_RETRIES = 10
 _S3_SILENCE_S = 10.0
 # The client's own 1 s is one lost packet away from failing; a connection that takes longer will not come.
 _S3_CONNECT_S = 5.0
-# Of Google's as many seconds as of S3. Arrow gives Azure's client no dial: 5 s or so; adlfs takes a minute.
+# Of Google's as many seconds as of S3. Arrow gives Azure's client no option: 5 s or so; adlfs takes a minute.
 _GCS_RETRY_S = 26.0
 
 # Two more tries: what the storage itself repeats comes here only when that was in vain.

@@ -17,7 +17,7 @@ from raycomp.data.paths import RUN, ShardPath
 from raycomp.data.written import ResultFile
 
 _CUT = {"count": int, "bits": (int, NoneType), "uid": (str, NoneType)}
-_BEGUN = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
+_STARTED = {"kind": str, "status": str, "config": dict, "fingerprint": dict, "versions": dict}
 _FINISHED = {
     "funnel": {"read": int, "corpus": int, "kept": int, "dropped": {str: int}},
     "warnings": list,
@@ -39,7 +39,7 @@ _READ: dict[str, Any] = {
     "train": _TRAINED,
     "evaluate": {"config": {"benchmarks": list, "model": {"name": str, "weights": str}}},
 }
-_ROOMS = ("scores", "subset", "shards", "negatives")
+_OUTPUTS = ("scores", "subset", "shards", "negatives")
 _TABLE = re.compile(r"(\d+)\.parquet")
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 """What the status of a run may be. One that failed would fail again: its ``failed`` says of what."""
@@ -65,7 +65,7 @@ def read_run(folder: Folder) -> dict[str, Any] | None:
         if error.errno == errno.ENAMETOOLONG:
             raise ValueError(f"{folder.uri[:60]}...: is too long for the name of a folder") from error
         raise
-    lacks = _find_lack(run, _BEGUN)
+    lacks = _find_lack(run, _STARTED)
     if not lacks and run["status"] == FAILED:
         lacks = _find_lack(run, {"failed": str})
     if not lacks and run["status"] == FINISHED:
@@ -151,10 +151,10 @@ def check_files_of_run(folder: str) -> None:
 
     While the run has not finished they may still change: that is refused, too.
     """
-    above, room = posixpath.split(folder.rstrip("/"))
-    if room in _ROOMS and Folder(above).exists(RUN):
+    above, output = posixpath.split(folder.rstrip("/"))
+    if output in _OUTPUTS and Folder(above).exists(RUN):
         run = read_finished(above)
-        check_results(Folder(above), run, room)
+        check_results(Folder(above), run, output)
 
 
 def _say_lack(folder: Folder) -> str:
@@ -235,19 +235,19 @@ def identify(run: dict[str, Any]) -> str:
     """
     more = [run["gpu"]] if run.get("gpu") else []
     more += [run["manifest"]["sha256"]] if "manifest" in run else []
-    return digest([run["kind"], bound_inputs(run), bound_dials(run), run.get("device"), *more])
+    return digest([run["kind"], bound_inputs(run), bound_options(run), run.get("device"), *more])
 
 
 def bound_inputs(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the fingerprint of what a run's results depend on beside its dials."""
+    """Return the fingerprint of what a run's results depend on beside its options."""
     return {name: value for name, value in run["fingerprint"].items() if name != TIMES}
 
 
-def bound_dials(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the dials of a run by path that its results depend on."""
+def bound_options(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run by path that its results depend on."""
     kind = find_config(run["kind"])
-    dials = flatten(run["config"])
-    return {path: value for path, value in dials if not (kind and is_marked(kind, path, "free"))}
+    options = flatten(run["config"])
+    return {path: value for path, value in options if not (kind and is_marked(kind, path, "free"))}
 
 
 def digest(content: Any) -> str:

@@ -86,16 +86,16 @@ def _open_gcs(emulator: str | None) -> fs.FileSystem:
 @lru_cache(maxsize=1)
 def _open_azure(connection: str | None, *found: str | None) -> fs.FileSystem:
     account, key, token = found
-    told = dict(part.partition("=")[::2] for part in (connection or "").split(";"))
-    account = told.get("AccountName") or account
+    named = dict(part.partition("=")[::2] for part in (connection or "").split(";"))
+    account = named.get("AccountName") or account
     if account is None:
         raise ValueError(
             "az:// uri: names no account; set AZURE_STORAGE_ACCOUNT_NAME or AZURE_STORAGE_CONNECTION_STRING"
         )
-    options: dict[str, Any] = {"account_key": told.get("AccountKey") or key}
+    options: dict[str, Any] = {"account_key": named.get("AccountKey") or key}
     if options["account_key"] is None:
         options["sas_token"] = token
-    if endpoint := told.get("BlobEndpoint"):
+    if endpoint := named.get("BlobEndpoint"):
         parts = urlsplit(endpoint)
         place = parts.netloc.removeprefix(account)  # Arrow puts the account before what begins with a dot
         for kind in ("blob", "dfs"):
@@ -113,15 +113,15 @@ class _Hub(fs.FSSpecHandler):
     """The model hub's files. What goes wrong there is told as OSError, as by Arrow's own stores."""
 
     def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
-        with told_as_oserror():
+        with as_oserror():
             return super().get_file_info(paths)
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        with told_as_oserror():
+        with as_oserror():
             return super().get_file_info_selector(selector)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        with told_as_oserror():
+        with as_oserror():
             return pa.PythonFile(_HubFile(self.fs.open(path, "rb")), mode="r")
 
     open_input_stream = open_input_file
@@ -134,7 +134,7 @@ class _HubFile:
         self.file = file
 
     def read(self, size: int = -1) -> bytes:
-        with told_as_oserror():
+        with as_oserror():
             return self.file.read(size)
 
     def __getattr__(self, name: str) -> Any:
@@ -161,7 +161,7 @@ def create_object(scheme: str, path: str, data: bytes) -> None:
     Of several writers at once one succeeds: by ``If-None-Match`` on S3 and Azure, by ``ifGenerationMatch`` on
     Google's. A server that does not know these writes over what stands there.
     """
-    with told_as_oserror():
+    with as_oserror():
         _find_writer(scheme).pipe_file(path, data, mode="create")
 
 
@@ -196,8 +196,8 @@ def _needing(package: str, scheme: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_as_oserror() -> Iterator[None]:
-    """Tell what a store's own library raises as OSError, in a line: that is what failing storage is here."""
+def as_oserror() -> Iterator[None]:
+    """Raise what a store's own library raises as OSError, in a line."""
     try:
         yield
     except (OSError, ValueError):

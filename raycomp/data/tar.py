@@ -137,14 +137,14 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members]]:
             split = _split(name)
             if split is None:
                 continue
-            if _begins_sample(split, key, members):
+            if _starts_sample(split, key, members):
                 if key is not None:
                     yield key, members
                 key, members, previous = split[0], {}, members
             members[split[1]] = _follow(data, key, members) if isinstance(data, Link) else data
     except BrokenTar as broken:
         cut = _split(broken.cut_member or "")
-        is_whole = _begins_sample(cut, key, members) if cut else members.keys() == previous.keys()
+        is_whole = _starts_sample(cut, key, members) if cut else members.keys() == previous.keys()
         if key is not None and (broken.ended or is_whole):
             yield key, members
         raise
@@ -173,5 +173,5 @@ def _follow(link: Link, key: str | None, members: Members) -> bytes | Link | Non
     return members[target[1]] if target and target[0] == key and target[1] in members else link
 
 
-def _begins_sample(split: tuple[str, str], key: str | None, members: Members) -> bool:
+def _starts_sample(split: tuple[str, str], key: str | None, members: Members) -> bool:
     return split[0] != key or split[1] in members

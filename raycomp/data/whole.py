@@ -3,7 +3,7 @@
 import os
 from typing import TypeVar
 
-from raycomp.config import from_dict, list_dials, override_all, to_dict
+from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import flatten
 from raycomp.data.inputs import absolute_input
 from raycomp.data.paths import ARCHITECTURE, RUN, absolute_uri
@@ -12,11 +12,13 @@ Config = TypeVar("Config")
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the config with every dial that names a file or folder naming it by its whole path."""
-    config = from_dict(config, to_dict(config))  # every dial read as --set would, whoever made it
+    """Return the config with every option that names a file or folder naming it by its whole path."""
+    config = from_dict(config, to_dict(config))  # every option read as --set would, whoever made it
     values = dict(flatten(to_dict(config)))
-    named = [dial for dial in list_dials(type(config), "path") if values.get(dial.path)]
-    return override_all(config, {dial.path: _WHOLE[dial.marks["path"]](values[dial.path]) for dial in named})
+    named = [option for option in list_options(type(config), "path") if values.get(option.path)]
+    return override_all(
+        config, {option.path: _WHOLE[option.marks["path"]](values[option.path]) for option in named}
+    )
 
 
 def _whole_file(name: str) -> str:
@@ -40,7 +42,7 @@ def _whole_code(name: str) -> str:
     return f"{absolute_uri(path)}:{own}" if path else name
 
 
-# By the mark of a dial, config/dials.py.
+# By the mark of an option, config/options.py.
 _WHOLE = {
     "input": absolute_input,
     "file": _whole_file,

@@ -15,14 +15,14 @@ from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, WavesConfig
 from raycomp.config.check import MOST_WHOLE, check
 from raycomp.curate.command import curate
 from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig
-from raycomp.demo.figures import find_figures, tell_accuracies, tell_beside, tell_limits
+from raycomp.demo.figures import describe_limits, find_figures, report_accuracies, report_others
 from raycomp.demo.planted import FAULT, make_tables
 from raycomp.evaluate import retrieval
-from raycomp.evaluate.benchmarks import world as own_exam
+from raycomp.evaluate.benchmarks import world as world_benchmark
 from raycomp.evaluate.command import evaluate
 from raycomp.evaluate.compare_command import compare
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
 from raycomp.report.page import render_page
@@ -30,7 +30,7 @@ from raycomp.run.progress import Progress
 from raycomp.run.session import connect
 from raycomp.train.command import train
 from raycomp.train.config import FitConfig, TrainConfig
-from raycomp.train.little_world import EXAM_SEED, FIT, TrainedScorer, World, make_world
+from raycomp.train.little_world import FIT, TEST_SEED, TrainedScorer, World, make_world
 
 # About a minute on two cores. The rate was chosen in another world, that of seed 1: docs/training.md.
 NEGCLIP = FitConfig(
@@ -52,12 +52,12 @@ class _Clock:
 
     def __init__(self, say: Callable[[str], None]):
         self._say = say
-        self._started = self._told = time.perf_counter()
+        self._started = self._reported_at = time.perf_counter()
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         now = time.perf_counter()
-        self._say(f"{line} ({now - self._told:.0f} s)")
-        self._told = now
+        self._say(f"{line} ({now - self._reported_at:.0f} s)")
+        self._reported_at = now
 
     @property
     def spent(self) -> str:
@@ -77,8 +77,8 @@ def demo(out: str, seed: int = 0, say: Callable[[str], None] = print) -> dict[st
     clock = _Clock(say)
     world, trained = _make(out, seed, clock)
     config = make_config(world, trained)
-    with connect(ClusterConfig(), scores=False, say=clock.tell):
-        curated = curate(config, f"{out}/curated", clock.tell, lambda scores: make_tables(scores, config))
+    with connect(ClusterConfig(), scores=False, say=clock.report):
+        curated = curate(config, f"{out}/curated", clock.report, lambda scores: make_tables(scores, config))
         start = ModelConfig(trained.scorer.model, trained.scorer.weights)
         taught = _teach(start, out, clock)
         models = {"clip": start, "negclip": ModelConfig(weights=f"{out}/negclip")}
@@ -93,13 +93,13 @@ def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
     made = Path(out) / "made.json"
     if made.is_file() and json.loads(made.read_text())["seed"] == seed:
         world, trained = _read_made(made)
-        clock.tell(f"little world and tiny CLIP: those in {out}")
+        clock.report(f"little world and tiny CLIP: those in {out}")
     else:
         world = make_world(f"{out}/world", seed)
-        clock.tell(f"little world: shards of rendered scenes in {out}/world")
+        clock.report(f"little world: shards of rendered scenes in {out}/world")
         trained = _train(world, out, seed)
         made.write_text(json.dumps({"seed": seed, "world": asdict(world), "trained": asdict(trained)}))
-    clock.tell(
+    clock.report(
         f"tiny CLIP: {len(trained.losses)} steps on {trained.num_train:,} clean pairs; recall@1 among "
         f"{trained.num_held_out:,} unseen pairs {trained.image_to_text:.3f} image to text, "
         f"{trained.text_to_image:.3f} text to image"
@@ -138,29 +138,29 @@ def make_config(world: World, trained: TrainedScorer) -> CurateConfig:
 def _teach(model: ModelConfig, out: str, clock: _Clock) -> dict[str, Any]:
     """Write hard negatives of what was kept, by rules; fine-tune with them. Return both runs."""
     source = f"{out}/curated"
-    written = negatives(NegativesConfig(input=source), f"{out}/negatives", clock.tell)
+    written = negatives(NegativesConfig(input=source), f"{out}/negatives", clock.report)
     config = TrainConfig(input=source, negatives=f"{out}/negatives", model=model, train=NEGCLIP)
-    return {"negatives": written, "negclip": train(config, f"{out}/negclip", clock.tell)}
+    return {"negatives": written, "negclip": train(config, f"{out}/negclip", clock.report)}
 
 
 def _examine(
     models: dict[str, ModelConfig], world: World, out: str, seed: int, clock: _Clock
 ) -> dict[str, Any]:
     """Ask models of scenes and pairs that nothing else has seen; return the run that compares two of them."""
-    exam = Path(out, "exam")
-    if not (exam / own_exam.FILE).is_file():  # written last
-        write_exam(str(exam), NUM_SCENES, seed + EXAM_SEED)
+    test_set = Path(out, "exam")
+    if not (test_set / world_benchmark.FILE).is_file():  # written last
+        write_test_set(str(test_set), NUM_SCENES, seed + TEST_SEED)
     before, after = (f"{out}/evaluated/{name}" for name in models)
     for folder, model in zip((before, after), models.values(), strict=True):
         config = EvaluateConfig(
             model,
-            (own_exam.NAME, retrieval.NAME),
-            world=BenchmarkConfig(str(exam)),
+            (world_benchmark.NAME, retrieval.NAME),
+            world=BenchmarkConfig(str(test_set)),
             retrieval=RetrievalConfig(world.held_out),
         )
         evaluate(config, folder, _say_nothing)
-        clock.tell(f"evaluated: {folder}/report.html")
-    return compare(before, after, f"{out}/compared", clock.tell)
+        clock.report(f"evaluated: {folder}/report.html")
+    return compare(before, after, f"{out}/compared", clock.report)
 
 
 def _say_nothing(line: str) -> None:
@@ -174,7 +174,7 @@ def _write_index(trained: TrainedScorer, runs: dict[str, dict[str, Any]], out: s
         learned=asdict(trained),
         runs=runs,
         means=(figures.mean.before, figures.mean.after),
-        told=tell_limits(figures),
-        figures=[tell_accuracies(figures), tell_beside(figures)],
+        reported=describe_limits(figures),
+        figures=[report_accuracies(figures), report_others(figures)],
     )
     Path(out, INDEX).write_text(page, "utf-8")

@@ -25,10 +25,10 @@ from raycomp.words import (
     TEST,
     TEXT_TO_IMAGE,
 )
-from raycomp.worlds.exam import CATEGORIES
+from raycomp.worlds.test_set import CATEGORIES
 
 # What a gain may cost: by benchmark, split and metric.
-_BESIDE = {
+_OTHERS = {
     (world.NAME, MACRO, AUGMENTED_ACCURACY): "augmented accuracy",
     (world.NAME, MACRO, BRITTLENESS): "brittleness",
     (retrieval.NAME, TEST, f"{RECALLS[IMAGE_TO_TEXT]}@1"): "image-to-text recall@1",
@@ -75,7 +75,7 @@ class Figures:
     """Accuracy by kind of negative,"""
     mean: BeforeAfter
     """and the mean of the kinds."""
-    beside: Sequence[BeforeAfter]
+    others: Sequence[BeforeAfter]
     """What a gain may cost."""
 
 
@@ -88,7 +88,7 @@ def find_figures(before: str, after: str) -> Figures:
     own = {split: one for (_, split, metric), one in found.items() if metric == ACCURACY}
     splits = (f"{operation}_{kind}".lower() for operation, kind in CATEGORIES)
     kinds = [own[split] for split in splits if split in own]
-    return Figures(kinds, own[MACRO], [replace(found[key], name=name) for key, name in _BESIDE.items()])
+    return Figures(kinds, own[MACRO], [replace(found[key], name=name) for key, name in _OTHERS.items()])
 
 
 def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[tuple[str, str], BeforeAfter]]:
@@ -116,10 +116,10 @@ def _pair(benchmark: str, before: pa.Table, after: pa.Table) -> Iterator[tuple[t
         )
 
 
-def tell_accuracies(figures: Figures) -> Table:
+def report_accuracies(figures: Figures) -> Table:
     """Return the table of the exam, the controls beside the models."""
     rows: list[tuple[Cell, ...]] = [
-        (*_tell(one), one.shorter, Numeral(", ".join(number(value, 3) for value in one.shuffled)))
+        (*_report(one), one.shorter, Numeral(", ".join(number(value, 3) for value in one.shuffled)))
         for one in (*figures.kinds, figures.mean)
     ]
     columns: Columns = ("Negative", *_COLUMNS, Column("shorter caption", digits=3), "another image")
@@ -131,7 +131,7 @@ def tell_accuracies(figures: Figures) -> Table:
     return Table("The exam: before and after NegCLIP", columns, rows, note)
 
 
-def tell_beside(figures: Figures) -> Table:
+def report_others(figures: Figures) -> Table:
     """Return the table of what a gain may cost."""
     note = (
         "A paraphrase says the same in other words, and a model that turns away whatever is changed turns it "
@@ -139,19 +139,23 @@ def tell_beside(figures: Figures) -> Table:
         "less being better: it lies between them. Both are means over the kinds above. Recall@1: a picture "
         "or caption finds its other half among all pairs; no training saw them."
     )
-    return Table("Beside it", ("Measure", *_COLUMNS), [_tell(one) for one in figures.beside], note)
+    return Table("Beside it", ("Measure", *_COLUMNS), [_report(one) for one in figures.others], note)
 
 
-def _tell(one: BeforeAfter) -> tuple[Cell, ...]:
+def _report(one: BeforeAfter) -> tuple[Cell, ...]:
     return one.name, one.num, one.before, one.after, one.difference
 
 
-def tell_limits(figures: Figures) -> dict[str, str]:
+def describe_limits(figures: Figures) -> dict[str, str]:
     """Say in a sentence or two what can be told from the figures, and what cannot."""
-    told = [f"The mean accuracy moved by {write_cell(figures.mean.difference, 3)}."]
+    reported = [f"The mean accuracy moved by {write_cell(figures.mean.difference, 3)}."]
     for what, side in (("Up", 1), ("Down", -1), ("Not to be told from no change", 0)):
-        names = [one.name for one in (*figures.kinds, *figures.beside) if one.side == side]
-        told += [f"{what}: {', '.join(names)}."] if names else []
-    blind = [one.name for one in figures.kinds if one.shorter is not None and one.shorter > _WON]
-    cannot = f"Who sees no picture and takes the shorter caption wins {', '.join(blind)}. " if blind else ""
-    return {"What can be told": " ".join(told), "What cannot": cannot + _CANNOT}
+        names = [one.name for one in (*figures.kinds, *figures.others) if one.side == side]
+        reported += [f"{what}: {', '.join(names)}."] if names else []
+    by_length = [one.name for one in figures.kinds if one.shorter is not None and one.shorter > _WON]
+    cannot = (
+        f"Who sees no picture and takes the shorter caption wins {', '.join(by_length)}. "
+        if by_length
+        else ""
+    )
+    return {"What can be told": " ".join(reported), "What cannot": cannot + _CANNOT}

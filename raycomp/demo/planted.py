@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import override
 from raycomp.core.metrics import correlation_interval, spearman
-from raycomp.curate.config import CurateConfig, find_arm
+from raycomp.curate.config import CurateConfig, find_selection
 from raycomp.curate.measures import corpus_columns, read_corpus
 from raycomp.curate.rules import DISPLACEMENT, NUM_PHRASES, PAS
 from raycomp.curate.select import choose_tables
@@ -83,14 +83,14 @@ class Planted:
 def make_tables(scores: list[str], config: CurateConfig) -> list[Table]:
     """Return what the demo's report says of the planted faults in these scores files."""
     planted = read_planted(pa.concat_tables([read_columns(uri, _COLUMNS) for uri in scores]), config)
-    return [tell_separation(planted), tell_budget(planted), tell_traits(planted)]
+    return [report_separation(planted), report_budget(planted), report_traits(planted)]
 
 
 def read_planted(table: pa.Table, config: CurateConfig) -> Planted:
     """Choose by the config's rule and by align_only; ``fault`` is null or "none" where a row has none."""
     rule = config.select.rule
     reasons = {name: _choose(table, config, name) for name in (rule, ALIGN_ONLY)}
-    corpus = read_corpus(table, find_arm(config))
+    corpus = read_corpus(table, find_selection(config))
     measures = {name: np.full(len(table), np.nan) for name in (PAS, NUM_PHRASES, DISPLACEMENT)}
     for name, value_N in measures.items():
         value_N[corpus.row_M] = corpus.measures[name]
@@ -114,8 +114,8 @@ def _read_targets(lists: pa.ChunkedArray) -> list[str]:
 
 
 def _choose(table: pa.Table, config: CurateConfig, rule: str) -> np.ndarray:
-    arm = find_arm(override(config, "select.rule", rule))
-    _, judged = choose_tables([table.select(corpus_columns(arm, with_attribute=True))], arm)
+    selection = find_selection(override(config, "select.rule", rule))
+    _, judged = choose_tables([table.select(corpus_columns(selection, with_attribute=True))], selection)
     return judged[0][0]
 
 
@@ -123,7 +123,7 @@ def _floats(column: pa.ChunkedArray) -> np.ndarray:
     return column.to_numpy().astype(np.float64)
 
 
-def tell_separation(planted: Planted) -> Table:
+def report_separation(planted: Planted) -> Table:
     """Return how well each score finds each fault: over all rows, and where the second gate has to."""
     pooled_N = np.where(planted.pool_N, planted.alignment_N, np.nan)
     found = {
@@ -142,12 +142,12 @@ def tell_separation(planted: Planted) -> Table:
         "with this fault (0.5 finds nothing), on the same rows for both scores; 95 % intervals after DeLong. "
         "PAS ranks the pairs that passed the gate by alignment, the pool, so both scores are also compared "
         "there, where the gate has already removed many faults. "
-        f"{_tell_targets(planted.targets)}"
+        f"{_describe_targets(planted.targets)}"
     )
     return Table("How well each score finds the planted faults", columns, rows, note)
 
 
-def _tell_targets(targets: Sequence[str]) -> str:
+def _describe_targets(targets: Sequence[str]) -> str:
     """Say which words PAS asked about: a fault in another word it cannot see."""
     kinds = {
         "name a shape": SHAPES,
@@ -161,7 +161,7 @@ def _tell_targets(targets: Sequence[str]) -> str:
     )
 
 
-def tell_budget(planted: Planted) -> Table:
+def report_budget(planted: Planted) -> Table:
     """Return how many pairs of each fault the rules keep, each at the same budget."""
     faults = group_faults(planted.fault_N)
     found = count_kept(faults, planted.kept, planted.pool_N, planted.budget)
@@ -170,7 +170,7 @@ def tell_budget(planted: Planted) -> Table:
             _words(row.what),
             row.num_rows,
             row.num_pooled,
-            *map(_tell_share, (*row.by_rule.values(), row.drawn)),
+            *map(_report_share, (*row.by_rule.values(), row.drawn)),
         )
         for row in found
     ]
@@ -178,11 +178,12 @@ def tell_budget(planted: Planted) -> Table:
     kept_N = planted.kept[planted.rule][faulty_N]
     others = (planted.kept[ALIGN_ONLY], planted.pool_N * planted.chance)
     differences = (Estimate(*compare_kept(kept_N, other_N[faulty_N])) for other_N in others)
-    told = (Numeral(write_cell(one, 1)) for one in differences)
-    rows.append((f"all faults, {planted.rule} minus these", *(Numeral(""),) * 3, *told))
+    reported = (Numeral(write_cell(one, 1)) for one in differences)
+    rows.append((f"all faults, {planted.rule} minus these", *(Numeral(""),) * 3, *reported))
     columns = ("Planted fault", "planted", "in the pool", *planted.kept, "random in the pool")
     note = (
-        f"Faulty pairs kept, fewer being better. {_tell_budgets(planted)} In brackets the share of planted, "
+        f"Faulty pairs kept, fewer being better. {_describe_budgets(planted)} "
+        "In brackets the share of planted, "
         "by the two rules with 95 % intervals after Wilson; by a draw of as many from the pool (rule "
         "align70_random50) the mean and the central 95 % of all draws, exactly (hypergeometric). Last row: "
         f"the difference in pairs, with a 95 % interval paired by pair; below 0, {planted.rule} keeps fewer."
@@ -190,19 +191,19 @@ def tell_budget(planted: Planted) -> Table:
     return Table("What each rule keeps of the planted faults at one budget", columns, rows, note)
 
 
-def _tell_budgets(planted: Planted) -> str:
+def _describe_budgets(planted: Planted) -> str:
     kept = (f"{rule} keeps {number(int(kept_N.sum()))}" for rule, kept_N in planted.kept.items())
     return f"Of {number(int(np.isfinite(planted.alignment_N).sum()))} pairs {', '.join(kept)}."
 
 
-def _tell_share(share: KeptShare) -> Numeral | None:
+def _report_share(share: KeptShare) -> Numeral | None:
     if not share.whole:
         return None
     part = number(share.part, 1) if share.part % 1 else number(int(share.part))
     return Numeral(f"{part} ({write_cell(Estimate.of(share), 3)})")
 
 
-def tell_traits(planted: Planted) -> Table:
+def report_traits(planted: Planted) -> Table:
     """Return what else than faults the second gate favours: keep rates of clean pairs by what they show."""
     at_N = planted.clean_pool_N
     groups = group_traits(planted.caption_N, planted.num_phrases_N)
@@ -224,14 +225,14 @@ def tell_traits(planted: Planted) -> Table:
         "None of these pairs has a fault, so a rule that looked for faults alone would keep all kinds alike. "
         f"The mark is what a draw from the pool keeps of any kind, {number(planted.chance, 3)}; 95 % "
         "intervals after Wilson. Displacement is how far nonsense words move the text, whatever the image. "
-        f"Over these {number(int(at_N.sum()))} pairs {_tell_rhos(planted)}."
+        f"Over these {number(int(at_N.sum()))} pairs {_describe_rhos(planted)}."
     )
     return Table("What the scores favour among pairs without a fault", columns, rows, note)
 
 
-def _tell_rhos(planted: Planted) -> str:
+def _describe_rhos(planted: Planted) -> str:
     """Say how each score goes with the number of phrases and with displacement, over the clean pool."""
-    at_N, told = planted.clean_pool_N, []
+    at_N, reported = planted.clean_pool_N, []
     for name, score_N in (("PAS", planted.pas_N), ("alignment", planted.alignment_N)):
         rhos = []
         for what, trait_N in (
@@ -241,8 +242,8 @@ def _tell_rhos(planted: Planted) -> str:
             rho = spearman(score_N[at_N], trait_N[at_N])
             bounds = correlation_interval(rho, int(at_N.sum()), ranks=True)
             rhos.append(f"{write_cell(Estimate(rho, *bounds), 3)} with {what}")
-        told.append(f"{name} has Spearman's rho {' and '.join(rhos)}")
-    return ", ".join(told)
+        reported.append(f"{name} has Spearman's rho {' and '.join(rhos)}")
+    return ", ".join(reported)
 
 
 def _words(fault: str) -> str:

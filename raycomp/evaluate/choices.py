@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.benchmarks.choice import Choice
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts
 from raycomp.schema import example_schema
 from raycomp.words import AMBIGUOUS_IMAGE, BAD_EMBEDDING, IMAGE_CONTROLS, NO_IMAGE, OK
 
@@ -20,7 +20,7 @@ _BLOCK = 65_536
 
 
 @dataclass(frozen=True)
-class ChoiceExam:
+class ChoiceEvaluation:
     """A benchmark's rows, and where their images lie."""
 
     name: str
@@ -53,10 +53,10 @@ class ChoiceExam:
         return [
             (i, pictures.place[picture])
             for i, picture in found
-            if picture and self._tell_status(self.choices[i], pictures, bad) == OK
+            if picture and self._find_status(self.choices[i], pictures, bad) == OK
         ]
 
-    def _tell_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
+    def _find_status(self, choice: Choice, pictures: Pictures, bad: Collection[str]) -> str:
         picture = self._find_picture(choice)
         if picture is None:
             return AMBIGUOUS_IMAGE if choice.image in self.ambiguous else NO_IMAGE
@@ -69,7 +69,7 @@ class ChoiceExam:
         found: dict[str, str] = {}
         for choice in self.choices:
             if found.get(choice.image, OK) == OK:
-                found[choice.image] = self._tell_status(choice, pictures, ())
+                found[choice.image] = self._find_status(choice, pictures, ())
         return {self.name: list(found.items())}
 
     def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
@@ -86,8 +86,8 @@ class ChoiceExam:
         score_K = {"": _find_cosines(pictures.image_MD, place_N[row_K], texts.text_TD, text_K)}
         own, own_K = np.unique(text_K, return_inverse=True)
         names = np.array(list(texts.place), object)[own].tolist()
-        blind = self.score_texts(names) if names else {}
-        score_K |= {name: score_T[own_K] for name, score_T in blind.items()}
+        text_only = self.score_texts(names) if names else {}
+        score_K |= {name: score_T[own_K] for name, score_T in text_only.items()}
         for name, image_ND in self._show_others(rows, pictures.image_MD[place_N]).items():
             score_K[name] = _find_cosines(image_ND, row_K, texts.text_TD, text_K)
         controls = [name for name in score_K if name]
@@ -115,7 +115,7 @@ class ChoiceExam:
             "negatives",
         )
         columns = {name: [getattr(choice, name) for choice in self.choices] for name in names}
-        return {**columns, "status": [self._tell_status(choice, pictures, bad) for choice in self.choices]}
+        return {**columns, "status": [self._find_status(choice, pictures, bad) for choice in self.choices]}
 
     def _show_others(self, rows: Sequence[Choice], image_ND: np.ndarray) -> dict[str, np.ndarray]:
         """Return of every row the embedding of another image of the benchmark, and of the mean of all."""

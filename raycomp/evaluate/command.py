@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.config import changed_dials
+from raycomp.config import changed_options
 from raycomp.core.leaks import Known, count_shared, key_texts, merge_keys
 from raycomp.core.uids import KEY
 from raycomp.data.files import check_writable
@@ -20,24 +20,24 @@ from raycomp.data.paths import CHECKPOINT, WEIGHTS, absolute_uri
 from raycomp.data.runs import TIMES, digest
 from raycomp.data.whole import with_absolute_paths
 from raycomp.evaluate.benchmarks.choice import DEFECTS
-from raycomp.evaluate.benchmarks.defects import tell_defects
+from raycomp.evaluate.benchmarks.defects import report_defects
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.evaluate.controls import fingerprint_controls
 from raycomp.evaluate.embed_all import Embedder, describe_stats, embed_pictures, embed_texts
-from raycomp.evaluate.exam import Exam, Pictures, key_pictures
+from raycomp.evaluate.evaluation import Evaluation, Pictures, key_pictures
 from raycomp.evaluate.images import check_images
 from raycomp.evaluate.labelled import LabelledImages
 from raycomp.evaluate.linear_probe import LinearProbe
-from raycomp.evaluate.open import Opened, check_outside, list_exam_times, open_exams
-from raycomp.evaluate.outcomes import find_outcomes, tell_parts
-from raycomp.evaluate.table import Line, choose_main, make_lines, tell_lines
+from raycomp.evaluate.open import Opened, check_outside, list_evaluation_times, open_evaluations
+from raycomp.evaluate.outcomes import find_outcomes, name_statuses
+from raycomp.evaluate.table import Line, choose_main, make_lines, report_lines
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.report.page import render_page
-from raycomp.run.leaks import Leak, check_left, tell_leak
+from raycomp.run.leaks import Leak, check_left, warn_leak
 from raycomp.run.opening import refuse_early
 from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.session import connect
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.train.journal import METRICS, read_metrics
@@ -61,29 +61,29 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
     check_outside(asked, out)
     check_writable(out)  # before anything is read
     config = replace(asked, model=find_model(asked.model))
-    opened = open_exams(config, say)
+    opened = open_evaluations(config, say)
     warnings = [line for one in opened for line in one.warnings]
     for line in warnings:
         say(line)
     refuse_early("evaluate", config, out)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec)
-    rerun = command_line("raycomp evaluate", changed_dials(asked), out)
-    with begin("evaluate", config, fingerprint, out, say, rerun, rooms=("scores", TABLE)) as run:
+    rerun = command_line("raycomp evaluate", changed_options(asked), out)
+    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=("scores", TABLE)) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, say=say) as session:
             run.bind(session.device, session.gpu)
             embedder = Embedder(config, spec, run.work, session, run.lease.check)
-            exams = [one.exam for one in opened]
-            pictures, seen = embed_pictures(embedder, exams)
-            warnings += check_images(exams, pictures, config, say)
-            leaks, pictures = _compare(exams, pictures, config, say)
-            texts, read = embed_texts(embedder, exams, pictures)
-        tables = {exam.name: exam.grade(pictures, texts) for exam in exams}
+            evaluations = [one.evaluation for one in opened]
+            pictures, seen = embed_pictures(embedder, evaluations)
+            warnings += check_images(evaluations, pictures, config, say)
+            leaks, pictures = _compare(evaluations, pictures, config, say)
+            texts, read = embed_texts(embedder, evaluations, pictures)
+        tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
         stats = describe_stats(pictures=seen, texts=read)
-        warnings += [line for leak in leaks for line in tell_leak(leak, config.overlap)]
-        for line in (unknown := _tell_unknown(config)):
+        warnings += [line for leak in leaks for line in warn_leak(leak, config.overlap)]
+        for line in (unknown := _warn_unknown(config)):
             say(line)
         warnings += unknown
         _close(run, opened, tables, leaks, stats, spec, warnings, say)
@@ -91,24 +91,24 @@ def evaluate(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, An
 
 
 def _compare(
-    exams: Sequence[Exam], pictures: Pictures, config: EvaluateConfig, say: Say
+    evaluations: Sequence[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Say
 ) -> tuple[list[Leak], Pictures]:
     """Return what tests share with what was learned from, which is said, and the pictures, some barred.
 
     Raises UserError where ``overlap=drop`` would leave a test without images.
     """
     trained = read_trained(config.model.weights)
-    leaks = find_leaks(exams, pictures, trained)
+    leaks = find_leaks(evaluations, pictures, trained)
     for leak in leaks:
         check_left(leak, config.overlap)
-        for line in tell_leak(leak, config.overlap):
+        for line in warn_leak(leak, config.overlap):
             say(line)
     if config.overlap == DROP and trained is not None:
         pictures = pictures.bar(trained.image_K)
     return leaks, pictures
 
 
-def _tell_unknown(config: EvaluateConfig) -> list[str]:
+def _warn_unknown(config: EvaluateConfig) -> list[str]:
     """Return a line where images are to be left out that the model was trained on, and nothing says which."""
     weights = config.model.weights
     if config.overlap != DROP or weights.startswith("random:") or read_trained(weights) is not None:
@@ -118,15 +118,15 @@ def _tell_unknown(config: EvaluateConfig) -> list[str]:
 
 
 def _fingerprint(config: EvaluateConfig, spec: ScorerSpec) -> dict[str, Any]:
-    """Return what results depend on beside the dials: all of it is read anew, as it may have changed."""
-    opened = open_exams(config, say=lambda line: None)
+    """Return what results depend on beside the options: all of it is read anew, as it may have changed."""
+    opened = open_evaluations(config, say=lambda line: None)
     trained = read_trained(config.model.weights)
     return {
         **({"trained": identify_trained(trained)} if trained else {}),
         "model": fingerprint_scorer(fetch_model(config.model)),
         "preprocessing": digest(vars(spec.image)),
-        **{one.exam.name: one.fingerprint for one in opened},
-        TIMES: digest(list_exam_times(opened)),
+        **{one.evaluation.name: one.fingerprint for one in opened},
+        TIMES: digest(list_evaluation_times(opened)),
         **fingerprint_controls(config.controls),
     }
 
@@ -164,14 +164,14 @@ def _close(
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
         say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
     choices = [choice for one in opened for choice in one.choices]
-    before = [tell_defects(choices)] if choices else []
+    before = [report_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])
     said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
     loss = draw_metric("Loss", "", losses, LOSS) if losses else None
     page = render_page(
-        "evaluate/page.html.jinja", run=run.record, figures=tell_lines(lines), before=before, loss=loss
+        "evaluate/page.html.jinja", run=run.record, figures=report_lines(lines), before=before, loss=loss
     )
-    run.tell(said, page)
+    run.report(said, page)
 
 
 def read_losses(weights: str) -> dict[str, np.ndarray] | None:
@@ -194,27 +194,27 @@ def _count(tables: Iterable[pa.Table]) -> tuple[Counter[str], Counter[str]]:
     came: Counter[str] = Counter()
     for table in tables:
         read.update(table[STATUS].to_pylist())
-        came.update(tell_parts(table))
+        came.update(name_statuses(table))
     return read, came
 
 
-def find_leaks(exams: Iterable[Exam], pictures: Pictures, trained: Known | None) -> list[Leak]:
+def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: Known | None) -> list[Leak]:
     """Return of every exam what it shares with ``trained``, where that is known, and of the probe its own.
 
     Each example of an exam counts with its image. Training images of the probe are no test: the model may
     have seen them.
     """
     leaks = []
-    for exam in exams:
-        if isinstance(exam, LinearProbe):
-            image_N, no_texts = _list_labelled(exam.test, pictures), np.zeros(0, KEY)
-            learned = Known(merge_keys([_list_labelled(exam.train, pictures)]), no_texts)
-            leaks.append(Leak(exam.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
+    for evaluation in evaluations:
+        if isinstance(evaluation, LinearProbe):
+            image_N, no_texts = _list_labelled(evaluation.test, pictures), np.zeros(0, KEY)
+            learned = Known(merge_keys([_list_labelled(evaluation.train, pictures)]), no_texts)
+            leaks.append(Leak(evaluation.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
         else:
-            image_N = list_keys(exam, pictures)
+            image_N = list_keys(evaluation, pictures)
         if trained is not None:
-            text_T = key_texts(exam.list_texts(pictures))
-            leaks.append(Leak(exam.name, OF_MODEL, count_shared(trained, image_N, text_T)))
+            text_T = key_texts(evaluation.list_texts(pictures))
+            leaks.append(Leak(evaluation.name, OF_MODEL, count_shared(trained, image_N, text_T)))
     return leaks
 
 
@@ -224,8 +224,8 @@ def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
     return examples.key_N[examples.good]
 
 
-def list_keys(exam: Exam, pictures: Pictures) -> np.ndarray:
+def list_keys(evaluation: Evaluation, pictures: Pictures) -> np.ndarray:
     """Return the keys of the images of an exam, each as often as an example has it."""
-    place_N = np.array([pictures.place[picture] for picture in exam.pictures], np.int64)
-    of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in exam.shards]
+    place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
+    of_shards = [key_pictures(pictures.shards[shard.uri]) for shard in evaluation.shards]
     return np.concatenate([pictures.key_M[place_N], *of_shards])

@@ -106,13 +106,13 @@ def _list_numbers(table: pa.Table, name: str) -> list[int]:
     return sorted(set(table[name].drop_null().to_pylist()))
 
 
-def tell_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> list[str]:
+def warn_other_targets(benchmark: str, first: pa.Table, second: pa.Table) -> list[str]:
     """Say where one model looked for answers among fewer targets than the other, which is easier."""
     if "num_targets" not in first.column_names:
         return []
     numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
-    told = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
-    said = f"{benchmark}: the first looked among {told[0]} targets, the second among {told[1]}"
+    reported = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
+    said = f"{benchmark}: the first looked among {reported[0]} targets, the second among {reported[1]}"
     return [] if numbers[0] == numbers[1] else [f"{said}: fewer are easier"]
 
 
@@ -176,7 +176,7 @@ def _compare_rows(benchmark: str, first: Mapping[str, Any], second: Mapping[str,
     return Parting(*place, first["positives"][0], negative, *leads)
 
 
-def tell_lines(lines: Sequence[Line]) -> list[Table]:
+def report_lines(lines: Sequence[Line]) -> list[Table]:
     """Return a table for every benchmark and metric."""
     by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
     columns = (

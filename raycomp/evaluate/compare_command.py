@@ -23,15 +23,15 @@ from raycomp.evaluate.compare import (
     compare_tables,
     count_apart,
     find_partings,
-    tell_lines,
-    tell_other_targets,
+    report_lines,
+    warn_other_targets,
 )
 from raycomp.evaluate.config import CompareConfig, EvaluateConfig
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.outcomes import list_controls, tell_parts
+from raycomp.evaluate.outcomes import list_controls, name_statuses
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin, command_line
+from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 from raycomp.table import group_by, write_csv
 from raycomp.train.page import LOSS, draw_metric
@@ -68,7 +68,9 @@ def compare(first: str, second: str, out: str, say: Say = print) -> dict[str, An
     found = [_compare_scores(name, config) for name in names]  # before anything is begun in the folder
     start = shlex.join(["raycomp", "compare", config.first, config.second])
     rerun = command_line(start, {}, out)
-    with begin("compare", config, partial(_fingerprint, config), out, say, rerun, rooms=(TABLE,)) as run:
+    with start_run(
+        "compare", config, partial(_fingerprint, config), out, say, rerun, outputs=(TABLE,)
+    ) as run:
         if not run.is_finished:
             _close(run, runs, found)
     return run.record
@@ -89,7 +91,7 @@ def _compare_scores(name: str, config: CompareConfig) -> _Compared:
     first, second = (_read_scores(source, name) for source in (config.first, config.second))
     lines = compare_tables(name, first, second)
     partings = find_partings(name, first, second, config.examples)
-    return _Compared(lines, partings, _count(first, second), tell_other_targets(name, first, second))
+    return _Compared(lines, partings, _count(first, second), warn_other_targets(name, first, second))
 
 
 def _read_scores(source: str, name: str) -> pa.Table:
@@ -104,7 +106,7 @@ def _read_scores(source: str, name: str) -> pa.Table:
 
 def _count(first: pa.Table, second: pa.Table) -> Counter[str]:
     """Return how many rows both have scores of, and of the others why they take no part."""
-    parts = zip(tell_parts(first), tell_parts(second), strict=True)
+    parts = zip(name_statuses(first), name_statuses(second), strict=True)
     return Counter(one if one == other else "not_in_both" for one, other in parts)
 
 
@@ -124,18 +126,18 @@ def _close(run: Run, runs: list[dict[str, Any]], found: list[_Compared]) -> None
     ]
     apart, num = count_apart(lines)
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
-    told = f"in {apart} of {num} splits the difference's interval excludes 0"
-    said = f"{came[OK]:,}{some} common examples; {told}"
+    reported = f"in {apart} of {num} splits the difference's interval excludes 0"
+    said = f"{came[OK]:,}{some} common examples; {reported}"
     page = render_page(
         "evaluate/compare_page.html.jinja",
         run=run.record,
         models=[one["config"]["model"] for one in runs],
-        figures=tell_lines(lines),
+        figures=report_lines(lines),
         partings=group_by(partings, _name_side),
         photos=photos,
         losses=_draw_losses(runs),
     )
-    run.tell(said, page)
+    run.report(said, page)
 
 
 def _name_side(parting: Parting) -> str:
@@ -158,10 +160,10 @@ def _read_photos(
     config = from_dict(EvaluateConfig(), run["config"])
     photos, lost = {}, []
     for benchmark in dict.fromkeys(parting.benchmark for parting in partings):
-        dials = getattr(config, benchmark)
+        options = getattr(config, benchmark)
         names = [parting.image for parting in partings if parting.benchmark == benchmark]
         try:
-            for name, uri in find_images(Folder(dials.images or dials.annotations), names).uris.items():
+            for name, uri in find_images(Folder(options.images or options.annotations), names).uris.items():
                 photos[benchmark, name] = Folder(uri).read_bytes()
         except (ValueError, OSError) as error:
             lost.append(f"{benchmark}: images cannot be shown: {' '.join(str(error).split())}")

@@ -1,9 +1,9 @@
-"""The dials of evaluation."""
+"""The options of evaluation."""
 
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice, check_share
-from raycomp.config.dials import FREE, INPUT, PLACE
+from raycomp.config.options import FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
 
@@ -85,7 +85,7 @@ class EvaluateConfig:
     """The model. ``model.weights`` may be a folder that ``raycomp train`` wrote. What lies on s3:// is copied
     to each machine once, below ~/.cache/raycomp."""
     benchmarks: tuple[str, ...] = ()
-    """Which, joined with commas; each is a group of dials below."""
+    """Which, joined with commas; each is a group of options below."""
     sugarcrepe: BenchmarkConfig = field(default_factory=BenchmarkConfig)
     """Seven edits of COCO captions. Hsieh et al. (arXiv 2306.14610)."""
     sugarcrepe_pp: BenchmarkConfig = field(default_factory=BenchmarkConfig)

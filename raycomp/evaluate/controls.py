@@ -16,7 +16,7 @@ import numpy as np
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.choice import parse_text, take, take_texts
 from raycomp.evaluate.config import ControlsConfig
-from raycomp.language.blind import (
+from raycomp.language.text_only import (
     Ngrams,
     bigram_likelihood,
     count_ngrams,
@@ -49,7 +49,7 @@ def open_controls(
     """Return what scores texts of a test, whose ``texts`` and images all are, as ``score_texts`` says.
 
     Reads the captions to learn from, of which those of ``test_images`` and those among ``texts`` are left
-    out, which is said. Raises ValueError where a dial names what cannot be used.
+    out, which is said. Raises ValueError where an option names what cannot be used.
     """
     counts = None
     if config.captions:
@@ -69,7 +69,7 @@ def open_controls(
 
 
 def fingerprint_controls(config: ControlsConfig) -> dict[str, str]:
-    """Return by its dial a digest of each file and folder that controls learn from."""
+    """Return by its option a digest of each file and folder that controls learn from."""
     found = {}
     if config.captions:
         found["controls.captions"] = hashlib.sha256(Folder(config.captions).read_bytes()).hexdigest()

@@ -20,7 +20,7 @@ from raycomp.data.model import fetch_model
 from raycomp.data.parquet import read_columns
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.exam import Needs, Picture, Pictures, Texts, key_pictures
+from raycomp.evaluate.evaluation import Needs, Picture, Pictures, Texts, key_pictures
 from raycomp.evaluate.read import (
     TEXT_EMBEDDING,
     Files,
@@ -61,11 +61,11 @@ class Embedder:
     check_lease: Callable[[], None]
 
 
-def embed_pictures(embedder: Embedder, exams: Iterable[Needs]) -> tuple[Pictures, Stats]:
+def embed_pictures(embedder: Embedder, evaluations: Iterable[Needs]) -> tuple[Pictures, Stats]:
     """Embed every picture that an exam needs, once; return them and the phase's stats."""
-    exams = list(exams)
-    pictures = list(dict.fromkeys(picture for exam in exams for picture in exam.pictures))
-    shards = list(dict.fromkeys(shard for exam in exams for shard in exam.shards))
+    evaluations = list(evaluations)
+    pictures = list(dict.fromkeys(picture for evaluation in evaluations for picture in evaluation.pictures))
+    shards = list(dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards))
     items = _number(pictures, shards)
     schema, session = pictures_schema(embedder.spec), embedder.session
     steps = Pass(
@@ -110,9 +110,11 @@ def _gather(
     )
 
 
-def embed_texts(embedder: Embedder, exams: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
+def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pictures) -> tuple[Texts, Stats]:
     """Embed every text that an exam needs, once; return them and the phase's stats."""
-    texts = list(dict.fromkeys(text for exam in exams for text in exam.list_texts(pictures)))
+    texts = list(
+        dict.fromkeys(text for evaluation in evaluations for text in evaluation.list_texts(pictures))
+    )
     starts = range(0, len(texts), _TEXTS_PER_ITEM)
     items = {i: (i, texts[start : start + _TEXTS_PER_ITEM]) for i, start in enumerate(starts)}
     schema, session = texts_schema(embedder.spec), embedder.session
@@ -145,7 +147,7 @@ def _run(embedder: Embedder, name: str, steps: Pass, schema: pa.Schema) -> Stats
         embedder.config.waves.shards_per_wave,
         merge_parts,
         (embedder.work.at(name), schema),
-        steps.crew,
+        steps.worker_pools,
         embedder.check_lease,
         steps.most,
     )

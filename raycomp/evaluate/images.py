@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raycomp.data.folder import Folder
 from raycomp.data.paths import resolve
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.evaluate.exam import Exam, Pictures
+from raycomp.evaluate.evaluation import Evaluation, Pictures
 from raycomp.run.bad_data import check_bad_pictures, describe_dropped
 
 
@@ -25,7 +25,7 @@ class FoundImages:
     by_base_name: tuple[str, ...] = ()
     """Names found whose folder is not there: a file of the same base name stands for each."""
 
-    def tell_by_base_name(self, said: str) -> list[str]:
+    def warn_by_base_name(self, said: str) -> list[str]:
         """Return a line about names found by their base name alone, none where there are none."""
         if not self.by_base_name:
             return []
@@ -61,9 +61,9 @@ def find_images(folder: Folder, names: Iterable[str]) -> FoundImages:
         else:
             uris[name] = folder.at(found[0])
     if wanted and not uris:
-        told = f"has none of the {len(wanted):,} images looked for, such as {wanted[0]}"
+        reported = f"has none of the {len(wanted):,} images looked for, such as {wanted[0]}"
         several = f"; of {len(ambiguous):,} there is more than one file" if ambiguous else ""
-        raise ValueError(f"{folder.uri}: {told}, among its {len(paths):,} files{several}")
+        raise ValueError(f"{folder.uri}: {reported}, among its {len(paths):,} files{several}")
     by_base_name = tuple(name for name in uris if name in alike)
     return FoundImages(uris, tuple(missing), tuple(ambiguous), by_base_name)
 
@@ -143,7 +143,7 @@ def _fold(path: str) -> str:
 
 
 def check_images(
-    exams: Iterable[Exam], pictures: Pictures, config: EvaluateConfig, say: Callable[[str], None]
+    evaluations: Iterable[Evaluation], pictures: Pictures, config: EvaluateConfig, say: Callable[[str], None]
 ) -> list[str]:
     """Say and return a line for every status whose images are left out, exam by exam.
 
@@ -152,8 +152,8 @@ def check_images(
     """
     lines: list[str] = []
     counted: dict[str, Counter[str]] = {}
-    for exam in exams:
-        for said, statuses in exam.find_statuses(pictures).items():
+    for evaluation in evaluations:
+        for said, statuses in evaluation.find_statuses(pictures).items():
             counted[said] = Counter(status for _, status in statuses)
             examples = {status: image for image, status in reversed(statuses)}
             lines += describe_dropped(said, counted[said], "images", examples)

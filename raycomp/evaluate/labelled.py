@@ -15,7 +15,7 @@ from raycomp.data.image_folder import list_classes
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
 from raycomp.data.tar import IMAGE_EXTENSIONS
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, expand, key_pictures, read_samples
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, expand, key_pictures, read_samples
 from raycomp.schema import CLASSIFIED_SCHEMA
 from raycomp.words import IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN
 
@@ -47,7 +47,7 @@ class LabelledImages:
     """Where they lie: in a folder for each class, or in shards."""
 
     dial: str
-    """The dial that names them and its value, as errors say it."""
+    """The option that names them and its value, as errors say it."""
     folder: str
     classes: Mapping[str, Sequence[str]]
     """By the class the names of its images in the folder; none where there are shards."""
@@ -99,17 +99,17 @@ class LabelledImages:
         return Examples([sample.id for sample in samples], statuses, labels, image_ND, key_N)
 
 
-def open_labelled(spec: str, dial: str) -> LabelledImages:
-    """Return the images that a dial names; ``dial`` is what it is called.
+def open_labelled(spec: str, option: str) -> LabelledImages:
+    """Return the images that an option names; ``option`` is what it is called.
 
     Raises ValueError, one line that names it, where there are none, only one class, or a class without any.
     """
-    said = f"{dial}={spec!r}"
+    said = f"{option}={spec!r}"
     if not spec:
         raise ValueError(f"{said}: must name a folder with a folder of images for each class, or shards")
     classes = None if "::" in spec else _list(spec, said)
     if classes is None:
-        return LabelledImages(said, "", {}, expand(spec, dial))
+        return LabelledImages(said, "", {}, expand(spec, option))
     if not classes:
         raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
     if len(classes) == 1:

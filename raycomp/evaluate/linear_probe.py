@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.ranks import find_twins
+from raycomp.core.ranks import find_duplicates
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.config import LinearProbeConfig
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts
 from raycomp.evaluate.labelled import LabelledImages, classify_images, list_unread, open_labelled
 from raycomp.words import DROP, WARN
 
@@ -66,7 +66,7 @@ class LinearProbe:
         self._check_classes(names, {str(asked.labels[i]) for i in asked.good})
         label_M = np.array([number[str(known.labels[i])] for i in known.good])
         image_MD = known.image_ND[known.good]
-        is_held_M = hold_out_fifth(label_M, find_twins(image_MD), np.random.default_rng(self.seed))
+        is_held_M = hold_out_fifth(label_M, find_duplicates(image_MD), np.random.default_rng(self.seed))
         if not is_held_M.any():
             raise ValueError(f"{self.train.dial}: needs a class with two different images at least")
         penalty, shares = choose_penalty(image_MD, label_M, len(names), is_held_M)
@@ -90,6 +90,6 @@ class LinearProbe:
 
 
 def open_linear_probe(config: LinearProbeConfig, overlap: str = WARN) -> LinearProbe:
-    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
+    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
     train, test = (open_labelled(getattr(config, name), f"{NAME}.{name}") for name in ("train", "test"))
     return LinearProbe(train, test, config.seed, overlap)

@@ -10,10 +10,10 @@ from raycomp.data.paths import fingerprint_shards, list_times, size_files
 from raycomp.data.runs import digest
 from raycomp.evaluate.benchmarks.choice import Choice
 from raycomp.evaluate.benchmarks.read import NAMES, TAGGED, read_benchmark
-from raycomp.evaluate.choices import ChoiceExam
+from raycomp.evaluate.choices import ChoiceEvaluation
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
 from raycomp.evaluate.controls import open_controls
-from raycomp.evaluate.exam import Exam
+from raycomp.evaluate.evaluation import Evaluation
 from raycomp.evaluate.images import FoundImages, find_images
 from raycomp.evaluate.linear_probe import open_linear_probe
 from raycomp.evaluate.retrieval import Retrieval, open_retrieval
@@ -21,13 +21,13 @@ from raycomp.evaluate.zeroshot import open_zeroshot
 from raycomp.models.parser import load_parser
 
 Say = Callable[[str], None]
-# Exams that are no choices between captions, by the name of their dials.
-_OTHERS: dict[str, Callable[[EvaluateConfig], Exam]] = {
+# Exams that are no choices between captions, by the name of their options.
+_OTHERS: dict[str, Callable[[EvaluateConfig], Evaluation]] = {
     "zeroshot": lambda config: open_zeroshot(config.zeroshot),
     "retrieval": lambda config: open_retrieval(config.retrieval),
     "linear_probe": lambda config: open_linear_probe(config.linear_probe, config.overlap),
 }
-# Dials whose folders are read whole, whatever lies in them.
+# Options whose folders are read whole, whatever lies in them.
 _TAKES_ALL = (
     "vl_checklist.annotations",
     "zeroshot.input",
@@ -41,7 +41,7 @@ _TAKES_ALL = (
 class Opened:
     """An exam, and what its files hold."""
 
-    exam: Exam
+    evaluation: Evaluation
     fingerprint: str
     """Of all that was read and found."""
     choices: tuple[Choice, ...] = ()
@@ -51,14 +51,14 @@ class Opened:
 
 def check_outside(config: EvaluateConfig, out: str) -> None:
     """Raise ValueError where the results in the folder ``out`` would be read as a part of an exam."""
-    for dial in _TAKES_ALL:
-        name, _, field = dial.partition(".")
+    for option in _TAKES_ALL:
+        name, _, field = option.partition(".")
         spec = getattr(getattr(config, name), field)
         if name in config.benchmarks and spec:
-            check_output(spec, out, dial)
+            check_output(spec, out, option)
 
 
-def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
+def open_evaluations(config: EvaluateConfig, say: Say = print) -> list[Opened]:
     """Read and check what ``config.benchmarks`` names. Raises ValueError for what the user can mend."""
     known = [*NAMES, *_OTHERS]
     if not config.benchmarks:
@@ -73,9 +73,9 @@ def open_exams(config: EvaluateConfig, say: Say = print) -> list[Opened]:
 
 
 def _open_other(name: str, config: EvaluateConfig) -> Opened:
-    exam = _OTHERS[name](config)
-    read = digest([repr(exam), fingerprint_shards(list(exam.shards)), _size_pictures(exam)])
-    return Opened(exam, read, warnings=exam.warnings if isinstance(exam, Retrieval) else ())
+    evaluation = _OTHERS[name](config)
+    read = digest([repr(evaluation), fingerprint_shards(list(evaluation.shards)), _size_pictures(evaluation)])
+    return Opened(evaluation, read, warnings=evaluation.warnings if isinstance(evaluation, Retrieval) else ())
 
 
 def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
@@ -85,36 +85,40 @@ def _open_choices(name: str, config: EvaluateConfig, say: Say) -> Opened:
     found = find_choice_images(name, config, choices)
     names = sorted({choice.image for choice in choices})
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
-    blind = open_controls(config.controls, texts, names, say)
-    exam = ChoiceExam(name, choices, found.uris, blind, config.seed, ambiguous=found.ambiguous)
-    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(exam)])
-    return Opened(exam, read, tuple(choices), tuple(found.tell_by_base_name(name)))
+    text_only = open_controls(config.controls, texts, names, say)
+    evaluation = ChoiceEvaluation(
+        name, choices, found.uris, text_only, config.seed, ambiguous=found.ambiguous
+    )
+    read = digest([[repr(choice) for choice in choices], sorted(found.uris), _size_pictures(evaluation)])
+    return Opened(evaluation, read, tuple(choices), tuple(found.warn_by_base_name(name)))
 
 
-def _size_pictures(exam: Exam) -> list[tuple[str, int | None]]:
-    return size_files(sorted({picture.uri for picture in exam.pictures}))
+def _size_pictures(evaluation: Evaluation) -> list[tuple[str, int | None]]:
+    return size_files(sorted({picture.uri for picture in evaluation.pictures}))
 
 
-def list_exam_times(opened: Sequence[Opened]) -> list[int | None]:
+def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
     """Return when the files of exams were last modified, in ns."""
-    exams = [one.exam for one in opened]
-    shards = dict.fromkeys(shard for exam in exams for shard in exam.shards)
-    return list_times(shards, sorted({picture.uri for exam in exams for picture in exam.pictures}))
+    evaluations = [one.evaluation for one in opened]
+    shards = dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards)
+    return list_times(
+        shards, sorted({picture.uri for evaluation in evaluations for picture in evaluation.pictures})
+    )
 
 
 def read_choices(name: str, config: EvaluateConfig) -> list[Choice]:
     """Return a benchmark's rows. Raises ValueError where its files are not as they should be."""
-    dials: BenchmarkConfig = getattr(config, name)
-    if not dials.annotations:
+    options: BenchmarkConfig = getattr(config, name)
+    if not options.annotations:
         raise ValueError(f"{name}.annotations: must name the folder of its annotation files")
     tag: Any = load_parser(config.parser.name).tokens if name in TAGGED else None
-    return read_benchmark(name, Folder(dials.annotations), config.rows, tag, config.seed)
+    return read_benchmark(name, Folder(options.annotations), config.rows, tag, config.seed)
 
 
 def find_choice_images(name: str, config: EvaluateConfig, choices: Sequence[Choice]) -> FoundImages:
     """Return where the images of a benchmark's rows lie. Raises ValueError where none of them is there."""
-    dials: BenchmarkConfig = getattr(config, name)
-    place = dials.images or dials.annotations
+    options: BenchmarkConfig = getattr(config, name)
+    place = options.images or options.annotations
     assert place is not None, "rows were read"
     try:
         return find_images(Folder(place), [choice.image for choice in choices])

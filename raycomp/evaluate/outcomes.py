@@ -64,7 +64,7 @@ def list_controls(table: pa.Table) -> list[str]:
     return [name for name in CONTROLS if f"{name}_positives" in table.column_names]
 
 
-def tell_parts(table: pa.Table) -> list[str]:
+def name_statuses(table: pa.Table) -> list[str]:
     """Return of every row whether it takes part: ok, its status if that is another, or the defect why not."""
     rows = zip(table[STATUS].to_pylist(), _find_exclusions(table), strict=True)
     return [defect or status if status == OK else status for status, defect in rows]
@@ -83,7 +83,7 @@ def _find_exclusions(table: pa.Table) -> list[str | None]:
 def find_choice_outcomes(table: pa.Table) -> list[Outcome]:
     """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the controls', split by split.
 
-    Only rows that ``tell_parts`` calls ok take part; of items of two images, those whose rows both do. A
+    Only rows that ``name_statuses`` calls ok take part; of items of two images, those whose rows both do. A
     split that has lost all of them has the metrics of the first split, of no example.
     """
     asked = table.filter(pa.array([defect is None for defect in _find_exclusions(table)], pa.bool_()))

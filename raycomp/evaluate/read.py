@@ -15,7 +15,7 @@ from raycomp.data.arrow import TOKENS, add_columns, hash_images, readable, to_fi
 from raycomp.data.model import fetch_model
 from raycomp.data.paths import ShardPath, resolve
 from raycomp.data.reader import read_shard
-from raycomp.evaluate.exam import Picture
+from raycomp.evaluate.evaluation import Picture
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.models.spec import ScorerSpec
 from raycomp.models.tokens import load_tokens

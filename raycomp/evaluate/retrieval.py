@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.ranks import Ranks, find_twins, rank_items
+from raycomp.core.ranks import Ranks, find_duplicates, rank_items
 from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath, absolute_uri, join_uri
 from raycomp.data.rows import parse_object
 from raycomp.evaluate.benchmarks.choice import is_text, parse_text, take, take_texts
 from raycomp.evaluate.config import RetrievalConfig
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
 from raycomp.evaluate.images import find_images
 from raycomp.schema import RETRIEVED_SCHEMA
 from raycomp.words import (
     AMBIGUOUS_IMAGE,
     BAD_EMBEDDING,
+    DUPLICATE_IMAGE,
     IMAGE,
     IMAGE_TO_TEXT,
     NO_CAPTION,
@@ -32,7 +33,6 @@ from raycomp.words import (
     STATUS,
     TEST,
     TEXT_TO_IMAGE,
-    TWIN_IMAGE,
 )
 
 NAME = "retrieval"
@@ -65,7 +65,7 @@ class Retrieval:
     """Images with captions: files below a folder, or the samples of shards."""
 
     dial: str
-    """The dial that names them and its value, as errors say it."""
+    """The option that names them and its value, as errors say it."""
     items: Sequence[Item]
     """Of image files; none where there are shards."""
     uris: Mapping[str, str]
@@ -143,25 +143,25 @@ class Retrieval:
         uris = [self.uris.get(item.image) for item in self.items]
         place_N = [0 if uri is None else pictures.place[Picture(uri)] for uri in uris]
         statuses = [
-            self._tell_lost(item) if uri is None else pictures.status_M[place]
+            self._find_lost_status(item) if uri is None else pictures.status_M[place]
             for item, uri, place in zip(self.items, uris, place_N, strict=True)
         ]
         return list(self.items), statuses, pictures.image_MD[place_N]
 
-    def _tell_lost(self, item: Item) -> str:
+    def _find_lost_status(self, item: Item) -> str:
         return AMBIGUOUS_IMAGE if item.image in self.ambiguous else NO_IMAGE
 
 
 def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the images as queries, and all their captions: what RETRIEVED_SCHEMA says of them."""
-    numbers = find_twins(found.image_MD).tolist()
+    numbers = find_duplicates(found.image_MD).tolist()
     count = Counter(numbers)
-    is_twin = iter(count[number] > 1 for number in numbers)
+    is_duplicate = iter(count[number] > 1 for number in numbers)
     owners = Counter(text for item in found.good for text in set(item.captions))
     images, captions = [], []
     for (image, own), status in zip(found.items, found.statuses, strict=True):
         is_good = status == OK
-        defects = [TWIN_IMAGE] if is_good and next(is_twin) else []
+        defects = [DUPLICATE_IMAGE] if is_good and next(is_duplicate) else []
         same = {IMAGE: image, STATUS: status}
         num_own = len(own) if is_good else None
         images.append({**same, "id": image, "query": image, "defects": defects, "num_own": num_own})
@@ -193,15 +193,15 @@ def find_captions(caption: str | None, sample_json: str | None) -> tuple[str, ..
     return tuple(text.strip() for text in texts if is_text(text))
 
 
-def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retrieval:
-    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
-    said = f"{dial}={config.input!r}"
+def open_retrieval(config: RetrievalConfig, option: str = f"{NAME}.input") -> Retrieval:
+    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
+    said = f"{option}={config.input!r}"
     if not config.input:
         raise ValueError(f"{said}: must name images with captions: a folder, a file or shards")
     file = _find_file(config.input)
     if file is None:
         try:
-            return Retrieval(said, (), {}, expand(config.input, dial))
+            return Retrieval(said, (), {}, expand(config.input, option))
         except ValueError as error:
             raise ValueError(f"{error}; and there is no {' or '.join(_FILES)}") from error
     items = _read_items(file, said)
@@ -209,8 +209,8 @@ def open_retrieval(config: RetrievalConfig, dial: str = f"{NAME}.input") -> Retr
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
-    told = tuple(found.tell_by_base_name(said))
-    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=told)
+    reported = tuple(found.warn_by_base_name(said))
+    return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=reported)
 
 
 def _find_file(spec: str) -> str | None:

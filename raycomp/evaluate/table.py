@@ -118,15 +118,15 @@ def choose_main(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def tell_lines(lines: Sequence[Line]) -> list[Table]:
+def report_lines(lines: Sequence[Line]) -> list[Table]:
     """Return a table for every benchmark and metric, the controls beside the model, split by split."""
     by_metric = group_by(lines, lambda line: (line.benchmark, line.metric))
-    return [_tell_metric(*place, own) for place, own in by_metric.items()]
+    return [_report_metric(*place, own) for place, own in by_metric.items()]
 
 
-def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
+def _report_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
     controls = [name for name in CONTROLS if any(line.control == name for line in lines)]
-    beside = {(line.split, line.control): line.value for line in lines}
+    baselines = {(line.split, line.control): line.value for line in lines}
     rows: list[list[Cell]] = [
         [
             line.split,
@@ -135,7 +135,7 @@ def _tell_metric(benchmark: str, metric: str, lines: Sequence[Line]) -> Table:
             line.num_all,
             line.ties,
             line.detectable,
-            *(beside.get((line.split, name), float("nan")) for name in controls),
+            *(baselines.get((line.split, name), float("nan")) for name in controls),
         ]
         for line in lines
         if not line.control

@@ -15,7 +15,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.paths import ShardPath
 from raycomp.evaluate.benchmarks.choice import parse_text
 from raycomp.evaluate.config import ZeroshotConfig
-from raycomp.evaluate.exam import Picture, Pictures, Statuses, Texts, read_text
+from raycomp.evaluate.evaluation import Picture, Pictures, Statuses, Texts, read_text
 from raycomp.evaluate.labelled import LabelledImages, classify_images, open_labelled
 
 NAME = "zeroshot"
@@ -70,7 +70,7 @@ class Zeroshot:
         text_TD = texts.take(self.list_texts(pictures))
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
         image_GD = examples.image_ND[examples.good]
-        return classify_images(NAME, examples, label_G, image_GD, weight_CD, tell_apart(self.classes))
+        return classify_images(NAME, examples, label_G, image_GD, weight_CD, make_distinct(self.classes))
 
     def _refuse_texts(self, bad: Collection[str]) -> None:
         texts = [fill(template, name) for name in self.classes for template in self.templates]
@@ -89,7 +89,7 @@ class Zeroshot:
         return names | {str(number): number for number in range(len(self.classes))}
 
 
-def tell_apart(names: Sequence[str]) -> list[str]:
+def make_distinct(names: Sequence[str]) -> list[str]:
     """Return the names, with the number of the class behind one that several classes have."""
     count = Counter(names)
     return [name if count[name] == 1 else f"{name} #{i}" for i, name in enumerate(names)]
@@ -103,15 +103,17 @@ def fill(template: str, name: str) -> str:
 
 
 def open_zeroshot(config: ZeroshotConfig) -> Zeroshot:
-    """Return the exam. Raises ValueError, one line that names the dial, where a part of it is missing."""
+    """Return the exam. Raises ValueError, one line that names the option, where a part of it is missing."""
     images = open_labelled(config.input, f"{NAME}.input")
     return Zeroshot(images, _read_classes(config, images), _read_templates(config, images))
 
 
 def _read_classes(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
-    dial = f"{NAME}.classes"
-    names = _read_list(config.classes, dial) if config.classes else _find_list(images.shards, _CLASSES, dial)
-    said = f"{dial}={config.classes!r}"
+    option = f"{NAME}.classes"
+    names = (
+        _read_list(config.classes, option) if config.classes else _find_list(images.shards, _CLASSES, option)
+    )
+    said = f"{option}={config.classes!r}"
     if names is None and images.shards:
         raise ValueError(f"{said}: must name the classes of shards, which have no {_CLASSES} beside them")
     names = [name.replace("_", " ") for name in images.classes] if names is None else names
@@ -123,28 +125,28 @@ def _read_classes(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
 
 
 def _read_templates(config: ZeroshotConfig, images: LabelledImages) -> list[str]:
-    dial = f"{NAME}.templates"
-    found = _read_list(config.templates, dial) if config.templates else None
-    templates = found or _find_list(images.shards, _TEMPLATES, dial) or [TEMPLATE]
+    option = f"{NAME}.templates"
+    found = _read_list(config.templates, option) if config.templates else None
+    templates = found or _find_list(images.shards, _TEMPLATES, option) or [TEMPLATE]
     for template in templates:
         if not any(place in template for place in _PLACES):
             places = " or ".join(_PLACES)
-            raise ValueError(f"{dial}={config.templates!r}: {template!r} must have {places} for the name")
+            raise ValueError(f"{option}={config.templates!r}: {template!r} must have {places} for the name")
     return templates
 
 
-def _find_list(shards: Sequence[ShardPath], name: str, dial: str) -> list[str] | None:
+def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str] | None:
     """Return the lines of a file beside the first shard, or one folder up."""
     for shard in shards[:1]:
         for folder in (shard.uri.rpartition("/")[0], shard.uri.rpartition("/")[0].rpartition("/")[0]):
             if folder and Folder(folder).exists(name):
-                return _read_list(f"{folder}/{name}", dial)
+                return _read_list(f"{folder}/{name}", option)
     return None
 
 
-def _read_list(uri: str, dial: str) -> list[str]:
+def _read_list(uri: str, option: str) -> list[str]:
     """Return the texts of a file, one a line or a JSON list; ValueError unless there is one."""
-    said = f"{dial}={uri!r}"
+    said = f"{option}={uri!r}"
     text = read_text(uri, said)
     if not uri.lower().endswith(".json"):
         found = text.splitlines()

@@ -14,7 +14,7 @@ from raycomp.data.rows import parse_uid
 from raycomp.data.runs import read_finished
 from raycomp.negatives.explain import explain_caption
 from raycomp.probe.explain import explain_targets
-from raycomp.table import Column, Table, tell_facts
+from raycomp.table import Column, Table, format_facts
 
 _EXPLAIN = {"curate": explain_sample, "select": explain_sample, "negatives": explain_caption}
 _EXPLAIN |= {"probe pas": explain_targets}
@@ -32,47 +32,52 @@ def show(source: str) -> Iterator[str]:
 
 def _describe(run: dict[str, Any], folder: Folder) -> str:
     report = folder.at(REPORT) if folder.exists(REPORT) else None
-    facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _tell_rule(run)}
-    facts |= _tell_training(run, folder)
+    facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _describe_rule(run)}
+    facts |= _describe_training(run, folder)
     facts |= {"begun": run.get("started"), "finished": run.get("finished"), "report": report}
-    told = [tell_facts({name: value for name, value in facts.items() if value})]
-    phases = [_tell_phases(run["phases"])] if run.get("phases") else []
+    lead = [format_facts({name: value for name, value in facts.items() if value})]
+    phases = [_report_phases(run["phases"])] if run.get("phases") else []
     warnings = "\n".join(f"warning: {warning}" for warning in run["warnings"])
-    parts = [*told, _tell_funnel(run["funnel"]).to_text(), *(table.to_text() for table in phases), warnings]
+    parts = [
+        *lead,
+        _report_funnel(run["funnel"]).to_text(),
+        *(table.to_text() for table in phases),
+        warnings,
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _tell_rule(run: dict[str, Any]) -> str | None:
+def _describe_rule(run: dict[str, Any]) -> str | None:
     """Return the rule of a curation or selection and the shares that it keeps, None of other runs."""
-    dials = dict(flatten(run["config"]))
-    if "select.rule" not in dials:
+    options = dict(flatten(run["config"]))
+    if "select.rule" not in options:
         return None
-    rule = find_rule(str(dials["select.rule"]))
+    rule = find_rule(str(options["select.rule"]))
     shares = ["align.keep"] * bool(rule.attribute_by) + ["attribute.keep"] * (not rule.keeps_all)
-    return ", ".join([str(dials["select.rule"]), *(f"{path} {dials.get(path)}" for path in shares)])
+    return ", ".join([str(options["select.rule"]), *(f"{path} {options.get(path)}" for path in shares)])
 
 
-def _tell_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
+def _describe_training(run: dict[str, Any], folder: Folder) -> dict[str, str]:
     """Return what was trained, how the loss fell and where the model lies; nothing of other runs."""
     if run["kind"] != "train":
         return {}
-    dials = dict(flatten(run["config"]))
+    options = dict(flatten(run["config"]))
     return {
-        "model": f"{dials.get('model.name')}, begun from {dials.get('model.weights')}",
+        "model": f"{options.get('model.name')}, begun from {options.get('model.weights')}",
         "steps": f"{run['steps']:,}, {run['epochs']:.2f} epochs of {run['pairs']:,} pairs",
-        "loss": f"{dials.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
+        "loss": f"{options.get('train.loss')}, {run['first_loss']:.4f} to {run['last_loss']:.4f}",
         "checkpoint": folder.at("checkpoint"),
     }
 
 
-def _tell_funnel(funnel: dict[str, Any]) -> Table:
+def _report_funnel(funnel: dict[str, Any]) -> Table:
     share = f"{100 * funnel['kept'] / funnel['corpus']:.1f} %" if funnel["corpus"] else "none"
     kept = f"kept ({share} of the corpus of {funnel['corpus']:,})"
     dropped = [(-count, reason) for reason, count in funnel["dropped"].items()]
     return Table("", ("", ""), [(funnel["read"], "read"), *dropped, (funnel["kept"], kept)])
 
 
-def _tell_phases(phases: list[dict[str, Any]]) -> Table:
+def _report_phases(phases: list[dict[str, Any]]) -> Table:
     columns = ("phase", "rows", Column("time", "s", 1), Column("rate", "rows/s", 1), "bottleneck")
     rows = [
         (
@@ -101,7 +106,7 @@ def explain(source: str, uid: str) -> str:
     if find is None:
         raise ValueError(f"{source}: holds {run['kind']}, which says nothing of single samples")
     # A user's own uids are as they are; those that raycomp takes as one are written in one way.
-    told = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
-    if told is None:
+    reported = find(run, source, uid) or find(run, source, parse_uid(uid) or uid.lower())
+    if reported is None:
         raise ValueError(f"{uid}: no such uid in {source}")
-    return told
+    return reported

@@ -137,7 +137,7 @@ class _Reader:
         return dict(sorted(found.items()))
 
     def _leads(self, place: int) -> bool:
-        """Tell whether a single word is used as a preposition: "inside a car", not "goes inside"."""
+        """Report whether a single word is used as a preposition: "inside a car", not "goes inside"."""
         token = self.tokens[place]
         return token.tag in ("IN", "TO", "RP", "RB") and place + 1 < len(self.tokens)
 
@@ -166,7 +166,7 @@ class _Reader:
         return _Found(first, last, OBJECT, word, category, is_plural)
 
     def _is_counted_once(self, first: int) -> bool:
-        """Tell whether "a" leads to a noun, over modifiers: "a blue fish"."""
+        """Report whether "a" leads to a noun, over modifiers: "a blue fish"."""
         while first and self.tokens[first - 1].tag in MODIFIER_TAGS[:-1]:
             first -= 1
         return first > 0 and self.words[first - 1] in ("a", "an", "one")
@@ -208,7 +208,7 @@ class _Reader:
                     break
 
     def _is_between_modifiers(self, place: int) -> bool:
-        """Tell whether attributes may stand on both sides: a comma, "and", "very"; also "other"."""
+        """Report whether attributes may stand on both sides: a comma, "and", "very"; also "other"."""
         if self.words[place] in NO_ATTRIBUTES or self.tokens[place].tag == "RB":
             return self.tokens[place].dep in (*self.labels.inside, "advmod")
         if self.words[place] not in (",", "and", "or", "-"):

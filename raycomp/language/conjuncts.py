@@ -55,7 +55,7 @@ def _end_of_conjunct(tokens: Sequence[Token], words: Sequence[str], start: int) 
 
 
 def _goes_on_with_both(tokens: Sequence[Token], words: Sequence[str], end: int) -> bool:
-    """Tell whether the text ends here, or a plural verb in the present says something of both.
+    """Report whether the text ends here, or a plural verb in the present says something of both.
 
     At the end of the text a noun behind a noun may be a verb that the parser mistook: "a tan dog fighting".
     """

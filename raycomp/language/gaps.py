@@ -114,7 +114,7 @@ def _chat(
 ) -> list[dict[str, str]]:
     names = FORMS[PAIR_FORM if op == SWAP else WORD_FORM]
     turns = [
-        (_ask(op, shown, beside), dict(zip(names, words, strict=True))) for shown, beside, words in examples
+        (_ask(op, shown, context), dict(zip(names, words, strict=True))) for shown, context, words in examples
     ]
     return make_chat(SYSTEMS[op], turns, _ask(op, text, said))
 

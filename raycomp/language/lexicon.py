@@ -166,7 +166,7 @@ class Lexicon:
         return entry is not None and mark in self.row(entry).marks
 
     def is_mass(self, word: str) -> bool:
-        """Tell whether a noun takes neither "a" nor a plural: "snow"."""
+        """Report whether a noun takes neither "a" nor a plural: "snow"."""
         return self._has(word.lower(), MASS)
 
     def _find_siblings(self, entry: Entry) -> tuple[str, ...]:
@@ -203,24 +203,24 @@ class Lexicon:
         return frozenset(own | alone), frozenset(wider | alone)
 
     def are_synonyms(self, first: str, second: str) -> bool:
-        """Tell whether two words, in any number, are equal or of one synonym set."""
+        """Report whether two words, in any number, are equal or of one synonym set."""
         return not self._groups(first)[0].isdisjoint(self._groups(second)[0])
 
     def is_kind_of(self, narrow: str, wide: str) -> bool:
-        """Tell whether the first is the second or a kind of it: a puppy is a dog is an animal."""
+        """Report whether the first is the second or a kind of it: a puppy is a dog is an animal."""
         return not self._groups(narrow)[1].isdisjoint(self._groups(wide)[0])
 
     def are_related(self, first: str, second: str) -> bool:
-        """Tell whether a group is above both or one of them: a man and a teacher are persons."""
+        """Report whether a group is above both or one of them: a man and a teacher are persons."""
         return not self._groups(first)[1].isdisjoint(self._groups(second)[1])
 
     def is_symmetric(self, word: str) -> bool:
-        """Tell whether a relation reads the same from both sides: "next to", "with"."""
+        """Report whether a relation reads the same from both sides: "next to", "with"."""
         entry = self.find(word, RELATION)
         return entry is not None and SYMMETRIC in self.row(entry).marks
 
     def fits(self, word: str, kind: str, owner: str) -> bool:
-        """Tell whether an attribute can describe ``owner``, or a relation have it on its right side.
+        """Report whether an attribute can describe ``owner``, or a relation have it on its right side.
 
         A word without such a list fits all, but an object that the lexicon does not know fits only those.
         """
@@ -276,7 +276,7 @@ class Lexicon:
         return verb.word if verb and verb.category == VERB else self.singular(word)
 
     def is_plural(self, text: str) -> bool:
-        """Tell whether a noun has the form of a plural; "sheep" has not."""
+        """Report whether a noun has the form of a plural; "sheep" has not."""
         text = text.lower()
         entry = self.find(text, OBJECT) or self.find(text.rpartition(" ")[2], OBJECT)
         if entry is None:

@@ -181,10 +181,10 @@ def _count_calls_after_swap(hunks: Sequence[Hunk]) -> tuple[Call, ...] | None:
     gained = [word for hunk in hunks for word in hunk.new]
     left, left_new = _count_apart(lost, gained), _count_apart(gained, lost)
     kind = _kind_of([word.letter for word in lost if word not in left and word.letter in "NAV"])
-    olds, news = _cut_into_runs(left, hunks, 0), _cut_into_runs(left_new, hunks, 1)
-    if not kind or len(olds) > 1 or len(news) != 1:
+    old_runs, new_runs = _cut_into_runs(left, hunks, 0), _cut_into_runs(left_new, hunks, 1)
+    if not kind or len(old_runs) > 1 or len(new_runs) != 1:
         return None
-    rest = _count_calls([Hunk(olds[0] if olds else [], news[0])])
+    rest = _count_calls([Hunk(old_runs[0] if old_runs else [], new_runs[0])])
     return None if rest is None else (Call(SWAP, kind), *rest)
 
 
@@ -204,13 +204,13 @@ def _kind_of(letters: Sequence[str]) -> str:
 
 
 def is_regenerated(negative: str, edits: Sequence[Edit]) -> bool:
-    """Tell whether one of ``edits`` is the negative, but for case, punctuation and articles."""
+    """Report whether one of ``edits`` is the negative, but for case, punctuation and articles."""
     wanted = _spell(negative)
     return any(_spell(edit.text) == wanted for edit in edits)
 
 
 def is_same_edit(positive: str, negative: str, op: str, edits: Sequence[Edit]) -> bool:
-    """Tell whether one of ``edits`` is of operation ``op`` and changes the very words that the negative does.
+    """Say whether one of ``edits`` is of operation ``op`` and changes the very words that the negative does.
 
     The words of the positive between the common beginning and the common end are compared by their places;
     where words are only added it is the place they are added at.

@@ -81,7 +81,7 @@ class Labels:
     """Subjects."""
     clauses: frozenset[str]
     """Places of a clause."""
-    telling: frozenset[str]
+    distinctive: frozenset[str]
     """Labels that only this scheme has."""
 
 
@@ -96,7 +96,7 @@ UD = Labels(
     names=frozenset(["flat"]),
     subjects=frozenset(["nsubj", "nsubj:pass"]),
     clauses=frozenset("acl acl:relcl advcl advcl:relcl ccomp xcomp".split()),
-    telling=frozenset(
+    distinctive=frozenset(
         "obj obl obl:unmarked obl:agent nmod:poss nmod:unmarked nsubj:pass aux:pass acl:relcl cop flat "
         "fixed iobj compound:prt".split()
     ),
@@ -110,7 +110,7 @@ CLEAR_NLP = Labels(
     names=frozenset(),
     subjects=frozenset(["nsubj", "nsubjpass"]),
     clauses=frozenset("acl relcl advcl ccomp xcomp".split()),
-    telling=frozenset(
+    distinctive=frozenset(
         "dobj pobj prep nsubjpass auxpass poss attr relcl acomp agent dative npadvmod pcomp prt".split()
     ),
 )
@@ -118,7 +118,7 @@ CLEAR_NLP = Labels(
 
 def find_labels(labels: Sequence[str]) -> Labels:
     """Return the scheme of ``labels``, those of a tree or of a whole parser; UD where nothing tells."""
-    return CLEAR_NLP if len(CLEAR_NLP.telling & {*labels}) > len(UD.telling & {*labels}) else UD
+    return CLEAR_NLP if len(CLEAR_NLP.distinctive & {*labels}) > len(UD.distinctive & {*labels}) else UD
 
 
 def find_phrases(tokens: Sequence[Token], lexicon: Lexicon, labels: Labels | None = None) -> list[Phrase]:
@@ -156,7 +156,7 @@ class _Tree:
         first_free = 0
         groups = self._group_heads()
         for target, heads in groups.items():
-            kind, start = self._begin(heads, target, first_free)
+            kind, start = self._find_start(heads, target, first_free)
             end = self._end(heads[-1], target, groups)
             place, last = self.tokens[target], self.tokens[end]
             first = self.tokens[start]
@@ -168,7 +168,7 @@ class _Tree:
         """Return what describes and relates the targets of phrases."""
         found, targets = [], self._group_heads()
         for first, last in self._list_words():
-            kind = None if last in targets else self._tell_content(first, last)
+            kind = None if last in targets else self._classify_content(first, last)
             if kind:
                 start, end = self.tokens[first].start, self.tokens[last].end
                 found.append(Phrase(start, end, kind, start, end, CONTENT))
@@ -183,7 +183,7 @@ class _Tree:
             yield place, last
             place = last + 1
 
-    def _tell_content(self, first: int, last: int) -> str | None:
+    def _classify_content(self, first: int, last: int) -> str | None:
         """Return the kind of a word that is no target; None where it says nothing of a picture."""
         token, word = self.tokens[last], self.words[last]
         entry = self.lexicon.find(join_words(self.tokens, first, last), RELATION)
@@ -217,7 +217,7 @@ class _Tree:
         return groups
 
     def _heads(self, place: int) -> bool:
-        """Tell whether the token at ``place`` heads a noun phrase."""
+        """Report whether the token at ``place`` heads a noun phrase."""
         token = self.tokens[place]
         if token.dep in self.labels.never or not (token.tag in NOUN_TAGS or self._stands_for_noun(place)):
             return False
@@ -226,7 +226,7 @@ class _Tree:
         return not self._is_inside(place) and not self._is_verb(place)
 
     def _is_verb(self, place: int) -> bool:
-        """Tell whether the tree uses the token as a verb, whatever its tag."""
+        """Report whether the tree uses the token as a verb, whatever its tag."""
         below = {self.tokens[child].dep for child in self.children[place] if child < place}
         if below & self.labels.subjects:
             return "cop" not in below
@@ -237,7 +237,7 @@ class _Tree:
         }
 
     def _stands_for_noun(self, place: int) -> bool:
-        """Tell whether another word is used as a noun: "a man in [white]", "the [making] of", "a [pose]"."""
+        """Say whether another word is used as a noun: "a man in [white]", "the [making] of", "a [pose]"."""
         token = self.tokens[place]
         if token.dep not in self.labels.nominal or token.tag not in ("JJ", "JJR", "VB", "VBG", "VBP"):
             return False
@@ -246,7 +246,7 @@ class _Tree:
         return token.tag == "JJ" and self._preposition(place) is not None
 
     def _is_inside(self, place: int) -> bool:
-        """Tell whether the token is, or hangs below, a modifier before another noun, or is a later name."""
+        """Report whether the token is, or hangs below, a modifier before another noun, or is a later name."""
         while (head := self.tokens[place].head) != place:
             dep = self.tokens[place].dep
             if dep in self.labels.names or (
@@ -257,7 +257,7 @@ class _Tree:
         return False
 
     def _is_parted(self, first: int, last: int) -> bool:
-        """Tell whether a mark that no noun phrase spans stands between two positions."""
+        """Report whether a mark that no noun phrase spans stands between two positions."""
         return any(word in MARKS for word in self.words[first:last])
 
     def _target(self, head: int) -> int:
@@ -275,7 +275,7 @@ class _Tree:
             return None
         return self.long_prepositions.get(above, above)
 
-    def _begin(self, heads: list[int], target: int, first_free: int) -> tuple[str, int]:
+    def _find_start(self, heads: list[int], target: int, first_free: int) -> tuple[str, int]:
         """Return the kind of a phrase and the position of its first token, at least ``first_free``."""
         for head in heads:
             preposition = self._preposition(head)
@@ -300,7 +300,7 @@ class _Tree:
         return start
 
     def _belongs(self, place: int, heads: list[int]) -> bool:
-        """Tell whether the token is one of ``heads`` or hangs below a modifier of one."""
+        """Report whether the token is one of ``heads`` or hangs below a modifier of one."""
         step = place
         while self.tokens[step].head != step and self.tokens[step].head not in heads:
             step = self.tokens[step].head

@@ -104,7 +104,7 @@ def _classify_word(word: str, tag: str, is_named: bool, is_before_noun: bool) ->
 
 
 def _is_long_link(words: tuple[str, ...]) -> bool:
-    """Tell whether words without articles are a relation together: "in front of", "on left of"."""
+    """Report whether words without articles are a relation together: "in front of", "on left of"."""
     return (
         words in LINKS
         or words in RECIPROCAL

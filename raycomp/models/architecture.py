@@ -50,13 +50,13 @@ def find_preprocessing(model: str) -> dict[str, Any] | None:
     = as open_clip does by default. Raises ValueError where the file is none.
     """
     path = Path(model)
-    beside = path.with_name(HUB_CONFIG)
-    if path.suffix != ".json" or ":" in model or not beside.is_file():
+    companion = path.with_name(HUB_CONFIG)
+    if path.suffix != ".json" or ":" in model or not companion.is_file():
         return None
-    told, own = (_read_json(file, str(file)) for file in (beside, path))
-    if not isinstance(told, dict) or told.get("model_cfg") != own:
+    reported, own = (_read_json(file, str(file)) for file in (companion, path))
+    if not isinstance(reported, dict) or reported.get("model_cfg") != own:
         return None
-    return told.get("preprocess_cfg")
+    return reported.get("preprocess_cfg")
 
 
 def _read_json(path: Path, said: str) -> Any:

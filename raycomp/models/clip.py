@@ -27,7 +27,7 @@ from raycomp.models.architecture import (
     find_preprocessing,
     register_file,
 )
-from raycomp.models.beside import check_beside
+from raycomp.models.config_files import check_config_files
 from raycomp.models.device import Device
 from raycomp.models.faults import LIBRARIES_FAIL, one_line
 from raycomp.models.images import ImageSpec
@@ -144,7 +144,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
             f"its tags are {', '.join(known) or 'none'}"
         )
     if not is_random and not has_schema and not tag:
-        check_beside(config, get_model_config(name))
+        check_config_files(config, get_model_config(name))
     with _seeded_and_quiet(0):
         if has_schema:
             check_schema(config.model, config.said_model)
@@ -214,7 +214,7 @@ class Clip:
         size = self.images_per_pass
         passes = [pixels_BHWC[start : start + size] for start in range(0, len(pixels_BHWC), size)]
         image_BD = torch.cat(self.device.map(self._embed_pass, passes))[: len(pixels_BHWC)].cpu()
-        self.check.look(image_BD)
+        self.check.watch(image_BD)
         return image_BD
 
     def _embed_pass(self, pixels_BHWC: np.ndarray) -> Tensor:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.models.architecture import HUB_CONFIG, find_preprocessing
-from raycomp.models.beside import list_beside
+from raycomp.models.config_files import list_config_files
 from raycomp.models.images import ImageSpec
 from raycomp.models.parser import fingerprint_folder
 from raycomp.models.spec import ClipConfig, ScorerSpec
@@ -59,8 +59,8 @@ def fingerprint_scorer(config: ClipConfig) -> str:
         if path.is_file():
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            beside = find_preprocessing(value) if path.suffix == ".json" else None
-            parts.append(f"{digest}+{json.dumps(beside, sort_keys=True)}" if beside else digest)
+            companions = find_preprocessing(value) if path.suffix == ".json" else None
+            parts.append(f"{digest}+{json.dumps(companions, sort_keys=True)}" if companions else digest)
         elif schema == "local-dir":
             parts.append(fingerprint_folder(Path(place)))
         elif schema == "hf-hub":
@@ -79,13 +79,13 @@ def _find_key(config: ClipConfig) -> str | None:
     try:
         if not (_has_known_model(config.model) and _has_known_weights(config)):
             return None
-        beside = [*list_beside(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
+        companions = [*list_config_files(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
         found = {
             "format": _FORMAT,
             "fingerprint": fingerprint_scorer(config),
             "model": Path(config.model).name,
             "precision": config.precision,
-            "beside": [_hash_file(Path(path)) for path in beside],
+            "beside": [_hash_file(Path(path)) for path in companions],
             "versions": [version(name) for name in ("open_clip_torch", "torch")],
         }
     except (ValueError, OSError, RecursionError):

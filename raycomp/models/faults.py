@@ -33,7 +33,7 @@ def one_line(error: BaseException) -> str:
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST].rpartition(' ')[0] or said[:_LONGEST]} ..."
 
 
-def say_bad(said: str, num_bad: int, num: int, noun: str, mend: str = "name other weights") -> str:
+def say_bad(said: str, num_bad: int, num: int, noun: str, remedy: str = "name other weights") -> str:
     """Return what is wrong where so many embeddings are bad; ``said``: an option and its value."""
     bad = f"gives embeddings that are not finite or not of length 1 ({num_bad:,} of {num:,} {noun})"
-    return f"{said}: {bad}; {mend}"
+    return f"{said}: {bad}; {remedy}"

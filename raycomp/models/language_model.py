@@ -33,9 +33,9 @@ def find_likelihoods(texts: Sequence[str], folder: str, precision: str = "fp32")
     a score is not finite.
     """
     model, tokenizer = _load(folder, precision)
-    begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    prefix = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     ids = [
-        (begin + tokenizer.encode(text, add_special_tokens=False))[: len(begin) + MAX_TOKENS]
+        (prefix + tokenizer.encode(text, add_special_tokens=False))[: len(prefix) + MAX_TOKENS]
         for text in texts
     ]
     found = np.zeros(len(texts))
@@ -69,15 +69,15 @@ def _load(folder: str, precision: str) -> tuple[Any, Any]:
         raise ValueError(f"{said}: must be a folder of this machine, with a causal language model")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    dials = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
+    options = {"use_safetensors": True, "dtype": _DTYPES[precision], "output_loading_info": True}
     loaded: Any
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_OWN)
-        loaded = AutoModelForCausalLM.from_pretrained(folder, **dials, **_OWN)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, **options, **_OWN)
     except LIBRARIES_FAIL as error:
         raise ValueError(f"{said}: no causal language model can be loaded ({one_line(error)})") from error
-    model, told = loaded
-    lacks = [*told["missing_keys"], *told["mismatched_keys"]]
+    model, reported = loaded
+    lacks = [*reported["missing_keys"], *reported["mismatched_keys"]]
     if lacks:
         raise ValueError(f"{said}: its weights are of another model, {len(lacks)} lack, as {lacks[0]}")
     for name, value in model.state_dict().items():

@@ -90,7 +90,7 @@ class TextEncoder:
         token_KN = np.concatenate([caption_GN, other_TN]).astype(np.int64)
         if self.tower is None or not len(token_KN):
             text_KD = self._embed_plain(token_KN)
-            self.check.look(text_KD)
+            self.check.watch(text_KD)
             return text_KD[: len(caption_GN)], text_KD[len(caption_GN) :]
         length_K = token_KN.argmax(1) + 1
         owner_T = np.repeat(np.arange(len(caption_GN)), count_G)
@@ -103,7 +103,7 @@ class TextEncoder:
         is_caption_S = segments.text_S < len(caption_GN)
         _, first_S = np.unique(segments.text_S[is_caption_S], return_index=True)  # parts repeat a caption
         caption_GD, other_TD = text_SD[is_caption_S][first_S], text_SD[~is_caption_S]
-        self.check.look(caption_GD, other_TD)
+        self.check.watch(caption_GD, other_TD)
         return caption_GD, other_TD
 
     def _check(self, token_KN: np.ndarray, length_K: np.ndarray, owner_T: np.ndarray) -> None:
@@ -121,7 +121,7 @@ class TextEncoder:
         pair_U, inverse = np.unique(np.concatenate(pairs), return_inverse=True)
         token_U, place_U = self.device.move(pair_U // context), self.device.move(pair_U % context)
         with self.device.computing():
-            x_UD, qkv_UE = self._begin(token_U, place_U)
+            x_UD, qkv_UE = self._start(token_U, place_U)
         run = partial(self._run, x_UD, qkv_UE)
         pooled = self.device.map(run, passes, np.split(inverse, len(passes)))
         with self.device.computing():
@@ -130,7 +130,7 @@ class TextEncoder:
         segment_S = np.concatenate([packed.segment_S for packed in passes])
         return embedded.cpu()[np.argsort(segment_S)]
 
-    def _begin(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
+    def _start(self, token_U: Tensor, place_U: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and the first block's queries, keys and values of pairs of token and place."""
         tower, first = self.tower, self.tower.transformer.resblocks[0]
         dtype = tower.transformer.get_cast_dtype()

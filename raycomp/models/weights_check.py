@@ -21,7 +21,7 @@ class WeightsCheck:
         self.said_weights, self.noun = said_weights, noun
         self.num_bad, self.is_settled = 0, False
 
-    def look(self, *parts: Tensor) -> None:
+    def watch(self, *parts: Tensor) -> None:
         """Raise UserError, one line that names the weights, where the first rows are all bad.
 
         ``parts``: (B, D) each. A bad row among good ones is the caller's to find, by ``has_unit_length``.
@@ -34,8 +34,8 @@ class WeightsCheck:
             raise UserError(say_bad(self.said_weights, self.num_bad, self.num_bad, self.noun))
 
 
-def refuse_bad(x_BD: Tensor, said: str, noun: str, mend: str = "name other weights") -> None:
+def refuse_bad(x_BD: Tensor, said: str, noun: str, remedy: str = "name other weights") -> None:
     """Raise UserError where any row is bad: for a result that can leave no row out."""
     num_bad = int((~has_unit_length(x_BD)).sum())
     if num_bad:
-        raise UserError(say_bad(said, num_bad, len(x_BD), noun, mend))
+        raise UserError(say_bad(said, num_bad, len(x_BD), noun, remedy))

@@ -24,7 +24,7 @@ from raycomp.negatives.replies import (
     ERROR,
     FORM,
     MESSAGES,
-    RECEIPT_SCHEMA,
+    METADATA_SCHEMA,
     REPLY,
     has_replies,
     write_replies,
@@ -83,7 +83,7 @@ def ask(prompts: PromptSource, config: LlmConfig, engine: str, replies_uri: str,
             tally = _Tally(progress)
             died = _run(prompts, config, engine, replies_uri, session, tally.add)
         if died is None:
-            if not tally.answered and tally.is_nobody_there(replies_uri):
+            if not tally.answered and tally.is_server_gone(replies_uri):
                 raise OSError(f"{name} answered none of {count:,} prompts: {tally.last_error}")
             if not was_disturbed and tally.answered + tally.failed != count:
                 raise RuntimeError(f"of {count} prompts {tally.answered + tally.failed} came back")
@@ -123,8 +123,8 @@ async def _ask_here(prompts: PromptSource, config: LlmConfig, replies_uri: str, 
         while asked and (block is None or len(asked) >= SERVER_BLOCKS_AT_ONCE * config.span[1]):
             done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                for receipt in task.result():
-                    take(receipt)
+                for metadata in task.result():
+                    take(metadata)
 
 
 class _Tally:
@@ -135,15 +135,15 @@ class _Tally:
         self.answered = self.failed = self.away = 0
         self.last_error: str | None = None
 
-    def add(self, receipt: dict[str, Any]) -> None:
-        self.answered += receipt["answered"]
-        self.failed += receipt["failed"]
-        self.away += receipt[AWAY]
-        self.last_error = receipt[ERROR] or self.last_error
-        for _ in range(receipt["answered"] + receipt["failed"]):
+    def add(self, metadata: dict[str, Any]) -> None:
+        self.answered += metadata["answered"]
+        self.failed += metadata["failed"]
+        self.away += metadata[AWAY]
+        self.last_error = metadata[ERROR] or self.last_error
+        for _ in range(metadata["answered"] + metadata["failed"]):
             self.progress.finish_one()
 
-    def is_nobody_there(self, replies_uri: str) -> bool:
+    def is_server_gone(self, replies_uri: str) -> bool:
         """Whether it was for want of somebody to answer that nothing was.
 
         Prompts that fail by themselves, when all others are answered, are no reason to stop a run.
@@ -201,5 +201,5 @@ def _to_body(row: dict[str, Any], config: LlmConfig) -> str:
 def keep(table: pa.Table, uri: str) -> pa.Table:
     """Write a block of what came back; return its receipts."""
     if not len(table):
-        return RECEIPT_SCHEMA.empty_table()
+        return METADATA_SCHEMA.empty_table()
     return write_replies(table.select(ASKED_SCHEMA.names), uri)

@@ -148,8 +148,8 @@ class Chat:
                 wait_s=wait_s,
             )
         if len(data) > _MAX_BODY:
-            begin = self._clean(_show(data), 80)
-            return self._fault(f"the answer is longer than {_MAX_BODY:,} bytes: {begin}")
+            beginning = self._clean(_show(data), 80)
+            return self._fault(f"the answer is longer than {_MAX_BODY:,} bytes: {beginning}")
         try:
             reply = json.loads(data)["choices"][0]["message"]["content"]
         except (ValueError, LookupError, TypeError, RecursionError):

@@ -8,7 +8,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, NoReturn
 
-from raycomp.config import changed_dials, override
+from raycomp.config import changed_options, override
 from raycomp.curate.config import read_config
 from raycomp.data.arrow import FAULTS
 from raycomp.data.files import check_writable
@@ -38,7 +38,7 @@ from raycomp.run.bad_data import check_bad_rows, describe_dropped
 from raycomp.run.opening import refuse_early
 from raycomp.run.parts import Stats
 from raycomp.run.record import describe_phases, describe_stages
-from raycomp.run.run import Say, begin, command_line
+from raycomp.run.run import Say, command_line, start_run
 from raycomp.run.session import connect
 from raycomp.run.tasks import map_files
 from raycomp.words import OK
@@ -64,8 +64,8 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
     if config.negatives.rank:
         describe_scorer(config.ranker)
     # As it was asked for: the scorer is found again.
-    rerun = command_line("raycomp negatives", changed_dials(asked), out)
-    with begin("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
+    rerun = command_line("raycomp negatives", changed_options(asked), out)
+    with start_run("negatives", config, partial(_fingerprint, config), out, say, rerun) as run:
         if run.is_finished:
             return run.record
         scores = config.negatives.rank or config.negatives.engine == "vllm"
@@ -97,7 +97,7 @@ def negatives(config: NegativesConfig, out: str, say: Say = print) -> dict[str, 
             **_describe(stats, tally),
         )
         said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
-        run.tell(said, render_negatives(run.record, tally))
+        run.report(said, render_negatives(run.record, tally))
     return run.record
 
 
@@ -114,7 +114,7 @@ def _describe(stats: Stats, tally: Tally) -> dict[str, Any]:
 
 
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
+    """Return what results depend on beside the options."""
     _, run = read_curation(config.input)
     input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
     by_llm, by_vllm = config.negatives.engine != "rules", config.negatives.engine == "vllm"

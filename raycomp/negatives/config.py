@@ -1,11 +1,11 @@
-"""The dials of hard negatives."""
+"""The options of hard negatives."""
 
 from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit
 
 from raycomp.config.check import check, check_choice, check_share, read_span
-from raycomp.config.dials import FREE, INPUT, Arguments, Seconds, Span
+from raycomp.config.options import FREE, INPUT, Arguments, Seconds, Span
 from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
 
@@ -148,7 +148,7 @@ class NegativesConfig:
     llm: LlmConfig = field(default_factory=LlmConfig)
     scorer: ScorerConfig | None = None
     """Its text encoder ranks; none = the one that the curation scored with, of plain Parquet the default one.
-    Who sets one of its dials chooses all of it: the others are then those below."""
+    Who sets one of its options chooses all of it: the others are then those below."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)

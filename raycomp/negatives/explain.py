@@ -8,7 +8,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.parquet import find_rows, read_columns
 from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import identify, list_negatives, read_run
-from raycomp.table import Table, tell_facts
+from raycomp.table import Table, format_facts
 from raycomp.words import CAPTION, NEGATIVE_STATUSES, NEGATIVES, STATUS, STATUSES, UID
 
 _MEANINGS = STATUSES | NEGATIVE_STATUSES | {"ok": "has at least one negative"}
@@ -25,22 +25,22 @@ def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
     if not rows:
         return None
     origin = Folder(absolute_uri(run["config"]["input"]))
-    told, curated = [_tell(row) for row in rows], None
+    reported, curated = [_report(row) for row in rows], None
     with suppress(ValueError, OSError):
         curated = read_run(origin)
     if curated and identify(curated) == run["fingerprint"].get("input"):
-        told.append(f"its scores and gates: raycomp explain {shlex.quote(origin.uri)} {uid}")
-    return "\n\n".join(told)
+        reported.append(f"its scores and gates: raycomp explain {shlex.quote(origin.uri)} {uid}")
+    return "\n\n".join(reported)
 
 
 def _read(uri: str, at: int) -> list[dict[str, Any]]:
     return read_columns(uri, [UID, CAPTION, STATUS, NEGATIVES]).slice(at, 1).to_pylist()
 
 
-def _tell(row: dict[str, Any]) -> str:
+def _report(row: dict[str, Any]) -> str:
     """Return one row's facts and its negatives, in the order in which they were written."""
     status = row[STATUS]
-    facts = tell_facts({UID: row[UID], CAPTION: row[CAPTION], STATUS: f"{status} ({_MEANINGS[status]})"})
+    facts = format_facts({UID: row[UID], CAPTION: row[CAPTION], STATUS: f"{status} ({_MEANINGS[status]})"})
     negatives = [
         (
             *(one[name] for name in ("op", "calls", "similarity", "image_drop", "kind")),

@@ -10,7 +10,7 @@ import numpy as np
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
 from raycomp.curate.choose import kept_ranges
-from raycomp.curate.materialize import tell_change, write_folder
+from raycomp.curate.materialize import changed_error, write_folder
 from raycomp.curate.rewrite import hash_image, read_caption
 from raycomp.data.arrow import to_matrix
 from raycomp.data.datacomp import SAMPLES_PER_SHARD, enrich, write_shard
@@ -94,13 +94,13 @@ def _enrich(
     for position, members in extract(shard, set(left)):
         row, (_, own) = rows[position], parse_object(members.get("json"))
         if ((own or {}).get(UID), read_caption(members)) != (row[UID], row[CAPTION]):
-            raise tell_change(shard, position)
+            raise changed_error(shard, position)
         if images is not None and hash_image(members) != images[position]:
-            raise tell_change(shard, position)
+            raise changed_error(shard, position)
         left.remove(position)
         yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
     if left:
-        raise tell_change(shard, min(left))
+        raise changed_error(shard, min(left))
 
 
 def write_negclip(

@@ -84,10 +84,10 @@ def render_negatives(run: Mapping[str, Any], tally: Tally) -> str:
         run=run,
         tally=tally,
         tables=[
-            _tell_operations(tally),
-            _tell_statuses(tally),
-            _tell_rejections(run["rejected"]),
-            *(_tell_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
+            _report_operations(tally),
+            _report_statuses(tally),
+            _report_rejections(run["rejected"]),
+            *(_report_samples(op, samples) for op, samples in sorted(tally.samples.items(), key=_by_calls)),
         ],
     )
 
@@ -96,7 +96,7 @@ def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
     return entry[0].count("+"), entry[0]
 
 
-def _tell_operations(tally: Tally) -> Table:
+def _report_operations(tally: Tally) -> Table:
     total = tally.statuses.total()
     rows = [
         (
@@ -129,7 +129,7 @@ def _mean(tally: Tally, op: str) -> float | None:
     return tally.similarity[op] / tally.negatives[op] if tally.similarity[op] else None
 
 
-def _tell_statuses(tally: Tally) -> Table:
+def _report_statuses(tally: Tally) -> Table:
     meanings = {**STATUSES, **NEGATIVE_STATUSES, "ok": "has at least one negative"}
     total = tally.statuses.total()
     rows = [
@@ -139,9 +139,9 @@ def _tell_statuses(tally: Tally) -> Table:
     return Table("Every caption", ("Status", "captions", "share", "meaning"), rows)
 
 
-def _tell_rejections(rejected: Mapping[str, int]) -> Table:
+def _report_rejections(rejected: Mapping[str, int]) -> Table:
     total = sum(rejected.values())
-    split = [(told.split(": ", 1), count) for told, count in rejected.items()]
+    split = [(reported.split(": ", 1), count) for reported, count in rejected.items()]
     rows = [
         (op, _MEANINGS.get(why, why), count, Numeral(percent(count, total))) for (op, why), count in split
     ]
@@ -149,7 +149,7 @@ def _tell_rejections(rejected: Mapping[str, int]) -> Table:
     return Table("Candidates rejected", ("Operation", "why", "candidates", "share"), rows, note)
 
 
-def _tell_samples(op: str, samples: list[Sample]) -> Table:
+def _report_samples(op: str, samples: list[Sample]) -> Table:
     note = f"{len(samples)} captions drawn by uid; the first negative of each."
     columns = ("Caption", "negative", "kind", "concepts", "similarity")
     return Table(f"{op}: read them", columns, [sample[1:] for sample in samples], note)

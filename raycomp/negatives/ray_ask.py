@@ -16,8 +16,8 @@ from raycomp.negatives.ask import (
     read_key,
 )
 from raycomp.negatives.config import LlmConfig
-from raycomp.negatives.vllm import lay_engines
-from raycomp.run.ray_passes import ItemSource, read_receipts
+from raycomp.negatives.vllm import build_engines
+from raycomp.run.ray_passes import ItemSource, read_metadata
 from raycomp.run.session import Session
 
 _MAX_ERROR = 300
@@ -30,14 +30,14 @@ def ask_on_ray(
     items = list(prompts.items)
     source = ItemSource(items, prompts.load)
     rows = read_datasource(source, override_num_blocks=len(items), num_cpus=1)
-    lay = {"vllm": lay_engines, "http": _lay_server}[engine]
-    asked = lay(rows.repartition(target_num_rows_per_block=ROWS_PER_BLOCK), config, session)
+    build = {"vllm": build_engines, "http": _build_server}[engine]
+    asked = build(rows.repartition(target_num_rows_per_block=ROWS_PER_BLOCK), config, session)
     write = partial(keep, uri=replies_uri)
     kept = asked.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
     try:
-        for receipts in read_receipts(kept):
-            for receipt in receipts:
-                take(receipt)
+        for all_metadata in read_metadata(kept):
+            for metadata in all_metadata:
+                take(metadata)
     except (RayActorError, RaySystemError) as error:
         return Died(_last_line(error), bool(getattr(error, "actor_init_failed", False)), error)
     return None
@@ -50,7 +50,7 @@ def _last_line(error: RayError) -> str:
     return f"{type(error).__name__}: {said}"[:_MAX_ERROR]
 
 
-def _lay_server(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+def _build_server(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
     _, most = config.span
     return prompts.map_batches(
         AskServer,

@@ -46,7 +46,7 @@ ASKED_SCHEMA = pa.schema(
     ]
 )
 REPLIES_SCHEMA = pa.schema([ASKED_SCHEMA.field(name) for name in (KEY, REPLY, ERROR)])
-RECEIPT_SCHEMA = pa.schema(
+METADATA_SCHEMA = pa.schema(
     [("answered", pa.int32()), ("failed", pa.int32()), (AWAY, pa.int32()), (ERROR, pa.string())]
 )
 
@@ -64,14 +64,14 @@ def to_prompt_table(
 
 def write_replies(table: pa.Table, uri: str) -> pa.Table:
     """Write rows of ASKED_SCHEMA under ``uri``; return a receipt for each file of captions among them."""
-    receipts = []
+    all_metadata = []
     for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
         name = _name_file(rows[KEY].to_pylist())
         write_table(rows.select(REPLIES_SCHEMA.names), _folder(uri, ordinal).at(name), REPLIES_SCHEMA)
         errors = rows[ERROR].drop_null().to_pylist()
         away = pc.sum(rows[AWAY]).as_py() or 0
-        receipts.append(
+        all_metadata.append(
             {
                 "answered": len(rows) - rows[REPLY].null_count,
                 "failed": rows[REPLY].null_count,
@@ -79,7 +79,7 @@ def write_replies(table: pa.Table, uri: str) -> pa.Table:
                 ERROR: (errors or [None])[-1],
             }
         )
-    return pa.Table.from_pylist(receipts, RECEIPT_SCHEMA)
+    return pa.Table.from_pylist(all_metadata, METADATA_SCHEMA)
 
 
 def read_replies(uri: str, ordinal: int) -> dict[str, str]:

@@ -35,14 +35,14 @@ from raycomp.words import KEY, SHARD_ORDINAL
 
 _BLOCKS_AT_ONCE = 20
 # For reading and rendering prompts and for writing replies.
-_CPUS_BESIDE_ENGINES = 3
+_CPUS_WITHOUT_ENGINES = 3
 # Asking for as much as an engine on CPUs does, rendering would be fused with it and done in its process.
 _CPUS_PER_RENDERER = 0.9
 # Enough for tests; without it the CPU build takes nearly all memory there is.
 _CPU_CACHE_BYTES = 1 << 30
 _MAX_ERROR = 300
-# Arguments of vLLM's engine that have a dial.
-_DIALS = {
+# Arguments of vLLM's engine that have an option.
+_OPTIONS = {
     "model": "llm.model",
     "tensor_parallel_size": "llm.tensor_parallel",
     "pipeline_parallel_size": "llm.pipeline_parallel",
@@ -59,7 +59,7 @@ _FIXED = (
 
 
 def check_engine(config: LlmConfig) -> None:
-    """Raise ValueError where vLLM is not there, or is not what its dials are of, or the model has no chats.
+    """Raise ValueError where vLLM is not there, or is not what its options are of, or the model has no chats.
 
     Of a folder the chat template is tried, too. Nothing is started for it.
     """
@@ -87,8 +87,8 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in config.engine.items():
         dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
-        if dest in _DIALS:
-            raise ValueError(f"{said}: has a dial of its own, {_DIALS[dest]}")
+        if dest in _OPTIONS:
+            raise ValueError(f"{said}: has a dial of its own, {_OPTIONS[dest]}")
         if dest in _FIXED:
             raise ValueError(f"{said}: may not be set, prompts and replies depend on it")
         if dest not in known:
@@ -139,8 +139,8 @@ def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
     return settings | _read_arguments(config)
 
 
-def lay_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
-    """Return the prompts in blocks, answered by a pool of engines that is as large as the dials say.
+def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+    """Return the prompts in blocks, answered by a pool of engines that is as large as the options say.
 
     Raises ValueError where the cluster has no room for the fewest engines.
     """
@@ -187,7 +187,7 @@ def _find_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
     where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}
     said = f"llm.engines={config.engines} of {each} {'CPU' if session.device == 'cpu' else 'GPU'}s each"
     if session.device == "cpu":
-        needed = least * each + _CPUS_BESIDE_ENGINES
+        needed = least * each + _CPUS_WITHOUT_ENGINES
         if session.num_cpus < needed:
             raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
         return {"num_cpus": each, **where}

@@ -129,8 +129,8 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
 def read_captions(table: pa.Table, reader: Reader) -> list[Caption]:
     """Return the rows' captions, "" where there is none, with the other captions of their images."""
     texts = [readable(caption or "") for caption in table[CAPTION].to_pylist()]
-    others = [list(map(readable, beside or ())) for beside in table[OTHERS].to_pylist()]
-    reader.read([*texts, *(text for beside in others for text in beside)])
+    others = [list(map(readable, context or ())) for context in table[OTHERS].to_pylist()]
+    reader.read([*texts, *(text for context in others for text in context)])
     rows = zip(table[UID].to_pylist(), texts, others, strict=True)
     return [Caption(*row, reader) for row in rows]
 

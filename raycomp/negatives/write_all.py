@@ -66,7 +66,7 @@ class Writing:
 
 def write_all(writing: Writing, totals: dict[int, int]) -> Stats:
     """Write ``negatives/``: one file per file of captions. Returns the phase's stats."""
-    steps = _lay_steps(writing)
+    steps = _build_steps(writing)
     phase = Phase(
         "negatives",
         writing.work,
@@ -76,14 +76,14 @@ def write_all(writing: Writing, totals: dict[int, int]) -> Stats:
             writing.out.at("negatives"),
             writing.out.at("exports", "calls") if writing.exports("calls") else None,
         ),
-        steps.crew,
+        steps.worker_pools,
         writing.lease.check,
         steps.most,
     )
     return phase.run(list(steps.items), steps.run, totals)
 
 
-def _lay_steps(writing: Writing) -> Pass:
+def _build_steps(writing: Writing) -> Pass:
     config, session = writing.config, writing.session
     by_rules = config.negatives.engine == "rules"
     rows = session.block_rows if by_rules else ROWS_WITH_REPLIES

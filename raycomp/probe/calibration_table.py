@@ -20,7 +20,7 @@ _PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
 _DIFFERENCES = "Paired differences; 95 % intervals over"
 
 
-def tell_pas(result: PasResult, scorer: str) -> list[Table | str]:
+def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
     """Return the tables; ``scorer`` names model and weights."""
     lead = (
         f"Scorer {scorer}; {result.num_samples:,} samples. {len(result.targets):,} of "
@@ -31,8 +31,8 @@ def tell_pas(result: PasResult, scorer: str) -> list[Table | str]:
         lead,
         _table_profile(result.profile),
         *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
-        *(_tell_calibration(result) if result.targets else []),
-        _tell_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
+        *(_report_calibration(result) if result.targets else []),
+        _report_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
     ]
 
 
@@ -60,25 +60,24 @@ def take_interval(values: dict[str, float]) -> Estimate:
     return Estimate(values["value"], values["low"], values["high"])
 
 
-def _tell_calibration(result: PasResult) -> list[Table]:
+def _report_calibration(result: PasResult) -> list[Table]:
     lines = result.calibration
     total = next(line for line in lines if line["kind"] == ALL)
-    means = _tell_lines("Mean drop s(I, T) - s(I, T~)", lines, CONDITIONS)
+    means = _report_lines("Mean drop s(I, T) - s(I, T~)", lines, CONDITIONS)
     paper = ("paper", None, *(PAPER.get(name) for name in CONDITIONS))
-    note = (
-        f"95 % intervals over pictures, with the words as drawn. {_PAPER_SAYS}{_tell_others(result, total)}"
-    )
+    note = "95 % intervals over pictures, with the words as drawn. "
+    note += f"{_PAPER_SAYS}{_describe_others(result, total)}"
     over = {"_words": f"the {total['num_words']:,} target words, by Student's t"}
     over |= {"_nonces": "nonces, by Student's t"}
-    told = f"{describe_order(total)} {describe_picture(total)}"
+    reported = f"{describe_order(total)} {describe_picture(total)}"
     return [
         Table(means.title, means.columns, [*means.rows, paper], note),
-        _tell_lines(f"{_DIFFERENCES} pictures", lines, DIFFERENCES, note=told),
-        *(_tell_lines(f"{_DIFFERENCES} {what}", lines, DIFFERENCES, end) for end, what in over.items()),
+        _report_lines(f"{_DIFFERENCES} pictures", lines, DIFFERENCES, note=reported),
+        *(_report_lines(f"{_DIFFERENCES} {what}", lines, DIFFERENCES, end) for end, what in over.items()),
     ]
 
 
-def _tell_lines(
+def _report_lines(
     title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "", note: str = ""
 ) -> Table:
     """Return a row of estimates per kind of phrase; ``over`` says what the intervals resample."""
@@ -87,7 +86,7 @@ def _tell_lines(
     return Table(title, columns, rows, note)
 
 
-def _tell_others(result: PasResult, total: dict[str, Any]) -> str:
+def _describe_others(result: PasResult, total: dict[str, Any]) -> str:
     """Say what nonces cost where no comparison was possible: the compared ones are no draw of all."""
     if not result.num_others:
         return ""
@@ -97,7 +96,7 @@ def _tell_others(result: PasResult, total: dict[str, Any]) -> str:
     )
 
 
-def _tell_retest(result: PasResult) -> Table:
+def _report_retest(result: PasResult) -> Table:
     names = {"reliability": "reliability", "predicted": "Spearman-Brown from 1"}
     estimates = (Column(head, digits=3) for head in names.values())
     rows = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.config import ScorerConfig, as_setting, changed_dials, to_dict
+from raycomp.config import ScorerConfig, as_setting, changed_options, to_dict
 from raycomp.data.arrow import readable
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
@@ -25,15 +25,15 @@ from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.parser import PACKAGED, fingerprint_folder, fingerprint_parser, load_parser
-from raycomp.probe.calibration_table import tell_pas
+from raycomp.probe.calibration_table import report_pas
 from raycomp.probe.composition import Material, read_negatives, read_sugarcrepe_pp
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.overlap import draw_overlap, measure_overlap, tell_overlap
+from raycomp.probe.overlap import draw_overlap, measure_overlap, report_overlap
 from raycomp.probe.pas import OpenedPas, measure_pas, open_pas
 from raycomp.probe.probe import probe_composition
-from raycomp.probe.probe_table import tell_probe
+from raycomp.probe.probe_table import report_probe
 from raycomp.report.page import render_page
-from raycomp.run.run import Say, begin
+from raycomp.run.run import Say, start_run
 from raycomp.table import Table, join_text
 from raycomp.words import OK
 
@@ -66,7 +66,7 @@ class Probe:
     """A probe whose input is read; ``measure`` loads its models."""
 
     fingerprint: Callable[[], dict[str, str]]
-    """What results depend on beside the dials: the input as it was read, the models as they are now."""
+    """What results depend on beside the options: the input as it was read, the models as they are now."""
     measure: Callable[[], ProbeOutput]
     device: str | None = None
     """What a scorer of it runs on, cpu or gpu."""
@@ -74,7 +74,7 @@ class Probe:
 
 def open_probe(name: str, config: ProbeConfig) -> Probe:
     """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
-    for path, value in changed_dials(config).items():
+    for path, value in changed_options(config).items():
         if path.partition(".")[0] not in _TAKEN[name]:
             raise ValueError(
                 f"{path}={as_setting(value)}: probe {name} does not take it; leave it out, "
@@ -89,10 +89,10 @@ def _open_theory(config: ProbeConfig) -> Probe:
 
 
 def _measure_theory(config: ProbeConfig) -> ProbeOutput:
-    from raycomp.probe.theory import run_theory, tell_theory
+    from raycomp.probe.theory import report_theory, run_theory
 
     rows = run_theory(range(config.seeds))
-    return ProbeOutput(rows, tell_theory(rows), len(rows), {OK: len(rows)})
+    return ProbeOutput(rows, report_theory(rows), len(rows), {OK: len(rows)})
 
 
 def _open_overlap(config: ProbeConfig) -> Probe:
@@ -116,7 +116,7 @@ def _measure_overlap(config: ProbeConfig, choices: list[Choice]) -> ProbeOutput:
     rows = measure_overlap(choices, load_parser(config.parser.name), load_lexicon(), config.seed)
     came = {OK: sum(row.count for row in rows), DEFECTIVE: sum(row.left_out for row in rows)}
     return ProbeOutput(
-        [vars(row) for row in rows], tell_overlap(rows), len(choices), came, draw_overlap(rows)
+        [vars(row) for row in rows], report_overlap(rows), len(choices), came, draw_overlap(rows)
     )
 
 
@@ -167,7 +167,7 @@ def _measure_composition(config: ProbeConfig, found: Material) -> ProbeOutput:
     result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
     rows = asdict(result) | {"notes": found.notes}
     came = {OK: len(found.rows), **found.left_out}
-    return ProbeOutput(rows, tell_probe(result, found.notes), found.num_read, came)
+    return ProbeOutput(rows, report_probe(result, found.notes), found.num_read, came)
 
 
 def _open_pas(config: ProbeConfig) -> Probe:
@@ -179,7 +179,7 @@ def _open_pas(config: ProbeConfig) -> Probe:
 def _measure_pas(config: ProbeConfig, opened: OpenedPas) -> ProbeOutput:
     result = measure_pas(opened, config.seed)
     came = {OK: len(result.targets), **result.left_out}
-    return ProbeOutput(asdict(result), tell_pas(result, opened.name), result.num_targets, came)
+    return ProbeOutput(asdict(result), report_pas(result, opened.name), result.num_targets, came)
 
 
 def _name_device() -> str:
@@ -196,8 +196,8 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
     out, config = absolute_uri(str(out)), with_absolute_paths(config)
     check_writable(out)  # before anything is loaded
     opened = open_probe(name, config)
-    rooms = (*(f"{name}.{kind}" for kind in ("json", "txt", "svg")), "tables")
-    with begin(f"probe {name}", config, opened.fingerprint, out, say, rooms=rooms) as run:
+    outputs = (*(f"{name}.{kind}" for kind in ("json", "txt", "svg")), "tables")
+    with start_run(f"probe {name}", config, opened.fingerprint, out, say, outputs=outputs) as run:
         if run.is_finished:
             return run.record
         if opened.device is not None:
@@ -207,7 +207,7 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
         run.close({OK: found.num_read}, {why: num for why, num in found.came.items() if num}, OK)
         say(join_text(found.blocks))
         page = render_page("probe/page.html.jinja", run=run.record, blocks=found.blocks, plot=found.plot)
-        run.tell(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
+        run.report(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
     return run.record
 
 

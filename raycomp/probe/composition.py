@@ -78,10 +78,10 @@ def read_negatives(config: ProbeConfig) -> Material:
     if behind:
         _add_others(rows, behind)
     scorer = _choose_scorer(config, written, other)
-    notes = [_tell_ranking(written, run, scorer)]
+    notes = [_describe_ranking(written, run, scorer)]
     if other:
         num_compared = _check_images(rows, config, scorer, behind, other)
-        notes += _tell_compared(num_compared, len({row[UID] for row in rows}))
+        notes += _describe_compared(num_compared, len({row[UID] for row in rows}))
     elif behind and is_scored_by(scorer, behind.run, behind.uri):
         other = behind
     images = _take_images(rows, other) if other else None
@@ -199,7 +199,7 @@ def _take_images(rows: Sequence[Row], curation: _Curation) -> np.ndarray:
     return np.stack([found[row[UID]] for row in rows]).astype(np.float32)
 
 
-def _tell_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerConfig) -> str:
+def _describe_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerConfig) -> str:
     """Say by whom the negatives were chosen, which counts the weights' bytes and not their name."""
     if not written.negatives.rank:
         return "No model ranked the negatives."
@@ -209,7 +209,7 @@ def _tell_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerC
     return f"The negatives were ranked by another model, {ranker}: its accuracies are low by choice."
 
 
-def _tell_compared(num_compared: int, num_uids: int) -> list[str]:
+def _describe_compared(num_compared: int, num_uids: int) -> list[str]:
     """Say of how many pictures nothing tells that they are those of the negatives."""
     if num_compared == num_uids:
         return []

@@ -1,9 +1,9 @@
-"""The dials of probes."""
+"""The options of probes."""
 
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check
-from raycomp.config.dials import PLACE
+from raycomp.config.options import PLACE
 from raycomp.config.shared import ParserConfig, ScorerConfig
 
 
@@ -24,7 +24,7 @@ class ProbeConfig:
     scorer: ScorerConfig | None = None
     """composition: whose text encoder; none = that of the one that scored ``images``, else of the one that
     ranked the negatives. pas: where the one that scored the curation lies, if it was moved. Who sets one of
-    its dials chooses all of it: the others are then those below."""
+    its options chooses all of it: the others are then those below."""
     images: str | None = field(default=None, metadata=PLACE)
     """composition: a curation of the same images and captions by ``scorer``, which its image embeddings are
     taken from; none = the one behind the negatives, if ``scorer`` scored it. So a model can be compared

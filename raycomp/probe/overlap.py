@@ -169,7 +169,7 @@ def _add_all(values: Sequence[Any]) -> Any:
     return None if None in values else reduce(add, values)
 
 
-def tell_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
+def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     """Return the rows and each benchmark's total as two tables, in percent with 95 % intervals by Wilson.
 
     First what explains the negatives, and beside it the second true captions; then how far this agrees with
@@ -191,12 +191,14 @@ def tell_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     )
     agreed = ("benchmark", "split", "its op", "its op and kind", "rules: same edit", "rules: word for word")
     return [
-        Table("What explains the negatives", columns, list(map(_tell_explained, shown)), _tell_null(totals)),
-        Table("Who agrees", agreed, list(map(_tell_agreed, shown)), _tell_reasons(totals)),
+        Table(
+            "What explains the negatives", columns, list(map(_report_explained, shown)), _report_null(totals)
+        ),
+        Table("Who agrees", agreed, list(map(_report_agreed, shown)), _describe_reasons(totals)),
     ]
 
 
-def _tell_explained(row: Overlap) -> list[Cell]:
+def _report_explained(row: Overlap) -> list[Cell]:
     paper = Numeral("{:.0%}-{:.0%}".format(*PAPER[row.benchmark])) if row.benchmark in PAPER else None
     shares: list[Cell] = [
         100 * row.explained[answer] / row.count if row.count else None for answer in ANSWERS
@@ -208,20 +210,20 @@ def _tell_explained(row: Overlap) -> list[Cell]:
     return [*counts, *shares, *calls, paper, reworded or None, *null]
 
 
-def _tell_agreed(row: Overlap) -> list[Cell]:
+def _report_agreed(row: Overlap) -> list[Cell]:
     parts = ((row.agreed, row.named), (row.agreed_kind, row.named))
     repeats = ((row.same_edit, row.count), (row.regenerated, row.count))
     return [row.benchmark, row.split, *(_of(*pair) for pair in (*parts, *repeats))]
 
 
-def _tell_null(totals: Sequence[Overlap]) -> str:
+def _report_null(totals: Sequence[Overlap]) -> str:
     """Say what the paraphrases are for, and whose to read where a benchmark has none."""
-    told = "Paraphrases: second true captions, explained in the same way: the null of the negatives' shares."
+    lead = "Paraphrases: second true captions, explained in the same way: the null of the negatives' shares."
     lacking = [row.benchmark for row in totals if not row.paraphrased]
-    return " ".join([told, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}." for name in lacking)])
+    return " ".join([lead, *(f"{name}: no paraphrases; {_NULLS.get(name, _HINT)}." for name in lacking)])
 
 
-def _tell_reasons(totals: Sequence[Overlap]) -> str:
+def _describe_reasons(totals: Sequence[Overlap]) -> str:
     counts = [(t.benchmark, ", ".join(f"{why} {n}" for why, n in t.reasons.most_common())) for t in totals]
     return " ".join(f"{name}: none because of {said}." for name, said in counts if said)
 

@@ -19,17 +19,22 @@ _NO_IMAGES = "s(I,T) - s(I,T~) and accuracy need image embeddings; none given."
 _FIRST = ("operation", "calls")
 
 
-def tell_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table | str]:
+def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table | str]:
     """Return the tables. ``notes`` are sentences that stand below them."""
     lead = (
         f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
         f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"
     )
-    tables = [_tell_distances(result), _tell_drops(result), _tell_sets(result), _tell_shuffles(result)]
+    tables = [
+        _report_distances(result),
+        _report_drops(result),
+        _report_sets(result),
+        _report_shuffles(result),
+    ]
     return [lead, *tables, *([] if result.has_images else [_NO_IMAGES]), *notes]
 
 
-def _tell_distances(result: ProbeResult) -> Table:
+def _report_distances(result: ProbeResult) -> Table:
     ratios = {"relative": "over paraphrase", "farther": "farther than it", "over_other": "over other"}
     columns: Columns = (*_FIRST, "pairs", Column("|g(T)-g(T~)|", digits=3))
     rows = [
@@ -40,21 +45,21 @@ def _tell_distances(result: ProbeResult) -> Table:
     return Table("Distances", [*columns, *over], rows)
 
 
-def _tell_drops(result: ProbeResult) -> Table:
+def _report_drops(result: ProbeResult) -> Table:
     measures = {"text_drop": "1 - cos(g(T), g(T~))", "image_drop": "s(I,T) - s(I,T~)", "accuracy": "accuracy"}
     columns: Columns = (*_FIRST, *(Column(name, digits=3) for name in measures.values()))
     rows = [(*_name(line), *(take_estimate(line, name) for name in measures)) for line in result.operations]
     return Table("Cosines", columns, rows)
 
 
-def _tell_sets(result: ProbeResult) -> Table:
+def _report_sets(result: ProbeResult) -> Table:
     curve = {"a_eighth": "N/8", "a_quarter": "N/4", "a_half": "N/2"}
     columns: Columns = (
         *(Column(name, digits=2) for name in (*curve.values(), "N")),
         "exchanged by coins",
     )
     rows = [
-        (*_name(line), *(line[name] for name in curve), take_estimate(line, "a_distance"), _tell_null(line))
+        (*_name(line), *(line[name] for name in curve), take_estimate(line, "a_distance"), _report_null(line))
         for line in result.operations
     ]
     note = (
@@ -64,7 +69,7 @@ def _tell_sets(result: ProbeResult) -> Table:
     return Table("A-distance", (*_FIRST, *columns), rows, note)
 
 
-def _tell_shuffles(result: ProbeResult) -> Table:
+def _report_shuffles(result: ProbeResult) -> Table:
     columns = (Column("words shuffled", "%", 0), "captions", Column("mean cosine to the caption", digits=3))
     rows = [(100 * row["share"], row["num"], take_estimate(row, "cosine")) for row in result.permutation]
     return Table("Shuffled words", columns, rows)
@@ -74,6 +79,6 @@ def _name(line: dict[str, Any]) -> tuple[str, int | None]:
     return line["op"], line["calls"] or None
 
 
-def _tell_null(line: dict[str, Any]) -> Numeral | None:
+def _report_null(line: dict[str, Any]) -> Numeral | None:
     low, high = (line[f"a_null_{end}"] for end in ("low", "high"))
     return Numeral(f"{number(low, 2)} to {number(high, 2)}") if low == low else None

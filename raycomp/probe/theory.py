@@ -28,7 +28,7 @@ from raycomp.table import Column, Columns, Numeral, Table, plain, take_estimate,
 from raycomp.words import ADD, OPERATIONS
 
 BUILT, TRAINED = "built", "trained"
-BLIND, ORDERED = "order-blind", "order-sensitive"
+UNORDERED, ORDERED = "order-blind", "order-sensitive"
 INFONCE = "infonce"
 _SETTING = ("version", "mirrored", "num_scenes")
 # What a row measures, and how the table says it.
@@ -78,7 +78,7 @@ def run_theory(seeds: Sequence[int] = range(5), steps: int = _STEPS) -> list[dic
         for seed in seeds:
             world = scm.draw_world(seed, num_scenes, mirrored)
             premises = _list_premises(world)
-            for encoder in (BLIND, ORDERED):
+            for encoder in (UNORDERED, ORDERED):
                 is_built = version == BUILT
                 text, image = build(world, encoder) if is_built else train(world, encoder, seed, steps)
                 row = {"version": version, "mirrored": mirrored, "num_scenes": num_scenes, "seed": seed}
@@ -118,7 +118,7 @@ def measure(world: scm.World, text: Encode, image: Encode, rng: np.random.Genera
 
 def build(world: scm.World, encoder: str) -> tuple[Encode, Encode]:
     """Return the text encoder g** (blind) or g*, and the image encoder f*."""
-    encode = scm.encode_by_votes if encoder == BLIND else scm.encode_by_order
+    encode = scm.encode_by_votes if encoder == UNORDERED else scm.encode_by_order
     return lambda column_NKE: encode(world, column_NKE), lambda image_NI: scm.encode_images(world, image_NI)
 
 
@@ -204,7 +204,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     table = []
     for setting in dict.fromkeys(map(_setting, rows)):
         ordered_S = _column(rows, setting, ORDERED, INFONCE)
-        for encoder in (BLIND, ORDERED):
+        for encoder in (UNORDERED, ORDERED):
             line = dict(zip(_SETTING, setting, strict=True)) | {"encoder": encoder}
             line["num_seeds"] = len(ordered_S)
             for name in MEASURES:
@@ -235,27 +235,30 @@ def _spread(value_S: np.ndarray) -> float:
     return float(value_S.std(ddof=1)) if len(value_S) > 1 else float("nan")
 
 
-def tell_theory(rows: list[dict[str, Any]]) -> list[Table | str]:
+def report_theory(rows: list[dict[str, Any]]) -> list[Table | str]:
     """Return what ``run_theory`` found: means over seeds, with standard deviations in brackets."""
     lines = summarise(rows)
     blocks: list[Table | str] = [
         f"Means over {lines[0]['num_seeds']} seeds (standard deviation); chance of a choice is 0.5."
     ]
-    for blind, ordered in zip(lines[::2], lines[1::2], strict=True):
-        blocks += _tell_setting(blind, ordered)
-    return [*blocks, _tell_shown(lines)]
+    for unordered, ordered in zip(lines[::2], lines[1::2], strict=True):
+        blocks += _report_setting(unordered, ordered)
+    return [*blocks, _report_shown(lines)]
 
 
-def _tell_setting(blind: dict[str, Any], ordered: dict[str, Any]) -> list[Table]:
-    told = "every scene also occurs mirrored" if blind["mirrored"] else "order is redundant"
-    title = f"{blind['version']}, {blind['num_scenes']} scenes, {told}"
-    more = take_estimate(blind, "infonce_more")
-    rows = [(head, _tell_mean(blind, name), _tell_mean(ordered, name)) for name, head in MEASURES.items()]
-    note = f"InfoNCE, {BLIND} less {ORDERED}, with its 95 % interval: {plain(write_cell(more))}"
-    tables = [Table(title, ("measure", BLIND, ORDERED), rows, note)]
-    if blind["version"] == BUILT:
+def _report_setting(unordered: dict[str, Any], ordered: dict[str, Any]) -> list[Table]:
+    reported = "every scene also occurs mirrored" if unordered["mirrored"] else "order is redundant"
+    title = f"{unordered['version']}, {unordered['num_scenes']} scenes, {reported}"
+    more = take_estimate(unordered, "infonce_more")
+    rows = [
+        (head, _report_mean(unordered, name), _report_mean(ordered, name)) for name, head in MEASURES.items()
+    ]
+    note = f"InfoNCE, {UNORDERED} less {ORDERED}, with its 95 % interval: {plain(write_cell(more))}"
+    tables = [Table(title, ("measure", UNORDERED, ORDERED), rows, note)]
+    if unordered["version"] == BUILT:
         premises = [
-            (head, *(blind[f"{op.lower()}_{name}"] for op in OPERATIONS)) for name, head in PREMISES.items()
+            (head, *(unordered[f"{op.lower()}_{name}"] for op in OPERATIONS))
+            for name, head in PREMISES.items()
         ]
         columns: Columns = (
             "all edits of all captions",
@@ -265,11 +268,11 @@ def _tell_setting(blind: dict[str, Any], ordered: dict[str, Any]) -> list[Table]
     return tables
 
 
-def _tell_mean(line: dict[str, Any], name: str) -> Numeral:
+def _report_mean(line: dict[str, Any], name: str) -> Numeral:
     return Numeral(f"{line[name]:z.3f} ({line[name + '_sd']:.3f})")
 
 
-def _tell_shown(lines: list[dict[str, Any]]) -> str:
+def _report_shown(lines: list[dict[str, Any]]) -> str:
     """Say what of the theorems the built rows show, and what not."""
     least = min(line[f"{ADD.lower()}_nearest"] for line in lines)
     return (

@@ -206,30 +206,30 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]], x_name: str) -> Htm
     xs = Axis(-reach * 1.02, reach * 1.02, 130, WIDTH - RIGHT)
     top, bottom = 4, 4 + height * len(rows)
     parts = []
-    for i, (name, value, beside) in enumerate(rows):
+    for i, (name, value, label) in enumerate(rows):
         y, zero, end = top + i * height, xs.pixel(0), xs.pixel(value)
         short = name if len(name) <= 16 else name[:15] + "\u2026"
         style, anchor, away = ("kept", "end", -8) if value > 0 else ("dropped", "start", 8)
         parts += [
             tag(
                 "g",
-                tag("title", f"{name}: {number(value, 2)}; {beside}"),
+                tag("title", f"{name}: {number(value, 2)}; {label}"),
                 _rect(min(zero, end), y + 4, max(abs(end - zero), 0.5), height - 8, style),
             ),
             draw_text(short, 120, y + 16, "end", "word"),
-            draw_text(beside, zero + away, y + 16, anchor),
+            draw_text(label, zero + away, y + 16, anchor),
         ]
     axis = draw_x_axis(xs, ticks(xs.low, xs.high), x_name, bottom)
     middle = tag("line", x1=f"{xs.pixel(0):.1f}", x2=f"{xs.pixel(0):.1f}", y1=top, y2=bottom, class_="axis")
-    said = "; ".join(f"{name} {number(value, 2)}, {beside}" for name, value, beside in rows)
+    said = "; ".join(f"{name} {number(value, 2)}, {label}" for name, value, label in rows)
     layers = (Layer("kept more often", "kept"), Layer("dropped more often", "dropped"))
     return draw_figure(title, said, join([axis, *parts, middle]), layers, bottom + BOTTOM)
 
 
 def span(values: np.ndarray, start: float, end: float) -> Axis:
     low, high = float(values.min()), float(values.max())
-    room = 0.04 * (high - low) or max(abs(high), 1e-3) * 0.1
-    return Axis(low - room, high + room, start, end)
+    margin = 0.04 * (high - low) or max(abs(high), 1e-3) * 0.1
+    return Axis(low - margin, high + margin, start, end)
 
 
 def _rect(x: float, y: float, width: float, height: float, style: str) -> Html:

@@ -1,4 +1,4 @@
-"""How a metric responds to a dial: estimates over its values, with a line through them."""
+"""How a metric responds to an option: estimates over its values, with a line through them."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Points = Sequence[tuple[float, Estimate]]
 STYLES = ("kept", "kind-relation", "kind-predicate", "further", "dropped")
 """Classes that colour series, in their order; a series more has the colour of the last."""
 # Series at one value stand so many pixels beside one another.
-_BESIDE = 5.0
+_OFFSET = 5.0
 # Room for a label below the axis, and how many of them there are at most.
 _APART, _MOST_LABELS = 40.0, 9
 
@@ -41,7 +41,7 @@ def response(
     is_log: bool = False,
     is_apart: bool = True,
 ) -> Html:
-    """Draw named series of (value of the dial, estimate), each with its intervals and a line through it.
+    """Draw named series of (value of the option, estimate), each with its intervals and a line through it.
 
     Values that are not finite are left out. ``is_log``: the axis of the dial, whose values are then above 0;
     ``is_apart``: whether series at one value stand a little beside one another.
@@ -50,11 +50,11 @@ def response(
     shown = [(name, points) for name, points in shown if points]
     at = np.array([_place(x, is_log) for _, points in shown for x, _ in points] or [0.0])
     ends = [end for _, points in shown for _, one in points for end in _list_ends(one)]
-    xs = span(at, LEFT + 2 * _BESIDE, WIDTH - RIGHT - 2 * _BESIDE)
+    xs = span(at, LEFT + 2 * _OFFSET, WIDTH - RIGHT - 2 * _OFFSET)
     ys = span(np.array(ends or [0.0]), HEIGHT - BOTTOM, TOP)
     layers = [Layer(name, STYLES[min(i, len(STYLES) - 1)]) for i, (name, _) in enumerate(shown)]
     drawn = [
-        _draw_series(xs, ys, layer, points, is_log, (i - (len(shown) - 1) / 2) * _BESIDE * is_apart)
+        _draw_series(xs, ys, layer, points, is_log, (i - (len(shown) - 1) / 2) * _OFFSET * is_apart)
         for i, (layer, (_, points)) in enumerate(zip(layers, shown, strict=True))
     ]
     frame = [
@@ -95,8 +95,8 @@ def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) ->
     return whole if len(within) > _MOST_LABELS else within
 
 
-def _draw_series(xs: Axis, ys: Axis, layer: Layer, points: Points, is_log: bool, beside: float) -> Html:
-    at = [(xs.pixel(_place(x, is_log)) + beside, ys.pixel(one.value)) for x, one in points]
+def _draw_series(xs: Axis, ys: Axis, layer: Layer, points: Points, is_log: bool, offset: float) -> Html:
+    at = [(xs.pixel(_place(x, is_log)) + offset, ys.pixel(one.value)) for x, one in points]
     line = tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in at), class_=f"line {layer.style}")
     marks = [_draw_point(ys, layer, x, y, *point) for (x, y), point in zip(at, points, strict=True)]
     return join([line, *marks])

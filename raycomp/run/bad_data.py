@@ -64,8 +64,8 @@ def describe_dropped(
             continue
         verb = "is" if count == 1 else "are"
         example = f", such as {examples[status]}" if examples else ""
-        told = f"{count:,} of {num_rows:,} {what} {verb} {status} ({_MEANINGS[status]}){example}"
-        lines.append(f"{said}: {told}; left out")
+        reported = f"{count:,} of {num_rows:,} {what} {verb} {status} ({_MEANINGS[status]}){example}"
+        lines.append(f"{said}: {reported}; left out")
     return lines
 
 

@@ -36,8 +36,8 @@ class LogFile(logging.FileHandler):
 @contextmanager
 def open_log(out: Folder, names: tuple[str, ...], check: Callable[[], None]) -> Iterator[LogFile]:
     """Append to a file of a folder; of a store at the end only, unless ``check`` raises LeaseLost by then."""
-    with tempfile.TemporaryDirectory() as room:
-        path = Path(resolve(out.at(*names))[1]) if out.is_local else Path(room, names[-1])
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(resolve(out.at(*names))[1]) if out.is_local else Path(temporary, names[-1])
         file = LogFile(path, delay=True)
         try:
             yield file

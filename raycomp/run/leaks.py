@@ -20,7 +20,7 @@ class Leak(NamedTuple):
         return {"test": self.test, "train": self.train, **self.shared._asdict()}
 
 
-def tell_leak(leak: Leak, overlap: str) -> list[str]:
+def warn_leak(leak: Leak, overlap: str) -> list[str]:
     """Return a line where images are shared, none where none are; ``overlap``: warn or drop."""
     if not leak.shared.images:
         return []

@@ -18,7 +18,7 @@ from raycomp.data.paths import LEASE
 LEASE_S = 60.0
 WAITING = "waiting:"
 """How the line begins that tells of a wait for another run."""
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 class HeldError(UserError):
@@ -97,7 +97,7 @@ def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
     """Wait until nobody holds the folder, so long at most: who did may just have been killed elsewhere."""
     until = time.monotonic() + seconds
     while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def queue_lease(folder: Folder, say: Callable[[str], None], check: Callable[[], 
                     say(f"{WAITING} {error}")
                 has_said = True
                 check()
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         yield lease
 
 

@@ -96,7 +96,7 @@ class Local:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _on_scorer(self, stage: Stage, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        scorer = again(partial(stage.begin, self.num_threads))
+        scorer = again(partial(stage.start, self.num_threads))
         for table in tables:
             yield run_stage(stage.name, scorer, table)
 

@@ -15,7 +15,7 @@ from raycomp.data.files import remove_temporary_files
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import check_results
 from raycomp.data.paths import LEASE, RUN, WORK
-from raycomp.data.runs import FINISHED, RUNNING, bound_dials, bound_inputs, read_run
+from raycomp.data.runs import FINISHED, RUNNING, bound_inputs, bound_options, read_run
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 # Of a run's fingerprint, what never held the time of a file.
@@ -87,14 +87,14 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     is_older = previous["status"] == FINISHED and "format" not in previous
     # An option that a version brought counts as its default in a run of before.
     config = json.loads(json.dumps(to_dict(find_config(run["kind"])())))
-    default = bound_dials({"kind": run["kind"], "config": config})
+    default = bound_options({"kind": run["kind"], "config": config})
     # A finished run is only looked at; one that goes on must go on with what it was begun with.
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     for read in (
         lambda r: {
             name: value for name, value in bound_inputs(r).items() if not is_older or name in _WITHOUT_TIMES
         },
-        lambda r: default | bound_dials(r),
+        lambda r: default | bound_options(r),
         lambda r: {name: r["versions"].get(name) for name in versions},
     ):
         a, b = read(previous), read(json.loads(json.dumps(run)))

@@ -24,7 +24,7 @@ _SAMPLED_PER_PART = 32
 _SAMPLED_AT_MOST = 4096
 _READ_AT_ONCE = 8
 _COUNTERS = ("seconds", "offered")
-_RECEIPT = pa.schema(
+_PART_METADATA = pa.schema(
     [
         (SHARD_ORDINAL, pa.int32()),
         ("file", pa.string()),
@@ -50,7 +50,7 @@ class Stats:
     wall_s: float = 0.0
     commit_s: float = 0.0
     """The part of the wall time that went into writing manifests."""
-    crew: dict[str, WorkerPool] = field(default_factory=dict)
+    worker_pools: dict[str, WorkerPool] = field(default_factory=dict)
     """Who worked on every stage, in the order of the work; after a restart, the last try's."""
     growth: list[There] = field(default_factory=list)
     """Scorers and CPUs over the wall time, where they came and went; a step per change."""
@@ -73,7 +73,7 @@ class Stats:
                 self.growth.append(There(since + self.wall_s, *there))
         self.wall_s += other["wall_s"]
         self.commit_s += other["commit_s"]
-        self.crew |= {stage: WorkerPool(*place) for stage, place in other["crew"].items()}
+        self.worker_pools |= {stage: WorkerPool(*place) for stage, place in other["crew"].items()}
         for column, counted in other["counts"].items():
             self.counts.setdefault(column, Counter()).update(counted)
         for column, sampled in other["samples"].items():
@@ -81,8 +81,8 @@ class Stats:
             values += sampled[: _SAMPLED_AT_MOST - len(values)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what json can hold."""
-        return dict(vars(self))
+        """Return what json can hold; the worker pools are called ``crew`` there."""
+        return {"crew" if name == "worker_pools" else name: value for name, value in vars(self).items()}
 
     def busy_shares(self) -> dict[str, float]:
         """Return how much of the time its workers had each stage was at work, 0 to 1.
@@ -114,7 +114,7 @@ def name_parts(ordinal: int) -> str:
 
 def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
     """Write the rows of each shard in ``table`` as a part; return a receipt per part."""
-    receipts = []
+    all_metadata = []
     for ordinal in pc.unique(table[SHARD_ORDINAL]).to_pylist():
         started = time.perf_counter()
         rows = table.filter(pc.equal(table[SHARD_ORDINAL], ordinal))
@@ -125,9 +125,11 @@ def stage_part(table: pa.Table, parts_uri: str, part: Part) -> pa.Table:
         write_table(rows.select(part.schema.names), join_uri(parts_uri, name), part.schema)
         stats = _measure(rows, part)
         stats.seconds[WRITE] = time.perf_counter() - started
-        receipts.append((ordinal, name, len(rows), _total(rows), json.dumps(stats.to_dict())))
-    columns = list(zip(*receipts, strict=True)) or [()] * len(_RECEIPT)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _RECEIPT, strict=True)], schema=_RECEIPT)
+        all_metadata.append((ordinal, name, len(rows), _total(rows), json.dumps(stats.to_dict())))
+    columns = list(zip(*all_metadata, strict=True)) or [()] * len(_PART_METADATA)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, _PART_METADATA, strict=True)], schema=_PART_METADATA
+    )
 
 
 def _total(rows: pa.Table) -> int | None:

@@ -52,7 +52,7 @@ class Pass:
         return current().run(self, ordinals, parts_uri)
 
     @property
-    def crew(self) -> dict[str, WorkerPool]:
+    def worker_pools(self) -> dict[str, WorkerPool]:
         """Who works at most on what, in the order of the work: scorers, or slots of the CPUs they leave."""
         free, scorers = self.free_cpus, self.session.num_scorers
         readers = min(int(free / CPUS_PER_READER), len(self.items))

@@ -36,7 +36,7 @@ class WorkerPool(NamedTuple):
     """Stages of one place take turns on its workers: cpus, scorers or gpus."""
 
 
-Crew = Mapping[str, WorkerPool]
+WorkerPools = Mapping[str, WorkerPool]
 """Stage -> who works on it, in the order of the work."""
 
 
@@ -54,43 +54,45 @@ class Progress:
     another phase open within this one, that one tells alone.
     """
 
-    _told_at: float | None = None
+    _reported_at: float | None = None
     _opened = threading.local()
 
     def __init__(
         self,
         phase: str,
         num_shards: int,
-        crew: Crew | None = None,
+        worker_pools: WorkerPools | None = None,
         unit: str = "shard",
         num_rows: int | None = None,
         every_s: float | None = None,
     ):
-        self.phase, self.unit, self.crew = phase, unit, crew or {}
+        self.phase, self.unit, self.worker_pools = phase, unit, worker_pools or {}
         self.num_shards, self.num_rows = num_shards, num_rows
-        self.rows = self.shards = self.begun_at = 0
+        self.rows = self.shards = self.started_at = 0
         self.seconds: dict[str, float] = {}
-        self.started = self.news_at = time.monotonic()
+        self.started = self.status_at = time.monotonic()
         self.stream: TextIO = sys.stderr
         self.bar = self._open_bar() if self.stream.isatty() else None
         self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
-        self.has_told = False
+        self.has_reported = False
         self.counts = threading.Lock()
         self.ended = threading.Event()
-        Progress._told_at = Progress._told_at or self.started
+        Progress._reported_at = Progress._reported_at or self.started
         executor = find_current()
         self.meter = executor.open_meter(phase) if executor else Silent()
-        workers = {stage: place.workers for stage, place in self.crew.items()}
+        workers = {stage: place.workers for stage, place in self.worker_pools.items()}
         log_event("phase", phase=phase, unit=unit, planned=num_shards, workers=workers)
         self.open: list[Progress] = Progress._opened.__dict__.setdefault("phases", [])
         self.open.append(self)
-        self.teller = threading.Thread(target=self._tell_on, name=f"progress of {phase}", daemon=True)
-        self.teller.start()
+        self.reporter = threading.Thread(
+            target=self._keep_reporting, name=f"progress of {phase}", daemon=True
+        )
+        self.reporter.start()
 
     @classmethod
     def forget(cls) -> None:
         """Count the time between lines anew: what an earlier run told in this process is no line of this."""
-        cls._told_at = None
+        cls._reported_at = None
 
     def _open_bar(self) -> _Bar:
         _, total, unit = self._measure()
@@ -112,10 +114,10 @@ class Progress:
         """Count a part's rows, by status where that is known, and the seconds that its stages took."""
         with self.counts:
             self.rows += rows
-            self.news_at = time.monotonic()
+            self.status_at = time.monotonic()
             for stage, value in seconds.items():
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + value
-                where = self.crew[stage].where
+                where = self.worker_pools[stage].where
                 self.meter.add("raycomp_busy_seconds", value, stage=stage, where=where)
         self.meter.add_rows(statuses or {})
 
@@ -123,33 +125,33 @@ class Progress:
         """Count a shard (or what the unit is) as done."""
         with self.counts:
             self.shards += 1
-            self.news_at = time.monotonic()
+            self.status_at = time.monotonic()
 
-    def begin_at(self, shards: int) -> None:
+    def start_at(self, shards: int) -> None:
         """Count so many as done before, in no time."""
         with self.counts:
-            self.shards = self.begun_at = shards
+            self.shards = self.started_at = shards
 
     def reach(self, shards: int, rows_each: int) -> None:
         """Count so many as done, of as many rows each."""
         with self.counts:
             if shards != self.shards:
-                self.news_at = time.monotonic()
-            self.shards, self.rows = shards, max(0, shards - self.begun_at) * rows_each
+                self.status_at = time.monotonic()
+            self.shards, self.rows = shards, max(0, shards - self.started_at) * rows_each
 
-    def _tell_on(self) -> None:
+    def _keep_reporting(self) -> None:
         pause = 0.0
         while not self.ended.wait(pause):
             is_inner = self.open[-1:] == [self]
             if is_inner and (self.bar is not None or not self._name_pause()):
-                self.tell()
+                self.report()
             self._put_gauges()
             pause = min(self._name_pause(), _GAUGES_EVERY_S)
 
     def _put_gauges(self) -> None:
         self.meter.put("raycomp_planned", self.num_shards, unit=self.unit)
         self.meter.put("raycomp_done", self.shards, unit=self.unit)
-        for stage, place in self.crew.items():
+        for stage, place in self.worker_pools.items():
             self.meter.put("raycomp_workers", place.workers, stage=stage, where=place.where)
         what, idle_s = self._find_wait()
         if what:
@@ -159,9 +161,9 @@ class Progress:
         """Return the seconds until the next line, or until the bar is drawn again."""
         if self.bar is not None or self.open[-1:] != [self]:
             return self.every_s
-        return max(0.0, (Progress._told_at or 0.0) + self.every_s - time.monotonic())
+        return max(0.0, (Progress._reported_at or 0.0) + self.every_s - time.monotonic())
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Draw the bar, or write a line."""
         spent = max(1e-9, time.monotonic() - self.started)
         wait = self.name_wait()
@@ -175,7 +177,7 @@ class Progress:
             self.bar.set_postfix_str(", ".join(filter(None, (speed, wait))), refresh=False)
             self.bar.refresh()
         else:
-            own = done - self.begun_at
+            own = done - self.started_at
             left = (
                 f"{_Bar.format_interval(spent * (total - done) / own)} left"
                 if own > 0
@@ -186,7 +188,7 @@ class Progress:
             with suppress(OSError, ValueError):  # nobody reads any more, which ends no work
                 self.stream.write(f"{self.phase}: {', '.join(facts)}\n")
                 self.stream.flush()
-            self.has_told, Progress._told_at = True, time.monotonic()
+            self.has_reported, Progress._reported_at = True, time.monotonic()
 
     def name_wait(self) -> str:
         """Return the stage that holds the others up or, where nothing comes, what is waited for."""
@@ -194,18 +196,20 @@ class Progress:
         if what:
             return f"waiting for {what} for {idle_s:,.0f} s"
         with self.counts:
-            busy = {stage: s / self.crew[stage].workers for stage, s in self.seconds.items()}
-        slowest = name_bottleneck(busy, self.crew)
+            busy = {stage: s / self.worker_pools[stage].workers for stage, s in self.seconds.items()}
+        slowest = name_bottleneck(busy, self.worker_pools)
         return f"bottleneck {slowest}" if slowest else ""
 
     def _find_wait(self) -> tuple[str | None, float]:
         """Return what is waited for, none where blocks come, and for how many seconds nothing has come."""
         with self.counts:
-            idle_s = time.monotonic() - self.news_at
+            idle_s = time.monotonic() - self.status_at
             which = "next" if self.rows or self.shards else "first"
         if idle_s < _IDLE_S and which == "next":
             return None, idle_s
-        return _name_lack(self.crew) or f"the {which} {'block' if self.crew else self.unit}", idle_s
+        return _name_lack(
+            self.worker_pools
+        ) or f"the {which} {'block' if self.worker_pools else self.unit}", idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:
         return {
@@ -224,30 +228,30 @@ class Progress:
             return
         self.ended.set()
         self.open.remove(self)
-        self.teller.join(_END_S)  # a cluster that is down may keep it
-        if self.bar is not None or self.has_told:
-            self.tell()
+        self.reporter.join(_END_S)  # a cluster that is down may keep it
+        if self.bar is not None or self.has_reported:
+            self.report()
         log_event("phase_end", **self._facts(time.monotonic() - self.started))
         if self.bar is not None:
             self.bar.close()
 
 
-def _name_lack(crew: Crew) -> str | None:
+def _name_lack(worker_pools: WorkerPools) -> str | None:
     """Return what the cluster has too few of for a phase to go on; None where it is not for want of that."""
-    wanted = sum(place.workers for place in crew.values() if place.where == GPUS)
+    wanted = sum(place.workers for place in worker_pools.values() if place.where == GPUS)
     executor = find_current() if wanted else None
     there = executor.count("GPU") if executor else wanted
     return f"GPUs ({there:.0f} of {wanted} are there)" if there < wanted else None
 
 
-def name_bottleneck(busy: Mapping[str, float], crew: Crew) -> str | None:
+def name_bottleneck(busy: Mapping[str, float], worker_pools: WorkerPools) -> str | None:
     """Return the stage that holds the others up; None before anything was measured.
 
     ``busy``: seconds per worker of every stage, or their share of the time. Stages that take turns on the
     same workers hold each other up, so the busiest workers count, and of their stages the longest.
     """
     pools = [
-        {stage: value for stage, value in busy.items() if crew[stage].where == where}
+        {stage: value for stage, value in busy.items() if worker_pools[stage].where == where}
         for where in (CPUS, SCORERS)
     ]
     busiest = max(pools, key=lambda pool: sum(pool.values()))

@@ -12,7 +12,7 @@ from raycomp.run.growth import Growth
 from raycomp.run.passes import Pass
 from raycomp.run.ray_labels import leave_head_alone
 from raycomp.run.ray_metrics import RayMeter
-from raycomp.run.ray_passes import lay, read_receipts
+from raycomp.run.ray_passes import build, read_metadata
 from raycomp.run.ray_private import count_pool
 
 # Functions whose tasks are kept.
@@ -29,7 +29,7 @@ class OnRay:
         self.tasks: dict[Callable[..., Any], tuple[dict[str, Any], Any]] = {}
 
     def run(self, steps: Pass, ordinals: list[int], parts_uri: str) -> Iterator[list[dict[str, Any]]]:
-        return read_receipts(lay(steps, ordinals, parts_uri))
+        return read_metadata(build(steps, ordinals, parts_uri))
 
     def submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Return a reference to the result of a task, which takes a CPU unless ``options`` say otherwise."""

@@ -37,7 +37,7 @@ _RAYS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 
 
 @contextmanager
-def told_as_failed_cluster() -> Iterator[None]:
+def as_failed_cluster() -> Iterator[None]:
     """Raise ClusterFailed in the place of what Ray raises in the block where it fails itself."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""What tasks on other machines need of the driver's environment: keys, places and Ray Data's dials.
+"""What tasks on other machines need of the driver's environment: keys, places and Ray Data's options.
 
 What names a file or a role of this machine (AWS_PROFILE, AWS_WEB_IDENTITY_TOKEN_FILE) stays here: each node
 has its own.

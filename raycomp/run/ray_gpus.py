@@ -24,9 +24,9 @@ def count_offered(resource: str) -> float:
 
     inf where it knows no limit; 0 where there is no autoscaler, or none that tells its node types.
     """
-    told = find_limits()
-    if told is not None:
-        most = told.get(resource, 0)
+    reported = find_limits()
+    if reported is not None:
+        most = reported.get(resource, 0)
         return math.inf if most >= 2**31 else most
     path = _CLUSTER_CONFIG.expanduser()
     return _count_in_file(json.loads(path.read_text()), resource) if path.is_file() else 0
@@ -52,12 +52,12 @@ def describe_gpu() -> dict[str, Any] | None:
     return device.describe_gpu()
 
 
-def _look() -> tuple[str, dict[str, Any] | None]:
+def _probe_gpu() -> tuple[str, dict[str, Any] | None]:
     return ray.util.get_node_ip_address(), describe_gpu()
 
 
 def await_gpu(
-    limit_s: float | None, where: Mapping[str, Any] = _ANYWHERE, look: Callable[[], Any] = _look
+    limit_s: float | None, where: Mapping[str, Any] = _ANYWHERE, probe: Callable[[], Any] = _probe_gpu
 ) -> dict[str, Any]:
     """Return what the first GPU is, when there is one; tell meanwhile that it is awaited.
 
@@ -66,7 +66,7 @@ def await_gpu(
     Raises ValueError where none came within ``limit_s``, or where torch finds none in the place of one.
     """
     asked_at = time.strftime("%H:%M:%S")
-    asked = ray.remote(num_cpus=0, num_gpus=1, **where)(look).remote()
+    asked = ray.remote(num_cpus=0, num_gpus=1, **where)(probe).remote()
     try:
         with Progress("start", 1, unit="GPU"):
             ready, _ = ray.wait([asked], timeout=limit_s)

@@ -42,7 +42,7 @@ _CALLS_AHEAD = 4
 _RESTARTS = 5
 
 
-def lay(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
+def build(steps: Pass, ordinals: list[int], parts_uri: str) -> Dataset:
     """Return the dataset of the receipts of these shards' parts."""
     each = -(-len(ordinals) // _READ_TASKS_AT_MOST)
     items = [steps.items[ordinal] for ordinal in ordinals]
@@ -105,7 +105,7 @@ class _Scorer:
             check_gpu(gpu)
         self.name = stage.name
         self.is_on_gpu = num_threads is None
-        self.work = stage.begin(num_threads)
+        self.work = stage.start(num_threads)
         assert isinstance(self.work, Scorer), f"{stage.name}: tells no device"
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -168,7 +168,7 @@ _OWN_FAILED = re.compile(r"^raycomp\.config\.check\.(UserError|ClusterFailed): (
 _RAISED = {"UserError": ValueError, "ClusterFailed": ClusterFailed}
 
 
-def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
+def read_metadata(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
     """Run a dataset, yield its receipts block by block.
 
     Ray Data tells a stage's errors by their traceback alone. Raises OSError where a stage's storage failed,
@@ -176,9 +176,9 @@ def read_receipts(dataset: Dataset) -> Iterator[list[dict[str, Any]]]:
     too long.
     """
     try:
-        receipts: Any
-        for receipts in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            yield receipts.to_pylist()
+        all_metadata: Any
+        for all_metadata in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield all_metadata.to_pylist()
     except ExecutionTimeoutError as error:
         raise Stalled("no block came") from error
     except (UserCodeException, ActorDiedError) as error:  # the second, where a model is loaded

@@ -61,7 +61,7 @@ class ForgetBlocks(ExecutionCallback):
 
 
 def drain_node(head: str, instance: str, deadline_ms: int) -> str:
-    """Tell the cluster at ``head`` that a machine ends then; return why not, "" where it will."""
+    """Report the cluster at ``head`` that a machine ends then; return why not, "" where it will."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # type: ignore[attr-defined]
 

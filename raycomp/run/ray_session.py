@@ -21,7 +21,7 @@ from raycomp.data.folder import Folder
 from raycomp.data.retries import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.run.executor import use
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_failures import is_refused, say_refused, told_as_failed_cluster, watch_head
+from raycomp.run.ray_failures import as_failed_cluster, is_refused, say_refused, watch_head
 from raycomp.run.ray_forward import forward_environment
 from raycomp.run.ray_gpus import await_gpu, count_offered
 from raycomp.run.ray_labels import ask_labels
@@ -69,11 +69,11 @@ def connect(
     what a stopped training held. Raises ClusterFailed where Ray does not start or fails in the block.
     """
     if ray.is_initialized():
-        with keep_log(out, check), told_as_failed_cluster(), use(OnRay(config.stall_s)):
+        with keep_log(out, check), as_failed_cluster(), use(OnRay(config.stall_s)):
             settle_data_context(config.stall_s)
             yield _describe(config, scores)
         return
-    with keep_log(out, check), _hush_native_code(), told_as_failed_cluster():
+    with keep_log(out, check), _hush_native_code(), as_failed_cluster():
         _, most = config.span or (1, 1)
         _start(config, needed or _CPUS_PER_CPU_SCORER * most + _CPUS_FOR_TASKS, dashboard)
         try:
@@ -119,7 +119,7 @@ def _hush_native_code() -> Iterator[None]:
         try:
             yield
         except (ValueError, OSError, KeyboardInterrupt, TooMuchBadData, LeaseLost, ClusterFailed):
-            # Told in a line.
+            # Reported in a line.
             raise
         except BaseException:
             log.seek(0)
@@ -165,15 +165,15 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
 
 
 def _join(address: str) -> None:
-    nobody = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
-    with _at_most(_JOIN_S, nobody), _keep_signals():
+    refused = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
+    with _at_most(_JOIN_S, refused), _keep_signals():
         try:
             ray.init(address=address, runtime_env=forward_environment(), **_QUIET)
         except (ConnectionError, RuntimeError, RayError) as error:
             if is_refused(error):
                 raise ValueError(say_refused(address)) from error
             if isinstance(error, ConnectionError):
-                raise nobody from error
+                raise refused from error
             said = " ".join(str(error).split())[:_LONGEST]
             raise ClusterFailed(f"cluster.address={address!r}: cannot be joined: {said}") from error
 
@@ -244,7 +244,7 @@ def _keep_signals() -> Iterator[None]:
 
 
 def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
-    """Every dial of Ray Data that raycomp turns, each with its reason."""
+    """Every option of Ray Data that raycomp turns, each with its reason."""
     context = DataContext.get_current()
     # Our own progress lines say more, and are silent when nobody looks.
     context.enable_progress_bars = False
@@ -253,7 +253,7 @@ def settle_data_context(stall_s: float = _PATIENCE_S) -> None:
     context.execution_no_progress_timeout_s = stall_s
     # Ray Data keeps a kilobyte of every block of every stage until a pass ends, 8 GB of a billion rows.
     context.custom_execution_callback_classes = [ForgetBlocks]
-    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both dials.
+    # Ray runs a lost worker's tasks again by itself; a stage that fails on storage needs both options.
     context.retried_map_errors = list(STORAGE_ERRORS)
     context.max_map_retries = MAP_RETRIES
     # A scorer that dies while it loads its model (a full disk, a hub that is down) is started again.

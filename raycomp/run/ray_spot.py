@@ -58,7 +58,7 @@ def _get(url: str, metadata: str) -> dict[str, str] | None:
 
 
 def drain(head: str, instance: str, deadline: datetime) -> str:
-    """Tell the cluster at ``head`` that the node of this ``instance`` ends at ``deadline``.
+    """Report the cluster at ``head`` that the node of this ``instance`` ends at ``deadline``.
 
     Returns why not, "" where it will.
     """

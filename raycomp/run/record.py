@@ -17,7 +17,7 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
     for name, part in stats.items():
         shares = part.busy_shares()
         on_scorers, on_gpus = (
-            [share for stage, share in shares.items() if part.crew[stage].where == where]
+            [share for stage, share in shares.items() if part.worker_pools[stage].where == where]
             for where in (SCORERS, GPUS)
         )
         phases.append(
@@ -30,7 +30,7 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
                 **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
                 **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
                 **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
-                "bottleneck": name_bottleneck(shares, part.crew),
+                "bottleneck": name_bottleneck(shares, part.worker_pools),
             }
         )
     return phases
@@ -45,7 +45,7 @@ def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
     rows = []
     for phase, part in stats.items():
         shares, num_rows = part.busy_shares(), part.statuses.total()
-        for stage, place in part.crew.items():
+        for stage, place in part.worker_pools.items():
             if stage not in shares or place.where == GPUS:
                 continue
             seconds = part.seconds[stage]

@@ -6,7 +6,7 @@
         run.bind("cpu")
         ...  # results go below run.folder, what only an unfinished run needs below run.work
         run.close({"ok": 9, "no_image": 1}, {"right": 7, "wrong": 2, "no_image": 1}, kept="right")
-        run.tell("7 of 10 rows are right", page)
+        run.report("7 of 10 rows are right", page)
     return run.record
 
 Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from raycomp.config import ClusterFailed, LeaseLost, as_setting, changed_dials, find_config
+from raycomp.config import ClusterFailed, LeaseLost, as_setting, changed_options, find_config
 from raycomp.data.files import check_writable, copy_file
 from raycomp.data.folder import Folder
 from raycomp.data.manifest import FORMAT, write_manifest
@@ -32,12 +32,12 @@ from raycomp.words import OK
 
 Say = Callable[[str], None]
 # The sub-folders that a command's results lie in, if it names no others.
-_ROOMS = ("scores", "subset", "shards", "negatives", "exports")
+_OUTPUTS = ("scores", "subset", "shards", "negatives", "exports")
 _LONGEST_LINE = 2000
 
 
 class Run:
-    """A run that holds its folder. Made by ``begin``."""
+    """A run that holds its folder. Made by ``start_run``."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Run:
         fingerprint: Callable[[], dict[str, Any]],
         folder: Folder,
         lease: Lease,
-        rooms: Sequence[str] = _ROOMS,
+        outputs: Sequence[str] = _OUTPUTS,
         say: Say = print,
     ):
         self.is_finished = previous is not None and previous["status"] == FINISHED
@@ -66,12 +66,12 @@ class Run:
         )
         """Whether files of the input were modified since an earlier start."""
         self.lease = lease
-        self._begun_on = previous and previous.get("device")
-        self._begun_with = (previous or {}).get("gpu")
+        self._started_on = previous and previous.get("device")
+        self._started_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
-        self.rooms = rooms
+        self.outputs = outputs
         """What results lie in."""
-        self.watch = WrittenFiles([folder.at(room) for room in rooms])
+        self.watch = WrittenFiles([folder.at(output) for output in outputs])
         """What the run writes of its results."""
         self._say = say
         self._said = "finished"
@@ -82,16 +82,16 @@ class Run:
 
         Raises ValueError where the run was begun on another.
         """
-        begun = self._begun_on or device
-        if begun != device:
+        known = self._started_on or device
+        if known != device:
             raise ValueError(
-                f"out={self.folder.uri!r}: was begun on a {begun} and would go on on a {device}, where "
-                f"scores end in other bits; set cluster.gpu={'true' if begun == 'gpu' else 'false'} or name "
+                f"out={self.folder.uri!r}: was begun on a {known} and would go on on a {device}, where "
+                f"scores end in other bits; set cluster.gpu={'true' if known == 'gpu' else 'false'} or name "
                 f"another folder"
             )
-        if gpu is not None and self._begun_with not in (None, gpu):
+        if gpu is not None and self._started_with not in (None, gpu):
             raise ValueError(
-                f"out={self.folder.uri!r}: was begun on {say_gpu(self._begun_with)} and would go on on "
+                f"out={self.folder.uri!r}: was begun on {say_gpu(self._started_with)} and would go on on "
                 f"{say_gpu(gpu)}, where scores end in other bits; use such GPUs or name another folder"
             )
         self.start_over()
@@ -105,7 +105,7 @@ class Run:
         """
         if self.is_stale:
             self._say("input: files were modified since this run started; their results are made again")
-            for name in (WORK, *self.rooms):
+            for name in (WORK, *self.outputs):
                 self.folder.remove(name)
         self.is_stale = False
 
@@ -151,26 +151,26 @@ class Run:
         }
         self.record |= {"finished": now(), "funnel": funnel, "warnings": [], **sections}
 
-    def tell(self, said: str, page: str | None = None) -> None:
+    def report(self, said: str, page: str | None = None) -> None:
         """Say in a line what came of the run, and in a page (report.html), once it is published."""
         self._said, self._page = said, page
 
     def publish(self, say: Say) -> None:
-        """Write report.html and run.json, tidy up. ``begin`` does so where its block ends well."""
+        """Write report.html and run.json, tidy up. ``start_run`` does so where its block ends well."""
         if "funnel" not in self.record:
             raise RuntimeError(f"{self.record['kind']}: ended with its funnel open")
         self.check_unchanged()
         self.lease.check()
-        for room in self.staged:
-            if "." in room:
-                copy_file(self.work.at(room), self.folder.at(room))
+        for output in self.staged:
+            if "." in output:
+                copy_file(self.work.at(output), self.folder.at(output))
                 continue
-            names = self.work.list_names(room)
+            names = self.work.list_names(output)
             for name in sorted(names, key=lambda name: name == ARCHITECTURE):  # without it there is no model
-                copy_file(self.work.at(room, name), self.folder.at(room, name))
+                copy_file(self.work.at(output, name), self.folder.at(output, name))
         if self._page is not None:
             self.folder.write_bytes(self._page.encode(), REPORT)
-        manifest = write_manifest(self.folder, self.rooms, self.watch.files)
+        manifest = write_manifest(self.folder, self.outputs, self.watch.files)
         self.record |= {"status": FINISHED, "format": FORMAT, "manifest": manifest}
         self.folder.write_json(self.record, RUN)
         tidy(self.folder)
@@ -178,7 +178,7 @@ class Run:
 
 
 @contextmanager
-def begin(
+def start_run(
     kind: str,
     config: Any,
     fingerprint: Callable[[], dict[str, Any]],
@@ -186,28 +186,28 @@ def begin(
     say: Say = print,
     rerun: str | None = None,
     commands: Mapping[str, str] | None = None,
-    rooms: Sequence[str] = _ROOMS,
+    outputs: Sequence[str] = _OUTPUTS,
 ) -> Iterator[Run]:
     """Begin the run ``kind`` of ``config`` in the folder or uri ``out``, or go on with it; publish it after.
 
-    ``fingerprint()`` is what results depend on beside the dials; it is asked again in the end. ``rerun`` is
+    ``fingerprint()`` is what results depend on beside the options; it is asked again in the end. ``rerun`` is
     the line that runs it again, where its config does not say that; ``commands`` are more lines for the
-    record. ``rooms`` names what results lie in: sub-folders ("tables"), or files at the top ("theory.json").
-    The run's manifest has what lies there when it is published; a run that is found finished must still have
-    it, and is given as it is. Raises ValueError where the folder cannot be written, is held by another
-    process or holds another run, or where results of a finished one are gone or changed.
+    record. ``outputs`` names what results lie in: sub-folders ("tables"), or files at the top
+    ("theory.json"). The run's manifest has what lies there when it is published; a run that is found finished
+    must still have it, and is given as it is. Raises ValueError where the folder cannot be written, is held
+    by another process or holds another run, or where results of a finished one are gone or changed.
     """
-    # Whoever finds the run looks there which of its dials are free.
+    # Whoever finds the run looks there which of its options are free.
     assert find_config(kind) is type(config), f"{kind}: not in the COMMANDS of a folder"
     folder = Folder(absolute_uri(str(out)))
-    refuse_inside(folder, (WORK, "logs", *(room for room in rooms if "." not in room)))
+    refuse_inside(folder, (WORK, "logs", *(output for output in outputs if "." not in output)))
     check_writable(folder.uri)
-    rerun = rerun or command_line(f"raycomp {kind}", changed_dials(config), folder.uri)
+    rerun = rerun or command_line(f"raycomp {kind}", changed_options(config), folder.uri)
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     with hold_lease(folder) as lease:
         previous = open_run(folder, record)
         record["id"] = (previous or record).get("id", record["id"])
-        run = Run(record, previous, fingerprint, folder, lease, rooms, say)
+        run = Run(record, previous, fingerprint, folder, lease, outputs, say)
         if run.is_finished:
             say(f"{folder.uri} is finished already; nothing to do")
             yield run
@@ -218,7 +218,7 @@ def begin(
 
 
 @contextmanager
-def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
+def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
     """Log how a run begins and ends; what ends it early bears how it goes on.
 
     Nothing is logged in a folder that a command which is refused has left as it was.
@@ -231,12 +231,12 @@ def _watched(run: Run, begins: str, rerun: str) -> Iterator[None]:
             raise LeaseLost(f"out={folder.uri!r}: the run was taken back")
 
     with keep_events(folder, run.record["id"], check):
-        log_event(begins, kind=run.record["kind"], out=folder.uri, command=rerun)
+        log_event(first_event, kind=run.record["kind"], out=folder.uri, command=rerun)
         try:
             yield
         except BaseException as error:
             error.add_note(f"to go on: {rerun}")
-            if isinstance(error, ValueError) and begins == "begin" and "funnel" not in run.record:
+            if isinstance(error, ValueError) and first_event == "begin" and "funnel" not in run.record:
                 _leave_no_start(run)
             if not folder.is_local or folder.exists(RUN):
                 says = " ".join(str(error).split())
@@ -276,6 +276,6 @@ def say_gpu(gpu: Mapping[str, Any]) -> str:
 
 
 def command_line(start: str, settings: Mapping[str, Any], out: str) -> str:
-    """Return the command that sets these dials."""
+    """Return the command that sets these options."""
     sets = (f"{path}={as_setting(value)}" for path, value in settings.items())
     return " ".join([start, *(f"--set {shlex.quote(text)}" for text in sets), "--out", shlex.quote(out)])

@@ -45,7 +45,7 @@ def connect(
     if find_current() is None:
         say(f"executor: {'local, in this process' if is_local else 'ray'} ({why})")
     if is_local:
-        executor, session = _begin_local(config)
+        executor, session = _start_local(config)
         with use(executor):
             yield session
         return
@@ -111,7 +111,7 @@ def is_connected() -> bool:
     return ray is not None and ray.is_initialized()
 
 
-def _begin_local(config: ClusterConfig) -> tuple[Local, Session]:
+def _start_local(config: ClusterConfig) -> tuple[Local, Session]:
     cores = config.num_cpus or len(os.sched_getaffinity(0))
     outer = find_current()
     executor = outer if isinstance(outer, Local) and outer.num_threads == cores else Local(cores)

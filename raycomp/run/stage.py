@@ -49,6 +49,6 @@ class Stage:
     in_threads: bool = False
     """Whether several threads of one process may do it at a time."""
 
-    def begin(self, num_threads: int | None = None) -> Any:
+    def start(self, num_threads: int | None = None) -> Any:
         """Return the step, with its model loaded."""
         return self.work if self.where == CPUS else self.work(num_threads=num_threads)

@@ -30,21 +30,21 @@ from raycomp.run.events import log_event
 from raycomp.run.executor import current
 from raycomp.run.growth import Growth, There, average
 from raycomp.run.parts import Stalled, Stats, name_parts
-from raycomp.run.progress import Crew, Progress
+from raycomp.run.progress import Progress, WorkerPools
 from raycomp.run.stage import WRITE
 from raycomp.words import SHARD_ORDINAL, STATUS
 
 Run = Callable[[list[int], str], Iterator[list[dict[str, Any]]]]
 # Merges go on beside a phase, as many as the cluster has CPUs; each may be a process that is started for it.
 _LEAST_MERGES = 4
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 # Manifests and folders of parts that are asked for at a time.
 _AT_ONCE = 16
 # So often in a row a phase may stand still without a commit in between.
 _MOST_STALLS = 3
 
 
-def _tell_wave(stats: Stats) -> dict[str, Any]:
+def _report_wave(stats: Stats) -> dict[str, Any]:
     seconds = {stage: round(value, 3) for stage, value in stats.seconds.items()}
     return {"wall_s": round(stats.wall_s, 3), "statuses": dict(stats.statuses), "busy_seconds": seconds}
 
@@ -76,7 +76,7 @@ class Phase:
     merge: Callable[..., int]
     """``merge(ordinal, parts_uri, part_names, *merge_args)``: writes the shard's file, returns its rows."""
     merge_args: tuple
-    crew: Crew
+    worker_pools: WorkerPools
     """Who works on each stage."""
     check: Callable[[], None] = lambda: None
     """Asked before every commit; raises where this run may not commit."""
@@ -103,7 +103,7 @@ class Phase:
             except Stalled as stall:
                 num_stalls = num_stalls + 1 if len(done) == num_before else 1
                 num_before = len(done)
-                self._tell_stall(stall, num_stalls)
+                self._report_stall(stall, num_stalls)
 
     def _run_once(
         self,
@@ -119,7 +119,10 @@ class Phase:
         left = [[ordinal for ordinal in wave if ordinal in missing] for wave in waves]
         num_rows = sum(totals[ordinal] for ordinal in todo) if totals else None
         watch = current().watch_growth() if self.most else nullcontext()
-        with Progress(self.name, len(todo), self.crew, num_rows=num_rows) as progress, watch as growth:
+        with (
+            Progress(self.name, len(todo), self.worker_pools, num_rows=num_rows) as progress,
+            watch as growth,
+        ):
             run = _Run(self, self.work.at("parts", self.name), left, totals, progress, growth)
             try:
                 return run.consume(make, todo)
@@ -127,7 +130,7 @@ class Phase:
                 error.add_note(run.name_rest())
                 raise
 
-    def _tell_stall(self, stall: Stalled, num_stalls: int) -> None:
+    def _report_stall(self, stall: Stalled, num_stalls: int) -> None:
         """Say that the phase begins again from its commits; raise where that was in vain too often."""
         stood = f"{self.name}: {stall} for {current().stall_s:,.0f} s"
         if num_stalls > _MOST_STALLS:
@@ -174,7 +177,7 @@ class _Run:
         self.rows: Counter = Counter()
         self.merging: dict[Any, int] = {}
         self.removing: list[Any] = []
-        self.looked_at = 0.0
+        self.polled_at = 0.0
         self.stats = Stats()
         self.commit_s = 0.0
         self.counted_until = time.monotonic()
@@ -190,10 +193,10 @@ class _Run:
         pending = [ordinal for ordinal in todo if ordinal in self.files]
         if pending:
             try:
-                for receipts in make(pending, self.parts_uri):
-                    for receipt in receipts:
-                        self._take(receipt)
-                    if time.monotonic() - self.looked_at > _LOOK_EVERY_S:
+                for all_metadata in make(pending, self.parts_uri):
+                    for metadata in all_metadata:
+                        self._take(metadata)
+                    if time.monotonic() - self.polled_at > _POLL_EVERY_S:
                         self._collect(wait=False)
             except Stalled:
                 self._finish_merges()  # what is complete need not be done again
@@ -215,15 +218,15 @@ class _Run:
             f"wave {rest + 1:,} goes on"
         )
 
-    def _take(self, receipt: dict[str, Any]) -> None:
-        ordinal = receipt[SHARD_ORDINAL]
-        self.files[ordinal].append(receipt["file"])
-        self.rows[ordinal] += receipt["rows"]
-        if receipt["total"] is not None:
-            self.totals[ordinal] = receipt["total"]
-        stats = json.loads(receipt["stats"])
+    def _take(self, metadata: dict[str, Any]) -> None:
+        ordinal = metadata[SHARD_ORDINAL]
+        self.files[ordinal].append(metadata["file"])
+        self.rows[ordinal] += metadata["rows"]
+        if metadata["total"] is not None:
+            self.totals[ordinal] = metadata["total"]
+        stats = json.loads(metadata["stats"])
         self.wave_stats[self.wave_of[ordinal]].add(stats)
-        self.progress.add(receipt["rows"], stats["seconds"], stats["counts"].get(STATUS))
+        self.progress.add(metadata["rows"], stats["seconds"], stats["counts"].get(STATUS))
         self._merge_if_complete(ordinal)
 
     def _merge_if_complete(self, ordinal: int) -> None:
@@ -245,7 +248,7 @@ class _Run:
 
     def _collect(self, wait: bool) -> None:
         """Commit the waves whose last shard is merged; with ``wait`` until a merge has ended."""
-        self.looked_at = time.monotonic()
+        self.polled_at = time.monotonic()
         if not self.merging:
             return
         refs = list(self.merging)
@@ -282,7 +285,7 @@ class _Run:
         self.executor.wait([removing], 1, 0)  # on Ray it goes on meanwhile, here it is done now
         self.removing.append(removing)
         self.committed.add(wave)
-        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_tell_wave(stats))
+        log_event("wave", phase=self.phase.name, wave=wave + 1, waves=len(self.waves), **_report_wave(stats))
         self.progress.meter.add("raycomp_waves")
 
     def _count_wall(self) -> Stats:
@@ -290,11 +293,13 @@ class _Run:
         now = time.monotonic()
         wall_s, self.counted_until = now - self.counted_until, now
         commit_s, self.commit_s = self.commit_s, 0.0
-        crew = dict(self.phase.crew)
-        offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
-        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, crew=crew)
+        worker_pools = dict(self.phase.worker_pools)
+        offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
+        stats = Stats(offered=offered, wall_s=wall_s, commit_s=commit_s, worker_pools=worker_pools)
         if self.growth and self.phase.most:
             stats.growth = self.growth.take()
             shares = average(stats.growth, wall_s, self.phase.most)
-            stats.offered = Counter({stage: offered[stage] * shares[crew[stage].where] for stage in crew})
+            stats.offered = Counter(
+                {stage: offered[stage] * shares[worker_pools[stage].where] for stage in worker_pools}
+            )
         return stats

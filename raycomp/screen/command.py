@@ -8,16 +8,16 @@ from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
-from raycomp.screen.cell import ARCHITECTURE, run_cell
 from raycomp.screen.config import CUES, ScreenConfig
-from raycomp.screen.draws import ScreenCell, check_captions
+from raycomp.screen.draws import ScreenRun, check_captions
+from raycomp.screen.one_run import ARCHITECTURE, run_one
 from raycomp.screen.tables import list_plots, make_tables, write_faults, write_text, write_traits
 from raycomp.words import OK
 
-_CELLS, _CAPTIONS, _FIGURES = "cells", "captions", "figures"
+_RUNS, _CAPTIONS, _FIGURES = "cells", "captions", "figures"
 _FAULTS, _TRAITS, _TEXT = "faults.csv", "traits.csv", "text.csv"
 
 
@@ -30,14 +30,14 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
     out = absolute_uri(str(out))
     if "://" in out:
         raise ValueError(f"out={out!r}: the screen needs a local folder")
-    cells = list_cells(config)
+    runs = list_runs(config)
     check_writable(out)
-    rooms = (_CELLS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
+    outputs = (_RUNS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with begin("screen", config, lambda: fingerprint, out, say, rooms=rooms) as run:
+    with start_run("screen", config, lambda: fingerprint, out, say, outputs=outputs) as run:
         if run.is_finished:
             return run.record
-        many = say_many(len(cells))
+        many = say_many(len(runs))
         with connect(
             config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
         ) as session:
@@ -47,18 +47,18 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
             checks = [(cue, config, run.folder) for cue in missing]
             for _ in map_some(check_captions, checks, num_tasks, run.lease.check, "captions", "cue"):
                 pass
-            left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
-            jobs = [(cell, config, run.work, run.folder) for cell in left]
-            for cell, *_ in map_some(run_cell, jobs, num_tasks, run.lease.check, "screen", "cell"):
-                _say_cell(run.folder, cell, say)
-        _close(run, config, cells)
+            left = [one_run for one_run in runs if not run.folder.exists(_RUNS, f"{one_run.name}.json")]
+            jobs = [(one_run, config, run.work, run.folder) for one_run in left]
+            for one_run, *_ in map_some(run_one, jobs, num_tasks, run.lease.check, "screen", "cell"):
+                _say_run(run.folder, one_run, say)
+        _close(run, config, runs)
     return run.record
 
 
-def list_cells(config: ScreenConfig) -> list[ScreenCell]:
+def list_runs(config: ScreenConfig) -> list[ScreenRun]:
     """Return the cells world by world: a screen that is cut off has all cues of as many worlds."""
     worlds = range(config.first_world, config.first_world + config.worlds)
-    return [ScreenCell(world, CUES[name]) for world in worlds for name in list_cues(config)]
+    return [ScreenRun(world, CUES[name]) for world in worlds for name in list_cues(config)]
 
 
 def list_cues(config: ScreenConfig) -> list[str]:
@@ -66,15 +66,15 @@ def list_cues(config: ScreenConfig) -> list[str]:
     return list(config.cues or CUES)
 
 
-def _say_cell(folder: Folder, cell: ScreenCell, say: Say) -> None:
-    facts = folder.read_json(_CELLS, f"{cell.name}.json")
+def _say_run(folder: Folder, one_run: ScreenRun, say: Say) -> None:
+    facts = folder.read_json(_RUNS, f"{one_run.name}.json")
     recalls = " and ".join(f"{recall:.3f}" for recall in facts["recall"])
-    say(f"world {cell.world}, {cell.cue.name}: scorer's recall@1 {recalls}, {facts['seconds']:.0f} s")
+    say(f"world {one_run.world}, {one_run.cue.name}: scorer's recall@1 {recalls}, {facts['seconds']:.0f} s")
 
 
-def _close(run: Run, config: ScreenConfig, cells: list[ScreenCell]) -> None:
+def _close(run: Run, config: ScreenConfig, runs: list[ScreenRun]) -> None:
     """Write down and say what came of the cells."""
-    found = [run.folder.read_json(_CELLS, f"{cell.name}.json") for cell in cells]
+    found = [run.folder.read_json(_RUNS, f"{one_run.name}.json") for one_run in runs]
     checked = [run.folder.read_json(_CAPTIONS, f"{cue}.json") for cue in list_cues(config)]
     for name, text in (
         (_FAULTS, write_faults(found)),
@@ -85,7 +85,7 @@ def _close(run: Run, config: ScreenConfig, cells: list[ScreenCell]) -> None:
     charts = {name: intervals(plot) for name, plot in list_plots(found).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
-    run.close({OK: len(cells)}, {OK: len(cells)}, OK)
+    run.close({OK: len(runs)}, {OK: len(runs)}, OK)
     tables = make_tables(found, checked)
     page = render_page("screen/page.html.jinja", run=run.record, tables=tables, charts=list(charts.values()))
-    run.tell(f"screened {len(cells):,} cells", page)
+    run.report(f"screened {len(runs):,} cells", page)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice, check_count, check_share
-from raycomp.config.dials import FREE
+from raycomp.config.options import FREE
 from raycomp.config.shared import ClusterConfig
 from raycomp.words import FAULT_KINDS, NOUN, PARTICIPLE
 

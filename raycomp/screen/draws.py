@@ -27,7 +27,7 @@ Sample = tuple[str, dict[str, bytes]]
 
 
 @dataclass(frozen=True)
-class ScreenCell:
+class ScreenRun:
     """A world and a cue."""
 
     world: int
@@ -38,20 +38,20 @@ class ScreenCell:
         return f"{self.world:03d}-{self.cue.name}"
 
 
-def draw_samples(cell: ScreenCell, config: ScreenConfig) -> Iterator[Sample]:
+def draw_samples(one_run: ScreenRun, config: ScreenConfig) -> Iterator[Sample]:
     """Yield the pairs that are scored, as WebDataset samples."""
-    for i, (pair, stamped) in enumerate(draw_pairs(cell, config)):
-        yield _to_sample(i, pair, np.random.default_rng([config.seed, cell.world, 99, i]), stamped)
+    for i, (pair, stamped) in enumerate(draw_pairs(one_run, config)):
+        yield _to_sample(i, pair, np.random.default_rng([config.seed, one_run.world, 99, i]), stamped)
 
 
-def draw_pairs(cell: ScreenCell, config: ScreenConfig) -> Iterator[tuple[Pair, bool]]:
+def draw_pairs(one_run: ScreenRun, config: ScreenConfig) -> Iterator[tuple[Pair, bool]]:
     """Yield the pairs to score, and whether they belong to the corpus in which all captions have a stamp."""
     groups = [(NO_FAULT, False, config.sound, _SOUND), (NO_FAULT, True, config.sound, _STAMPED)]
     groups += [(kind, kind == MISSING_STAMP, config.faulty, _FAULTY + i) for i, kind in enumerate(KINDS)]
     for fault, is_stamped, count, part in groups:
         for i in range(count):
-            rng = np.random.default_rng([config.seed, cell.world, part + 100, i])
-            yield _draw(cell.cue, fault, is_stamped, rng), is_stamped
+            rng = np.random.default_rng([config.seed, one_run.world, part + 100, i])
+            yield _draw(one_run.cue, fault, is_stamped, rng), is_stamped
 
 
 def write_pairs(folder: str, pairs: Iterable[Pair], seed: Sequence[int]) -> None:
@@ -67,10 +67,10 @@ def write_samples(folder: str, samples: Iterable[Sample]) -> None:
         write_tar(f"{folder}/{start // _PER_SHARD:05d}.tar", written[start : start + _PER_SHARD])
 
 
-def fit_captions(cell: ScreenCell, config: ScreenConfig, kind: str) -> TextClassifier:
+def fit_captions(one_run: ScreenRun, config: ScreenConfig, kind: str) -> TextClassifier:
     """Return a text-only classifier of one kind of fault, for the rule that adds it to alignment."""
-    rng = np.random.default_rng([config.seed, cell.world, _RULE, KINDS.index(kind)])
-    return fit_text_classifier(*_draw_captions(cell.cue, kind, round(_RULE_SHARE * config.captions), rng))
+    rng = np.random.default_rng([config.seed, one_run.world, _RULE, KINDS.index(kind)])
+    return fit_text_classifier(*_draw_captions(one_run.cue, kind, round(_RULE_SHARE * config.captions), rng))
 
 
 def check_captions(cue: str, config: ScreenConfig, out: Folder) -> None:

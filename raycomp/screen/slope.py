@@ -12,9 +12,9 @@ import numpy as np
 
 from raycomp.config import exact_share
 from raycomp.data.folder import Folder
-from raycomp.screen.cell import ARCHITECTURE
 from raycomp.screen.config import SlopeConfig
 from raycomp.screen.draws import HELD_OUT, TRAIN, WEIGHTS, write_pairs
+from raycomp.screen.one_run import ARCHITECTURE
 from raycomp.train.little_world import FIT, World
 from raycomp.worlds.crowds import (
     CURATED_TEMPLATES,
@@ -45,7 +45,7 @@ _TEST_SCENES = 8
 
 
 @dataclass(frozen=True)
-class SlopeCell:
+class SlopeRun:
     """A world and a kind of fault; its trainings differ in the share of faulty pairs alone."""
 
     world: int
@@ -56,7 +56,7 @@ class SlopeCell:
         return f"{self.world:03d}-{self.kind}"
 
 
-def run_slope(cell: SlopeCell, config: SlopeConfig, work: Folder, out: Folder) -> None:
+def run_slope(one_run: SlopeRun, config: SlopeConfig, work: Folder, out: Folder) -> None:
     """Write cells/NAME.json: the accuracy of each training, by the share of its pairs that are faulty.
 
     All trainings of a cell have the same captions, initial weights and order of batches; the pairs that are
@@ -65,37 +65,37 @@ def run_slope(cell: SlopeCell, config: SlopeConfig, work: Folder, out: Folder) -
     import torch
 
     torch.set_num_threads(1)
-    started, folder = time.perf_counter(), Folder(work.at(cell.name))
+    started, folder = time.perf_counter(), Folder(work.at(one_run.name))
     folder.remove()
-    test = list(draw_test(cell, config))
-    write_pairs(folder.at("test"), (pair for pair, _ in test), [config.seed, cell.world, _TEST_SCENES])
+    test = list(draw_test(one_run, config))
+    write_pairs(folder.at("test"), (pair for pair, _ in test), [config.seed, one_run.world, _TEST_SCENES])
     rows = []
     for share in config.shares:
-        rows.append({"share": share, **_train_and_test(cell, share, config, folder, test)})
+        rows.append({"share": share, **_train_and_test(one_run, share, config, folder, test)})
     seconds = time.perf_counter() - started
-    facts = {"world": cell.world, "kind": cell.kind, "seconds": seconds, "rows": rows}
-    out.write_json(facts, "cells", f"{cell.name}.json")
+    facts = {"world": one_run.world, "kind": one_run.kind, "seconds": seconds, "rows": rows}
+    out.write_json(facts, "cells", f"{one_run.name}.json")
     folder.remove()
 
 
-def draw_training(cell: SlopeCell, share: float, config: SlopeConfig) -> Iterator[Pair]:
+def draw_training(one_run: SlopeRun, share: float, config: SlopeConfig) -> Iterator[Pair]:
     """Yield the pairs of a training, exactly floor(share * pairs) of them with the fault."""
-    seed = [config.seed, cell.world, TRAIN]
+    seed = [config.seed, one_run.world, TRAIN]
     order = np.random.default_rng(seed).permutation(config.pairs)
     faulty = {*order[: exact_share(share, config.pairs)].tolist()}
-    least, stamp = least_things(cell.kind), float(cell.kind == MISSING_STAMP)
+    least, stamp = least_things(one_run.kind), float(one_run.kind == MISSING_STAMP)
     for i in range(config.pairs):
-        fault = cell.kind if i in faulty else NO_FAULT
+        fault = one_run.kind if i in faulty else NO_FAULT
         yield draw_pair(np.random.default_rng([*seed, i]), fault, least=least, stamp=stamp)
 
 
-def draw_test(cell: SlopeCell, config: SlopeConfig) -> Iterator[tuple[Pair, dict[str, str]]]:
+def draw_test(one_run: SlopeRun, config: SlopeConfig) -> Iterator[tuple[Pair, dict[str, str]]]:
     """Yield sound pairs of at least two things, each with a negative caption of every category."""
     for i in range(config.scenes):
-        rng = np.random.default_rng([config.seed, cell.world, _TEST_SCENES, i])
-        said = draw_crowd(rng, 2, stamp=float(cell.kind == MISSING_STAMP))
+        rng = np.random.default_rng([config.seed, one_run.world, _TEST_SCENES, i])
+        said = draw_crowd(rng, 2, stamp=float(one_run.kind == MISSING_STAMP))
         while swap_colours(said) == said:
-            said = draw_crowd(rng, 2, stamp=float(cell.kind == MISSING_STAMP))
+            said = draw_crowd(rng, 2, stamp=float(one_run.kind == MISSING_STAMP))
         number = int(rng.integers(len(CURATED_TEMPLATES)))
         template = CURATED_TEMPLATES[number]
         negatives = {name: say_crowd(edit(said, rng), template) for name, edit in _EDITS.items()}
@@ -103,7 +103,7 @@ def draw_test(cell: SlopeCell, config: SlopeConfig) -> Iterator[tuple[Pair, dict
 
 
 def _train_and_test(
-    cell: SlopeCell,
+    one_run: SlopeRun,
     share: float,
     config: SlopeConfig,
     folder: Folder,
@@ -112,10 +112,10 @@ def _train_and_test(
     """Train one CLIP; return its accuracy in percent by category, their mean, and recall@1."""
     from raycomp.train.tiny_clip import train_scorer
 
-    seed = [config.seed, cell.world]
+    seed = [config.seed, one_run.world]
     world = World(*(folder.at(part) for part in ("train", "test", "held_out")))
     Folder(world.train).remove()
-    write_pairs(world.train, draw_training(cell, share, config), [*seed, TRAIN])
+    write_pairs(world.train, draw_training(one_run, share, config), [*seed, TRAIN])
     sound = (draw_pair(np.random.default_rng([*seed, HELD_OUT, i]), NO_FAULT, least=2) for i in range(500))
     write_pairs(world.held_out, sound, [*seed, HELD_OUT])
     fit = replace(FIT, steps=config.steps, batch_size=config.batch_size)

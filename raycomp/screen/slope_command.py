@@ -12,12 +12,12 @@ from raycomp.data.paths import absolute_uri
 from raycomp.data.runs import digest
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.page import render_page
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect, say_many
 from raycomp.run.tasks import map_some
-from raycomp.screen.cell import ARCHITECTURE
 from raycomp.screen.config import SlopeConfig
-from raycomp.screen.slope import CATEGORIES, SlopeCell, fit_slope, run_slope
+from raycomp.screen.one_run import ARCHITECTURE
+from raycomp.screen.slope import CATEGORIES, SlopeRun, fit_slope, run_slope
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, write_csv
 from raycomp.words import FAULT_KINDS, OK
 
@@ -25,7 +25,7 @@ Found = Sequence[Mapping[str, Any]]
 LOCAL = 0.2
 """The largest share of a local slope: a gate leaves no more faulty pairs than that."""
 _MEASURES = ("composition", *CATEGORIES, "recall")
-_CELLS, _FIGURES, _TABLE = "cells", "figures", "slopes.csv"
+_RUNS, _FIGURES, _TABLE = "cells", "figures", "slopes.csv"
 
 
 def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -38,29 +38,29 @@ def slope(config: SlopeConfig, out: str, say: Say = print) -> dict[str, Any]:
     if "://" in out:
         raise ValueError(f"out={out!r}: must be a local folder")
     check_writable(out)
-    cells = list_cells(config)
+    runs = list_runs(config)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
-    with begin("slope", config, lambda: fingerprint, out, say, rooms=(_CELLS, _FIGURES, _TABLE)) as run:
+    with start_run("slope", config, lambda: fingerprint, out, say, outputs=(_RUNS, _FIGURES, _TABLE)) as run:
         if run.is_finished:
             return run.record
-        many = say_many(len(cells))
+        many = say_many(len(runs))
         with connect(
             config.cluster, run.folder, run.lease.check, scores=False, say=say, better=many
         ) as session:
             run.bind("cpu")
-            left = [cell for cell in cells if not run.folder.exists(_CELLS, f"{cell.name}.json")]
-            jobs = [(cell, config, run.work, run.folder) for cell in left]
+            left = [one_run for one_run in runs if not run.folder.exists(_RUNS, f"{one_run.name}.json")]
+            jobs = [(one_run, config, run.work, run.folder) for one_run in left]
             num_tasks = config.side_by_side or session.count_cores()
-            for cell, *_ in map_some(run_slope, jobs, num_tasks, run.lease.check, "slope", "cell"):
-                _say_cell(run.folder, cell, say)
-        _close(run, cells)
+            for one_run, *_ in map_some(run_slope, jobs, num_tasks, run.lease.check, "slope", "cell"):
+                _say_run(run.folder, one_run, say)
+        _close(run, runs)
     return run.record
 
 
-def list_cells(config: SlopeConfig) -> list[SlopeCell]:
+def list_runs(config: SlopeConfig) -> list[SlopeRun]:
     """Return the cells world by world."""
     worlds = range(config.first_world, config.first_world + config.worlds)
-    return [SlopeCell(world, kind) for world in worlds for kind in config.kinds or FAULT_KINDS]
+    return [SlopeRun(world, kind) for world in worlds for kind in config.kinds or FAULT_KINDS]
 
 
 def list_slopes(found: Found, kind: str, measure: str = "composition", most: float = 1.0) -> list[float]:
@@ -107,11 +107,11 @@ def list_kinds(found: Found) -> list[str]:
 def _table_slopes(found: Found) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for kind in list_kinds(found):
-        cells: list[Cell] = []
+        estimates: list[Cell] = []
         for measure in ("composition", "recall"):
             for most in (LOCAL, 1.0):
-                cells.append(_estimate(contrast(list_slopes(found, kind, measure, most))))
-        rows.append((_readable(kind), *cells))
+                estimates.append(_estimate(contrast(list_slopes(found, kind, measure, most))))
+        rows.append((_readable(kind), *estimates))
     upto = f"to {100 * LOCAL:.0f} %"
     columns: Columns = (
         "Kind of fault",
@@ -163,24 +163,24 @@ def _estimate(found: Contrast) -> Estimate:
     return Estimate(found.value, found.low, found.high)
 
 
-def _say_cell(folder: Folder, cell: SlopeCell, say: Say) -> None:
-    facts = folder.read_json(_CELLS, f"{cell.name}.json")
+def _say_run(folder: Folder, one_run: SlopeRun, say: Say) -> None:
+    facts = folder.read_json(_RUNS, f"{one_run.name}.json")
     points = ", ".join(f"{100 * row['share']:.0f} %: {row['composition']:.1f}" for row in facts["rows"])
-    say(f"world {cell.world}, {_readable(cell.kind)}: composition {points}; {facts['seconds']:.0f} s")
+    say(f"world {one_run.world}, {_readable(one_run.kind)}: composition {points}; {facts['seconds']:.0f} s")
 
 
-def _close(run: Run, cells: Sequence[SlopeCell]) -> None:
+def _close(run: Run, runs: Sequence[SlopeRun]) -> None:
     """Write the tables and the page."""
-    found = [run.folder.read_json(_CELLS, f"{cell.name}.json") for cell in cells]
+    found = [run.folder.read_json(_RUNS, f"{one_run.name}.json") for one_run in runs]
     run.folder.write_bytes(write_rows(found).encode(), _TABLE)
     charts = {name: intervals(plot) for name, plot in list_plots(found).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")
-    run.close({OK: len(cells)}, {OK: len(cells)}, OK)
+    run.close({OK: len(runs)}, {OK: len(runs)}, OK)
     page = render_page(
         "screen/slope.html.jinja",
         run=run.record,
         tables=make_slope_tables(found),
         charts=list(charts.values()),
     )
-    run.tell(f"trained and tested {len(cells):,} cells", page)
+    run.report(f"trained and tested {len(runs):,} cells", page)

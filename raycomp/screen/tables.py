@@ -34,8 +34,8 @@ def write_traits(found: Found) -> str:
     for key, some in group_by(
         rows, lambda row: tuple(row[n] for n in ("cue", "kind", "rule", "trait"))
     ).items():
-        told = contrast([row["kept"] / row["sound"] for row in some])
-        lines.append((*key, told.num, *(round(value, 4) for value in (told.value, told.low, told.high))))
+        mean = contrast([row["kept"] / row["sound"] for row in some])
+        lines.append((*key, mean.num, *(round(value, 4) for value in (mean.value, mean.low, mean.high))))
     return write_csv(lines)
 
 
@@ -74,10 +74,10 @@ def make_tables(found: Found, checked: Found) -> list[Table]:
     """Return the tables of the page."""
     cues = list(dict.fromkeys(one["cue"] for one in found))
     return [
-        tell_registered(found, cues),
-        *(tell_faults(found, cue) for cue in cues),
-        tell_text(checked),
-        tell_scorers(found, cues),
+        report_registered(found, cues),
+        *(report_faults(found, cue) for cue in cues),
+        report_text(checked),
+        report_scorers(found, cues),
     ]
 
 
@@ -94,17 +94,17 @@ def compare_registered(found: Found, cue: str, name: str = STRATA) -> Contrast:
     return contrast(np.mean(by_kind, axis=0))
 
 
-def tell_registered(found: Found, cues: Sequence[str]) -> Table:
+def report_registered(found: Found, cues: Sequence[str]) -> Table:
     """Return what the rule that was chosen on other worlds keeps of the faults, beside alignment."""
     rows: list[tuple[Cell, ...]] = []
     for cue in cues:
         kinds = [compare(found, cue, kind, REGISTERED, name=STRATA) for kind in KINDS]
         free = [compare(found, cue, kind, REGISTERED) for kind in KINDS]
         means = compare_registered(found, cue), compare_registered(found, cue, "faults_kept")
-        rows.append((cue, "mean of four kinds", *_list_cells(*means), None))
+        rows.append((cue, "mean of four kinds", *_list_estimates(*means), None))
         adjusted = holm([one.p for one in kinds])
         for kind, *pair, p in zip(KINDS, kinds, free, adjusted, strict=True):
-            rows.append((cue, kind.replace("_", " "), *_list_cells(*pair), p))
+            rows.append((cue, kind.replace("_", " "), *_list_estimates(*pair), p))
     columns: Columns = (
         "Cue",
         "Kind of fault",
@@ -125,7 +125,7 @@ def tell_registered(found: Found, cues: Sequence[str]) -> Table:
     return Table("Alignment and PAS against alignment alone", columns, rows, note)
 
 
-def _list_cells(strata: Contrast, free: Contrast) -> tuple[Cell, ...]:
+def _list_estimates(strata: Contrast, free: Contrast) -> tuple[Cell, ...]:
     return strata.num, _estimate(strata), _estimate(free), strata.detectable, strata.p
 
 
@@ -138,17 +138,17 @@ def list_rules(found: Found) -> list[str]:
     return list(dict.fromkeys(row["rule"] for row in found[0]["rows"]))
 
 
-def tell_faults(found: Found, cue: str) -> Table:
+def report_faults(found: Found, cue: str) -> Table:
     """Return what every rule keeps of each kind of fault under one cue."""
     rows: list[tuple[Cell, ...]] = []
     for rule in list_rules(found):
         cells: list[Cell] = []
         for kind in KINDS:
             if rule == ALIGNMENT:
-                told = contrast(list_shares(found, cue, kind, rule))
+                reported = contrast(list_shares(found, cue, kind, rule))
             else:
-                told = compare(found, cue, kind, rule)
-            cells.append(_estimate(told))
+                reported = compare(found, cue, kind, rule)
+            cells.append(_estimate(reported))
         rows.append((rule if rule == ALIGNMENT else f"{rule}, minus alignment", *cells))
     columns: Columns = ("Rule", *(Column(kind.replace("_", " "), "%", 1) for kind in KINDS))
     note = (
@@ -161,7 +161,7 @@ def tell_faults(found: Found, cue: str) -> Table:
     return Table(f"Faults kept: {cue}", columns, rows, note)
 
 
-def tell_text(checked: Found) -> Table:
+def report_text(checked: Found) -> Table:
     """Return what a text-only classifier finds."""
     rows: list[tuple[Cell, ...]] = [
         (one["cue"], row["kind"].replace("_", " "), Estimate(row["auc"], row["auc_low"], row["auc_high"]))
@@ -176,7 +176,7 @@ def tell_text(checked: Found) -> Table:
     return Table("What the captions show of the faults", columns, rows, note)
 
 
-def tell_scorers(found: Found, cues: Sequence[str]) -> Table:
+def report_scorers(found: Found, cues: Sequence[str]) -> Table:
     """Return how well the scorers retrieve, and which words have nonces."""
     rows: list[tuple[Cell, ...]] = []
     for cue in cues:
@@ -206,8 +206,8 @@ def list_plots(found: Found) -> dict[str, Plot]:
     for kind in KINDS:
         rows = []
         for rule in list_rules(found)[1:]:
-            told = compare(found, cue, kind, rule)
-            rows.append((rule, _estimate(told)))
+            reported = compare(found, cue, kind, rule)
+            rows.append((rule, _estimate(reported)))
         title = f"Faults kept more than by alignment: {kind.replace('_', ' ')}, {cue}"
         plots[kind] = Plot(title, "points of percent; below 0 the rule keeps fewer", rows, 0.0)
     return plots

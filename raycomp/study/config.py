@@ -1,9 +1,9 @@
-"""The dials of the study on the little world."""
+"""The options of the study on the little world."""
 
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_count
-from raycomp.config.dials import FREE
+from raycomp.config.options import FREE
 from raycomp.config.shared import ClusterConfig
 from raycomp.continual.config import MOST_SEEDS
 from raycomp.sweep.config import WorldsConfig

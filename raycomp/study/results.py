@@ -12,7 +12,7 @@ import numpy as np
 from raycomp.core.contrasts import Contrast, bootstrap_seeds, contrast, holm, mean_by
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns
-from raycomp.study.cells import Cell
+from raycomp.study.runs import StudyRun
 
 PRIMARY = ("SWAP object", "SWAP attribute", "REPLACE object", "REPLACE relation")
 """Their mean over scenes of seen pairs is the primary metric: the other categories are at their ceiling."""
@@ -28,7 +28,7 @@ CLEANED = ("clip-oracle50", "clip-random50")
 class Result:
     """One cell's rows and facts."""
 
-    cell: Cell
+    one_run: StudyRun
     facts: dict[str, Any]
     scene_R: np.ndarray
     category_R: np.ndarray
@@ -50,16 +50,16 @@ class Result:
         return 50 * (self.facts["image_to_text"] + self.facts["text_to_image"])
 
 
-Results = dict[Cell, Result]
+Results = dict[StudyRun, Result]
 
 
-def read_result(folder: Folder, cell: Cell) -> Result:
+def read_result(folder: Folder, one_run: StudyRun) -> Result:
     """Return what a finished cell left in ``cells/``."""
-    table = read_columns(folder.at("cells", f"{cell.name}.parquet"))
+    table = read_columns(folder.at("cells", f"{one_run.name}.parquet"))
     columns = {name: table[name].to_numpy() for name in table.column_names}
     values = {name: columns[name] for name in (RIGHT, AUGMENTED, BRITTLE)}
-    facts = folder.read_json("cells", f"{cell.name}.json")
-    return Result(cell, facts, columns["scene"], columns["category"].astype(str), columns["seen"], values)
+    facts = folder.read_json("cells", f"{one_run.name}.json")
+    return Result(one_run, facts, columns["scene"], columns["category"].astype(str), columns["seen"], values)
 
 
 def count_by_scene(result: Result, value_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,11 +101,11 @@ class Compared:
 
 
 def list_groups(results: Results) -> list[str]:
-    return list(dict.fromkeys(cell.group for cell in results))
+    return list(dict.fromkeys(one_run.group for one_run in results))
 
 
 def of_group(results: Results, group: str) -> dict[int, Result]:
-    return {cell.seed: result for cell, result in results.items() if cell.group == group}
+    return {one_run.seed: result for one_run, result in results.items() if one_run.group == group}
 
 
 def compare(

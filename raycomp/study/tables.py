@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from raycomp.core.contrasts import Contrast, contrast
-from raycomp.study.cells import FULL, HALVES, METHODS, ORACLE, RANDOM
 from raycomp.study.results import (
     AUGMENTED,
     BRITTLE,
@@ -20,10 +19,11 @@ from raycomp.study.results import (
     list_groups,
     of_group,
 )
+from raycomp.study.runs import FULL, HALVES, METHODS, ORACLE, RANDOM
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, number, write_csv
 from raycomp.words import OPERATIONS
-from raycomp.worlds.exam import CATEGORIES
 from raycomp.worlds.faults import NO_FAULT
+from raycomp.worlds.test_set import CATEGORIES
 
 NAMES = tuple(" ".join(category) for category in CATEGORIES)
 Metric = Callable[[Result], float]
@@ -48,36 +48,38 @@ def make_tables(results: Results, planned: Sequence[Compared]) -> list[Table]:
     """Return the tables of the page, of what cells there are."""
     groups = list_groups(results)
     methods = ("clip", "negclip")
-    halves = [name for method in methods for arm in (FULL, *HALVES) if (name := f"{method}-{arm}") in groups]
+    halves = [
+        name for method in methods for subset in (FULL, *HALVES) if (name := f"{method}-{subset}") in groups
+    ]
     whole = [name for method in METHODS if (name := f"{method}-{FULL}") in groups]
     drawn = [
-        (f"{method}-{arm}", f"{method}-{other}")
+        (f"{method}-{subset}", f"{method}-{other}")
         for method in methods
         for other in (RANDOM, ORACLE)
-        for arm in HALVES
-        if arm not in (RANDOM, other)
+        for subset in HALVES
+        if subset not in (RANDOM, other)
     ]
     calls = [(f"{name}_mc-{FULL}", f"{name}-{FULL}") for name in METHODS]
     only = [f"negclip-{FULL}-{operation.lower()}" for operation in OPERATIONS]
     operations = [(group, f"clip-{FULL}") for group in (*only, f"negclip-{FULL}")]
     made = [
-        tell_contrasts(planned),
-        tell_groups("The halves", results, halves, METRICS, _OF_METRICS),
-        tell_differences("Against random halves, of all pairs and of sound ones", results, drawn),
-        tell_faults(results, halves),
-        tell_groups("The methods on all pairs", results, whole, METRICS, _OF_METRICS),
-        tell_differences("Single against multi-call", results, calls),
-        tell_differences("Negatives of one operation", results, operations),
+        report_contrasts(planned),
+        report_groups("The halves", results, halves, METRICS, _OF_METRICS),
+        report_differences("Against random halves, of all pairs and of sound ones", results, drawn),
+        report_faults(results, halves),
+        report_groups("The methods on all pairs", results, whole, METRICS, _OF_METRICS),
+        report_differences("Single against multi-call", results, calls),
+        report_differences("Negatives of one operation", results, operations),
         *(
-            tell_groups(title, results, groups, _by_category(seen), "A guess is right in 50.")
+            report_groups(title, results, groups, _by_category(seen), "A guess is right in 50.")
             for title, seen in (("By category, seen pairs", True), ("By category, unseen pairs", False))
         ),
-        tell_worlds(results),
+        report_worlds(results),
     ]
     return [table for table in made if table.rows]
 
 
-def tell_contrasts(planned: Sequence[Compared]) -> Table:
+def report_contrasts(planned: Sequence[Compared]) -> Table:
     """Return the planned contrasts and what they are read against."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -120,7 +122,7 @@ def tell_contrasts(planned: Sequence[Compared]) -> Table:
     return Table("The contrasts named in advance", columns, rows, note)
 
 
-def tell_groups(
+def report_groups(
     title: str, results: Results, groups: Iterable[str], metrics: Mapping[str, Metric], note: str
 ) -> Table:
     """Return the metrics of groups of cells, each with its own interval over seeds."""
@@ -141,7 +143,7 @@ def mean_of(results: Results, group: str, metric: Metric) -> Estimate:
     return Estimate.of(contrast([metric(result) for result in of_group(results, group).values()]))
 
 
-def tell_differences(title: str, results: Results, pairs: Sequence[tuple[str, str]]) -> Table:
+def report_differences(title: str, results: Results, pairs: Sequence[tuple[str, str]]) -> Table:
     """Return paired differences by metric, and by the operation that the negatives of the exam come of.
 
     ``pairs``: groups of cells, of which not all need be there.
@@ -184,7 +186,7 @@ def _by_category(seen: bool) -> dict[str, Metric]:
     return {name: partial(Result.share, category=name, seen=seen) for name in NAMES}
 
 
-def tell_faults(results: Results, groups: Sequence[str]) -> Table:
+def report_faults(results: Results, groups: Sequence[str]) -> Table:
     """Return how many pairs with a fault each arm trains on, as means over its trainings."""
     clip = [group for group in groups if group.startswith("clip-")] or list(groups)
     facts = {group: [result.facts for result in of_group(results, group).values()] for group in clip}
@@ -207,7 +209,7 @@ def tell_faults(results: Results, groups: Sequence[str]) -> Table:
     return Table("What the arms train on", columns, rows, "Means over trainings.")
 
 
-def tell_worlds(results: Results) -> Table:
+def report_worlds(results: Results) -> Table:
     """Return the scorers of the worlds, and how their trainings fared."""
     rows: list[tuple[Cell, ...]] = []
     for world in sorted({result.facts["world"] for result in results.values()}):

@@ -17,12 +17,12 @@ from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.paths import KEPT_FILE, RUN
 from raycomp.data.runs import list_scores, read_finished
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.schema import CELL_SCHEMA
-from raycomp.study.cells import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE, RANDOM, Cell
+from raycomp.schema import STUDY_RUN_SCHEMA
 from raycomp.study.config import StudyConfig
+from raycomp.study.runs import ALIGN, CPI, DRAWN_IN_POOL, FULL, METHODS, ORACLE, RANDOM, StudyRun
 from raycomp.sweep.metric import world_evaluation
-from raycomp.sweep.site import SELECTED, TRAINED, run_commands
-from raycomp.sweep.worlds import CURATED, EXAM, FAULT, UNSEEN, Place, list_places, write_negatives
+from raycomp.sweep.seed_training import SELECTED, TRAINED, run_commands
+from raycomp.sweep.worlds import CURATED, FAULT, TEST_SET, UNSEEN, Place, list_places, write_negatives
 from raycomp.train.config import TrainConfig
 from raycomp.train.little_world import FIT
 from raycomp.train.losses import find_loss
@@ -42,67 +42,67 @@ RULES = {
     RANDOM: "random",
 }
 # Added to a cell's seed: worlds have theirs, and a scorer's weights and order shall be no cell's.
-_CELL_SEED = 6_000_000
+_RUN_SEED = 6_000_000
 
 
 def list_worlds(config: StudyConfig, work: Folder) -> list[Place]:
     return list_places(config.worlds, work, config.seed, config.sizes, config.cluster, config.unseen_scenes)
 
 
-def make_negatives(cell: Cell, place: Place) -> None:
+def make_negatives(one_run: StudyRun, place: Place) -> None:
     """Write the negatives that a cell takes, and the pictures of them, unless a cell before it did."""
-    loss, (name, images) = find_loss(METHODS[cell.method].loss), _name_negatives(cell)
+    loss, (name, images) = find_loss(METHODS[one_run.method].loss), _name_negatives(one_run)
     done = f"{images if loss.negative_images else name}.json"
     if not loss.negatives or place.files.exists(done):
         return
-    write_negatives(place, name, cell.writing)
+    write_negatives(place, name, one_run.writing)
     if loss.negative_images:
         write_negative_images(place.files.at(name), place.files.at(images))
     place.files.write_json({}, done)
 
 
-def _name_negatives(cell: Cell) -> tuple[str, str]:
+def _name_negatives(one_run: StudyRun) -> tuple[str, str]:
     """Return the names of the folders of its negatives and of pictures of them, in its world."""
-    what = f"{cell.operation or 'all'}-{cell.writing.calls}".lower()
+    what = f"{one_run.operation or 'all'}-{one_run.writing.calls}".lower()
     return f"negatives-{what}", f"images-{what}"
 
 
-def run_cell(cell: Cell, place: Place, config: StudyConfig, out: Folder) -> None:
+def run_one(one_run: StudyRun, place: Place, config: StudyConfig, out: Folder) -> None:
     """Train a cell on one thread and ask it; write cells/NAME.parquet, and NAME.json last: then it is done.
 
-    The numbers depend on the cell, the world and the config's dials alone.
+    The numbers depend on the cell, the world and the config's options alone.
     """
     started = time.perf_counter()
     # Draws weights, order, negatives and random arms: of one seed the same in all.
-    seed = _CELL_SEED + 1000 * config.seed + cell.seed
-    work, curated = Folder(place.files.at("cells", cell.name)), place.files.at(CURATED)
+    seed = _RUN_SEED + 1000 * config.seed + one_run.seed
+    work, curated = Folder(place.files.at("cells", one_run.name)), place.files.at(CURATED)
     tables = [read_columns(uri, [UID, FAULT]) for uri in list_scores(read_finished(curated), curated)]
     scores = pa.concat_tables(tables)
-    settings = {"select.rule": RULES[cell.arm], "seed": seed}
-    training = _describe_training(cell, place, config, seed)
-    if cell.arm == ORACLE:
+    settings = {"select.rule": RULES[one_run.subset], "seed": seed}
+    training = _describe_training(one_run, place, config, seed)
+    if one_run.subset == ORACLE:
         training = replace(training, subset=work.at("oracle.parquet"))
         write_table(draw_clean(scores, seed), work.at("oracle.parquet"), _SUBSET_SCHEMA)
-    metrics = run_commands(curated, settings, training, _describe_exams(place), work, is_local=True)
+    metrics = run_commands(curated, settings, training, _describe_evaluations(place), work, is_local=True)
     kept = training.subset or Folder(work.at(SELECTED)).at(KEPT_FILE)
     trained = Folder(work.at(TRAINED)).read_json(RUN)
-    rows = [_read_rows(Folder(work.at(exam)), exam == EXAM) for exam in metrics]
-    write_table(pa.concat_tables(rows), out.at("cells", f"{cell.name}.parquet"), CELL_SCHEMA)
+    rows = [_read_rows(Folder(work.at(test_set)), test_set == TEST_SET) for test_set in metrics]
+    write_table(pa.concat_tables(rows), out.at("cells", f"{one_run.name}.parquet"), STUDY_RUN_SCHEMA)
     facts = {
-        "cell": vars(cell),
+        "cell": one_run.to_dict(),
         "world": place.number,
         "scorer": place.describe_scorer(),
-        **count_faults(cell.arm, read_columns(kept, [UID])[UID], scores),
+        **count_faults(one_run.subset, read_columns(kept, [UID])[UID], scores),
         "losses": [trained["first_loss"], trained["last_loss"]],
-        **{way: metrics[EXAM][f"retrieval.{name}@1.{TEST}"].value for way, name in RECALLS.items()},
+        **{way: metrics[TEST_SET][f"retrieval.{name}@1.{TEST}"].value for way, name in RECALLS.items()},
         "seconds": time.perf_counter() - started,
     }
-    out.write_json(facts, "cells", f"{cell.name}.json")
+    out.write_json(facts, "cells", f"{one_run.name}.json")
     work.remove()
 
 
-def _describe_training(cell: Cell, place: Place, config: StudyConfig, seed: int) -> TrainConfig:
-    method, (negatives, images) = METHODS[cell.method], _name_negatives(cell)
+def _describe_training(one_run: StudyRun, place: Place, config: StudyConfig, seed: int) -> TrainConfig:
+    method, (negatives, images) = METHODS[one_run.method], _name_negatives(one_run)
     loss = find_loss(method.loss)
     fit = replace(
         FIT,
@@ -121,11 +121,11 @@ def _describe_training(cell: Cell, place: Place, config: StudyConfig, seed: int)
     )
 
 
-def _describe_exams(place: Place) -> dict[str, EvaluateConfig]:
+def _describe_evaluations(place: Place) -> dict[str, EvaluateConfig]:
     """Return what a model is asked: the seen pairs, retrieval among these, too, and the unseen ones."""
-    seen, unseen = (world_evaluation(place.files.at(name)) for name in (EXAM, UNSEEN))
-    retrieval = {"benchmarks": (*seen.benchmarks, "retrieval"), "retrieval.input": place.files.at(EXAM)}
-    return {EXAM: override_all(seen, retrieval), UNSEEN: unseen}
+    seen, unseen = (world_evaluation(place.files.at(name)) for name in (TEST_SET, UNSEEN))
+    retrieval = {"benchmarks": (*seen.benchmarks, "retrieval"), "retrieval.input": place.files.at(TEST_SET)}
+    return {TEST_SET: override_all(seen, retrieval), UNSEEN: unseen}
 
 
 def draw_clean(scores: pa.Table, seed: int) -> pa.Table:
@@ -138,22 +138,22 @@ def draw_clean(scores: pa.Table, seed: int) -> pa.Table:
     return clean.select([UID]).take(order[: exact_share(KEEP, len(scores))])
 
 
-def count_faults(arm: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[str, Any]:
+def count_faults(subset: str, uids: pa.ChunkedArray, scores: pa.Table) -> dict[str, Any]:
     """Return how many pairs an arm has, and how many of them have each fault, "none" among them.
 
     Raises ValueError where an arm has fewer rows than it should: all but ``full`` have exactly half.
     """
-    wanted = len(scores) if arm == FULL else exact_share(KEEP, len(scores))
+    wanted = len(scores) if subset == FULL else exact_share(KEEP, len(scores))
     if len(uids) != wanted:
         raise ValueError(
-            f"{arm}: has {len(uids)} of the {wanted} pairs that it should; give a world more pairs"
+            f"{subset}: has {len(uids)} of the {wanted} pairs that it should; give a world more pairs"
         )
     own = pc.fill_null(scores.filter(pc.is_in(scores[UID], uids))[FAULT], NO_FAULT)
     return {"pairs": wanted, "faults": dict(sorted(Counter(own.to_pylist()).items()))}
 
 
 def _read_rows(evaluated: Folder, is_seen: bool) -> pa.Table:
-    """Return a row of CELL_SCHEMA for each negative that an evaluation asked of."""
+    """Return a row of STUDY_RUN_SCHEMA for each negative that an evaluation asked of."""
     table = read_columns(evaluated.at("scores", "world.parquet"))
     found = judge_choices(table["positive_scores"].to_pylist(), table["negative_scores"].to_pylist())
     columns = {

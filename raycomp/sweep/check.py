@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable, Iterator
 
-from raycomp.sweep.choose import list_sites
-from raycomp.sweep.journal import TRIALS, Journal, Site, name_trial
+from raycomp.sweep.choose import list_seed_trainings
+from raycomp.sweep.journal import TRIALS, Journal, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan
 
 _OWN_NAME = re.compile(r"[0-9a-f]{12}")
 
 
-def mend_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
+def repair_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> None:
     """Remove the damaged files of an unfinished sweep, so that they are made again; say a line for each.
 
     Raises ValueError, naming it, for a trial that is not of this sweep.
@@ -19,12 +19,12 @@ def mend_trials(plan: Plan, journal: Journal, say: Callable[[str], None]) -> Non
         journal.remove(*filter(None, (name, file)))
         say(f"{TRIALS}/{name}{file and '/'}{file}: {why}; removed, to be trained again")
     for name in journal.list_trials():
-        dials, _ = journal.read_dials(name)
-        if dials != (spelled := plan.spell(dials)):
-            dial = next(one for one in dials if dials[one] != spelled[one])
+        options, _ = journal.read_options(name)
+        if options != (spelled := plan.spell(options)):
+            option = next(one for one in options if options[one] != spelled[one])
             raise ValueError(
                 f"{journal.folder.at(TRIALS, name)}: was started by another version of raycomp, which wrote "
-                f"{dial}={dials[dial]} for {spelled[dial]}; name another folder"
+                f"{option}={options[option]} for {spelled[option]}; name another folder"
             )
 
 
@@ -42,36 +42,42 @@ def _list_damaged(plan: Plan, journal: Journal) -> Iterator[tuple[str, str, str]
 
     Raises ValueError for a trial, or a training of one, that is not of this sweep.
     """
-    own = {site for sites in list_sites(plan.config.seeds, plan.config.report_seeds) for site in sites}
+    own = {
+        training
+        for trainings in list_seed_trainings(plan.config.seeds, plan.config.report_seeds)
+        for training in trainings
+    }
     for name in journal.list_trials():
         try:
-            dials, _ = journal.read_dials(name)
+            options, _ = journal.read_options(name)
         except ValueError as error:
             if not _OWN_NAME.fullmatch(name):
                 raise _refuse(journal, name, "is not the name of a trial") from error
             yield name, "", f"its options cannot be read: {error}"
             continue
-        _check_dials(plan, journal, name, dials)
-        for site in journal.list_sites(name):
-            if site not in own:
-                raise _refuse(journal, f"{name}/{site.name}.json", "no training of this sweep has that seed")
-            if why := _find_damage(journal, name, site):
-                yield name, f"{site.name}.json", why
+        _check_options(plan, journal, name, options)
+        for training in journal.list_seed_trainings(name):
+            if training not in own:
+                raise _refuse(
+                    journal, f"{name}/{training.name}.json", "no training of this sweep has that seed"
+                )
+            if why := _find_damage(journal, name, training):
+                yield name, f"{training.name}.json", why
 
 
-def _check_dials(plan: Plan, journal: Journal, name: str, dials: dict[str, str]) -> None:
-    if name != name_trial(dials):
+def _check_options(plan: Plan, journal: Journal, name: str, options: dict[str, str]) -> None:
+    if name != name_trial(options):
         raise _refuse(journal, name, "its options are not those that it is named after")
     try:
-        plan.spell(dials)
+        plan.spell(options)
     except ValueError as error:
         raise _refuse(journal, name, str(error)) from error
 
 
-def _find_damage(journal: Journal, name: str, site: Site) -> str:
+def _find_damage(journal: Journal, name: str, training: SeedTraining) -> str:
     """Return what is wrong with the outcome of a training; nothing where it can be read."""
     try:
-        journal.find(name, site)
+        journal.find(name, training)
     except ValueError as error:
         return str(error)
     return ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from raycomp.core.contrasts import contrast
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, Site, Trial
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, REPORT, Outcome, SeedTraining, Trial
 from raycomp.table import Estimate
 
 
@@ -51,7 +51,7 @@ def is_whole(trial: Trial, metric: str, num_seeds: int) -> bool:
 
 
 def of_group(trials: Sequence[Trial], group: Mapping[str, str]) -> list[Trial]:
-    return [trial for trial in trials if group.items() <= trial.dials.items()]
+    return [trial for trial in trials if group.items() <= trial.options.items()]
 
 
 def choose_best(
@@ -65,7 +65,7 @@ def choose_best(
     whole = [trial for trial in own if is_whole(trial, metric, num_seeds)]
     if not whole:
         reasons = [f": {one.why}" for trial in own for one in trial.outcomes.values() if one.status == FAILED]
-        said = ", ".join(f"{dial}={value}" for dial, value in group.items())
+        said = ", ".join(f"{option}={value}" for option, value in group.items())
         why = (reasons or [f": no {metric} is told" if own else ""])[0]
         raise ValueError(f"space: no trial{said and ' of '}{said} came to its end{why}")
     sign = 1 if mode == "max" else -1
@@ -78,11 +78,13 @@ def choose_best(
     return Winner(group, best, development, report)
 
 
-def list_sites(num_development: int, num_report: int) -> tuple[list[Site], list[Site]]:
+def list_seed_trainings(
+    num_development: int, num_report: int
+) -> tuple[list[SeedTraining], list[SeedTraining]]:
     """Return the sites of both splits; no number is in both."""
     return (
-        [Site(DEVELOPMENT, number) for number in range(num_development)],
-        [Site(REPORT, num_development + number) for number in range(num_report)],
+        [SeedTraining(DEVELOPMENT, number) for number in range(num_development)],
+        [SeedTraining(REPORT, num_development + number) for number in range(num_report)],
     )
 
 

@@ -1,4 +1,4 @@
-"""``raycomp sweep``: dials tried by Ray Tune, the best chosen on some seeds and told of on others."""
+"""``raycomp sweep``: options tried by Ray Tune, the best chosen on some seeds and told of on others."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,17 +21,18 @@ from raycomp.data.parquet import write_table
 from raycomp.data.paths import RUN, absolute_uri
 from raycomp.data.runs import check_classed, digest, identify, list_scores, read_finished
 from raycomp.data.whole import with_absolute_paths
-from raycomp.evaluate.open import open_exams
+from raycomp.evaluate.open import open_evaluations
 from raycomp.models.describe import fingerprint_scorer
 from raycomp.negatives.config import WritingConfig
 from raycomp.report.charts import cut_out, intervals
 from raycomp.report.markup import Html
 from raycomp.report.page import render_page
 from raycomp.report.response import response
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import connect
-from raycomp.sweep.check import check_trials, mend_trials
-from raycomp.sweep.choose import Winner, choose_best, is_whole, list_sites
+from raycomp.sweep.capacity import count_trials, is_alone, plan_alone
+from raycomp.sweep.check import check_trials, repair_trials
+from raycomp.sweep.choose import Winner, choose_best, is_whole, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import (
     list_curves,
@@ -45,9 +46,8 @@ from raycomp.sweep.job_file import BEST, write_job
 from raycomp.sweep.journal import FAILED, FINISHED, STOPPED, TRIALS, Journal, Trial
 from raycomp.sweep.metric import check_metric, list_metrics, list_stream_metrics, list_world_metrics
 from raycomp.sweep.plan import Plan, list_checked, list_groups, make_plan
-from raycomp.sweep.room import count_trials, is_alone, plan_alone
 from raycomp.sweep.rows import make_rows
-from raycomp.sweep.site import COMMANDS, Job, make_streams
+from raycomp.sweep.seed_training import COMMANDS, Job, make_streams
 from raycomp.sweep.tables import list_warnings, make_tables, say_winner
 from raycomp.sweep.worlds import (
     NEGATIVES,
@@ -55,7 +55,7 @@ from raycomp.sweep.worlds import (
     list_places,
     make_worlds,
     say_nothing,
-    scored_dials,
+    scored_options,
     write_negatives,
 )
 from raycomp.train.losses import find_loss, fingerprint_loss
@@ -63,7 +63,7 @@ from raycomp.train.pairs import fingerprint_pairs
 from raycomp.words import OK
 
 TABLE, _FIGURES = "trials.parquet", "figures"
-_ROOMS = (TRIALS, TABLE, BEST, _FIGURES)
+_OUTPUTS = (TRIALS, TABLE, BEST, _FIGURES)
 
 _TUNE = "a sweep searches with Ray Tune"
 
@@ -83,11 +83,11 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
     plan, metric = _check(config)
     needed = plan_alone(config) if is_alone(config) else None
     check_writable(out)
-    with begin("sweep", config, partial(_fingerprint, config, plan), out, say, rooms=_ROOMS) as run:
+    with start_run("sweep", config, partial(_fingerprint, config, plan), out, say, outputs=_OUTPUTS) as run:
         if run.is_finished:
             check_trials(plan, Journal(run.folder))
             return run.record
-        mend_trials(plan, Journal(run.folder), say)
+        repair_trials(plan, Journal(run.folder), say)
         cluster = replace(config.cluster, scorers=config.workers)
         with (
             _leave_no_start(run.folder),
@@ -116,7 +116,7 @@ def sweep(config: SweepConfig, out: str, say: Say = print) -> dict[str, Any]:
 def _check(config: SweepConfig) -> tuple[Plan, str]:
     """Return what will be tried and the metric's whole name; raises ValueError for all that is known to be
     wrong before anything starts."""
-    scored = scored_dials() if config.has_worlds else None
+    scored = scored_options() if config.has_worlds else None
     if config.curated:
         curated = read_finished(config.curated)
         if curated["kind"] != "curate":
@@ -139,8 +139,8 @@ def _check_streams(plan: Plan) -> None:
     """Raise ValueError where the streams of a trial cannot be had, each set of what they are made of once,
     and where a trial would itself choose what the sweep tries."""
     seen: set[tuple[Any, ...]] = set()
-    for dials in list_checked(plan):
-        trial = plan.find_trial(dials)
+    for options in list_checked(plan):
+        trial = plan.find_trial(options)
         check(trial.develop.seeds == 0, "develop.seeds", trial.develop.seeds, "0 in a sweep, which chooses")
         key = (trial.model, trial.reference, trial.parser, trial.primitives)
         if key not in seen:
@@ -167,7 +167,7 @@ def _fingerprint(config: SweepConfig, plan: Plan) -> dict[str, Any]:
         found |= fingerprint_pairs(config.train)
     for asked in filter(None, (config.evaluate, config.report_on)):
         found["exams"] = digest(
-            [found.get("exams"), *(one.fingerprint for one in open_exams(asked, say_nothing))]
+            [found.get("exams"), *(one.fingerprint for one in open_evaluations(asked, say_nothing))]
         )
     return {**found, "model": fingerprint_scorer(fetch_model(find_model(config.train.model)))}
 
@@ -193,17 +193,17 @@ def _try_all(job: Job, metric: str, at_once: int, run: Run, say: Say) -> list[Wi
     from raycomp.sweep.ray_tune import Watch, train_points, tune_group
 
     config, journal = job.config, job.journal
-    development, report = list_sites(config.seeds, config.report_seeds)
+    development, report = list_seed_trainings(config.seeds, config.report_seeds)
     watch = Watch(run.lease.check, say, metric, at_once)
     groups = list(list_groups(job.plan))
     for group in groups:
         tune_group(job, group, development, watch)
     chosen = _choose(journal.read(), groups, config, metric)
-    told = [one.trial for one in chosen]
+    reported = [one.trial for one in chosen]
     if config.report == "all":
-        told = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
+        reported = [trial for trial in journal.read() if is_whole(trial, metric, config.seeds)]
     if report:
-        train_points(job, [trial.dials for trial in told], report, watch)
+        train_points(job, [trial.options for trial in reported], report, watch)
     return _choose(journal.read(), groups, config, metric)
 
 
@@ -218,7 +218,7 @@ def _choose(
 
 def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None:
     trials = Journal(run.folder).read()
-    development, _ = list_sites(plan.config.seeds, plan.config.report_seeds)
+    development, _ = list_seed_trainings(plan.config.seeds, plan.config.report_seeds)
     rows = make_rows(plan, trials, development, metric)
     write_table(rows, run.folder.at(TABLE), rows.schema)
     run.folder.write_bytes(write_job(plan, winners, run.folder.at(BEST)).encode(), BEST)
@@ -227,7 +227,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
         {
             "group": dict(one.group),
             "trial": one.trial.name,
-            "dials": dict(one.trial.dials),
+            "dials": dict(one.trial.options),
             "development": vars(one.development),
             "report": vars(one.report),
         }
@@ -246,7 +246,7 @@ def _close(run: Run, plan: Plan, winners: Sequence[Winner], metric: str) -> None
     page = render_page(
         "sweep/page.html.jinja", run=run.record, said=lines, tables=tables, charts=list(charts.values())
     )
-    run.tell(said, page)
+    run.report(said, page)
 
 
 def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[str, Html]]:
@@ -254,6 +254,6 @@ def _draw(plan: Plan, trials: Sequence[Trial], metric: str) -> Iterator[tuple[st
     curves = [curve for make in makers for curve in make(plan, trials, metric)]
     for curve in [*curves, *([published_curve()] if plan.config.beside else [])]:
         shape = (curve.is_log, not curve.is_measured)
-        yield curve.name, response(curve.title, curve.dial, curve.unit, curve.series, *shape)
+        yield curve.name, response(curve.title, curve.option, curve.unit, curve.series, *shape)
     for plot in list_plots(plan, trials, metric):
         yield plot.title.rpartition(" ")[2], intervals(plot)

@@ -1,9 +1,9 @@
-"""The dials of a sweep: what is tried of which command's dials, where, and what is best."""
+"""The options of a sweep: what is tried of which command's options, where, and what is best."""
 
 from dataclasses import dataclass, field
 
 from raycomp.config.check import check, check_choice, check_count
-from raycomp.config.dials import FREE, PLACE, SELECT
+from raycomp.config.options import FREE, PLACE, SELECT
 from raycomp.config.shared import ClusterConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.curate.config import CurateConfig
@@ -15,28 +15,28 @@ SEARCHES = ("grid", "random", "optuna")
 SCHEDULERS = ("none", "asha")
 REPORTS = ("best", "all")
 # Published curves that may stand beside a response (sweep/curves.py).
-BESIDE = ("retention",)
+COMPANIONS = ("retention",)
 NO_WORLD = "with little worlds, which bring their own; name curated or train.input for data of yours"
 
 
 @dataclass(frozen=True)
 class SweptCommand:
-    """A command that a trial runs, and which of its dials may be swept."""
+    """A command that a trial runs, and which of its options may be swept."""
 
     name: str
     config: type
     mark: str | None = None
-    """Only dials that have it; none = all but those that no result depends on."""
+    """Only options that have it; none = all but those that no result depends on."""
 
 
-# By command what its trials run, in their order; sweep/site.py runs it. A dial is that of the first
-# part that has it.
+# By command what its trials run, in their order; sweep/seed_training.py runs it. An option is that of the
+# first part that has it.
 SWEPT = {
     "train": (SweptCommand("select", CurateConfig, *SELECT), SweptCommand("train", TrainConfig)),
     "continual": (SweptCommand("continual", ContinualConfig),),
 }
 # What a trial has of its seed and its place.
-OWN_DIALS = (
+OWN_OPTIONS = (
     *("seed", "train.seed", "input", "subset", "materialize"),
     *("seeds", "first_seed", "tune_seeds", "stream"),
 )
@@ -68,13 +68,13 @@ class WorldsConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """Dials tried on some seeds, the best chosen, and told of on others."""
+    """Options tried on some seeds, the best chosen, and told of on others."""
 
     command: str = "train"
     """What a trial does. train: choose from the one table of scores, train, evaluate; continual: let a method
     learn streams that are embedded once."""
     space: str = ""
-    """What is tried, an entry for each dial by its own command's name: attribute.keep=grid(0.5,0.7),
+    """What is tried, an entry for each option by its own command's name: attribute.keep=grid(0.5,0.7),
     train.learning_rate=loguniform(1e-4,1e-3), choice(...), uniform(a,b), or a value that all trials have;
     entries set apart by spaces. ``--space`` adds one."""
     metric: str = "world.accuracy"
@@ -127,7 +127,7 @@ class SweepConfig:
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_choice("report", self.report, REPORTS)
         if self.beside is not None:
-            check_choice("beside", self.beside, BESIDE)
+            check_choice("beside", self.beside, COMPANIONS)
         for name, least, limit in (("num_samples", 1, 10_000), ("seeds", 1, 100), ("report_seeds", 0, 100)):
             check_count(name, getattr(self, name), least, limit)
         check(

@@ -1,4 +1,4 @@
-"""Response curves: what a metric is over the values of each dial, and a published curve beside it."""
+"""Response curves: what a metric is over the values of each option, and a published curve beside it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ SOURCE = "Go et al. (arXiv 2605.22651), Table 1: CC3M, ViT-B/32, one seed"
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure's content: series of (value of the dial, estimate)."""
+    """A figure's content: series of (value of the option, estimate)."""
 
     name: str
     """What it is over, for a file."""
     title: str
-    dial: str
-    """What lies along: a dial, or another metric."""
+    option: str
+    """What lies along: an option, or another metric."""
     unit: str
     series: Sequence[tuple[str, Sequence[tuple[float, Estimate]]]]
     is_log: bool = False
@@ -34,24 +34,24 @@ class Curve:
 
 
 def list_curves(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
-    """Return a curve for every dial of numbers, a point for each of its values.
+    """Return a curve for every option of numbers, a point for each of its values.
 
     A point is the mean over the trials that have the value, whatever else they have, by Student's t over
     seeds. One series for each value of ``per``; report seeds, where all trials were trained on them, are a
     series of their own.
     """
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    numbers = [dial for dial in list_varied(plan) if is_number(plan, dial)]
+    numbers = [option for option in list_varied(plan) if is_number(plan, option)]
     return [
         Curve(
-            dial,
-            f"{name_metric(metric)} over {dial}",
-            dial,
+            option,
+            f"{name_metric(metric)} over {option}",
+            option,
             name_metric(metric),
-            [one for one in _list_series(plan, whole, dial, metric) if one[1]],
-            plan.space[dial].kind == LOGUNIFORM,
+            [one for one in _list_series(plan, whole, option, metric) if one[1]],
+            plan.space[option].kind == LOGUNIFORM,
         )
-        for dial in numbers
+        for option in numbers
     ]
 
 
@@ -60,12 +60,12 @@ def list_grids(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Curve]:
 
     A point is one trial, the mean over its development trainings. Nothing of other spaces.
     """
-    dials = list_varied(plan)
-    if len(dials) != 2 or plan.config.per is not None:
+    options = list_varied(plan)
+    if len(options) != 2 or plan.config.per is not None:
         return []
-    if not all(is_number(plan, dial) and plan.space[dial].kind == GRID for dial in dials):
+    if not all(is_number(plan, option) and plan.space[option].kind == GRID for option in options):
         return []
-    by, over = sorted(dials, key=lambda dial: len(plan.space[dial].values))
+    by, over = sorted(options, key=lambda option: len(plan.space[option].values))
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     series = [
         (f"{by} {value}", _list_points(of_group(whole, {by: value}), over, metric, DEVELOPMENT))
@@ -107,7 +107,7 @@ def list_trade_offs(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Cu
 
 
 def _list_series(
-    plan: Plan, trials: Sequence[Trial], dial: str, metric: str
+    plan: Plan, trials: Sequence[Trial], option: str, metric: str
 ) -> list[tuple[str, list[tuple[float, Estimate]]]]:
     splits = (
         [DEVELOPMENT, REPORT] if plan.config.report == "all" and plan.config.report_seeds else [DEVELOPMENT]
@@ -117,27 +117,31 @@ def _list_series(
         own = of_group(trials, group)
         for split in splits:
             name = ", ".join([*group.values(), f"{split} seeds"])
-            found.append((name, _list_points(own, dial, metric, split)))
+            found.append((name, _list_points(own, option, metric, split)))
     return found
 
 
-def _list_points(trials: Sequence[Trial], dial: str, metric: str, split: str) -> list[tuple[float, Estimate]]:
-    found = [(float(value), estimate_all(own, metric, split)) for value, own in _group(trials, dial).items()]
+def _list_points(
+    trials: Sequence[Trial], option: str, metric: str, split: str
+) -> list[tuple[float, Estimate]]:
+    found = [
+        (float(value), estimate_all(own, metric, split)) for value, own in _group(trials, option).items()
+    ]
     return [(value, one) for value, one in found if one.value == one.value]
 
 
-def _group(trials: Sequence[Trial], dial: str) -> dict[str, list[Trial]]:
-    return group_by(trials, lambda trial: trial.dials[dial])
+def _group(trials: Sequence[Trial], option: str) -> dict[str, list[Trial]]:
+    return group_by(trials, lambda trial: trial.options[option])
 
 
 def list_plots(plan: Plan, trials: Sequence[Trial], metric: str) -> list[Plot]:
-    """Return for every dial of words the estimates of its values, each in a row."""
+    """Return for every option of words the estimates of its values, each in a row."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = []
-    for dial in (dial for dial in list_varied(plan) if not is_number(plan, dial)):
-        groups = _group(whole, dial)
+    for option in (option for option in list_varied(plan) if not is_number(plan, option)):
+        groups = _group(whole, option)
         rows = [(value, estimate_all(own, metric, DEVELOPMENT)) for value, own in groups.items()]
-        found.append(Plot(f"{name_metric(metric)} over {dial}", "95 % intervals over seeds", rows))
+        found.append(Plot(f"{name_metric(metric)} over {option}", "95 % intervals over seeds", rows))
     return found
 
 
@@ -177,9 +181,9 @@ def published_curve() -> Curve:
 
 def published_table(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     """Return the paper's rows, and beside them what the sweep found at the same shares."""
-    dial = next(iter(list_varied(plan)), "attribute.keep")
+    option = next(iter(list_varied(plan)), "attribute.keep")
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
-    mine = dict(_list_points(whole, dial, metric, DEVELOPMENT)) if dial in plan.space else {}
+    mine = dict(_list_points(whole, option, metric, DEVELOPMENT)) if option in plan.space else {}
     rows = [
         (
             f"{row.keep:.0%}",

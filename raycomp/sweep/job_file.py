@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
-from raycomp.config import Domain, changed_dials, write_space
+from raycomp.config import Domain, changed_options, write_space
 from raycomp.config.space import FIXED
 from raycomp.sweep.choose import Winner
 from raycomp.sweep.config import SweepConfig
@@ -16,7 +16,7 @@ BEST = "best.py"
 _HEAD = '''"""The best of a sweep of {space}
 
 by {metric} on development seeds; what report seeds say of it, of which nothing was chosen, stands beside:
-{told}
+{reported}
 
     raycomp sweep {file} --out AGAIN      # trains it again, seed by seed, to the same figures
 {lines}
@@ -30,7 +30,7 @@ _FUNCTION = '''
 
 def {name}() -> {kind}:
     """{text}"""
-    return override_all({kind}(), {{{dials}}})
+    return override_all({kind}(), {{{options}}})
 '''
 
 
@@ -39,12 +39,12 @@ def write_job(plan: Plan, winners: Sequence[Winner], file: str) -> str:
     best = winners[0]
     names = name_functions([one.name for one in winners])
     others = [(names[one.name], one) for one in winners] if len(winners) > 1 else []
-    told = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
+    reported = [f"- {one.name}: {_say(one.development)}, report {_say(one.report)}" for one in winners]
     lines = _list_lines(plan, best, file)
     head = _HEAD.format(
         space=_escape(write_space(plan.space)),
         metric=plan.config.metric,
-        told=_escape("\n".join(told)),
+        reported=_escape("\n".join(reported)),
         file=_escape(file),
         lines=_escape("\n".join(f"    {line}" for line in lines)),
         num=plan.config.seeds + plan.config.report_seeds,
@@ -72,27 +72,27 @@ def name_functions(values: Sequence[str]) -> dict[str, str]:
 
 
 def fix(plan: Plan, winner: Winner) -> SweepConfig:
-    """Return the sweep that has a winner's dials and no others."""
-    space = {dial: Domain(FIXED, (value,)) for dial, value in winner.trial.dials.items()}
+    """Return the sweep that has a winner's options and no others."""
+    space = {option: Domain(FIXED, (value,)) for option, value in winner.trial.options.items()}
     return replace(
         plan.config, space=write_space(space), search="grid", scheduler="none", per=None, report="best"
     )
 
 
 def _write_sweep(name: str, plan: Plan, winner: Winner) -> str:
-    dials = changed_dials(fix(plan, winner))
+    options = changed_options(fix(plan, winner))
     text = f"{winner.name}: one trial, on all of the sweep's seeds."
-    return _FUNCTION.format(name=name, kind="SweepConfig", text=_escape(text), dials=_write(dials))
+    return _FUNCTION.format(name=name, kind="SweepConfig", text=_escape(text), options=_write(options))
 
 
 def _write_training(plan: Plan, winner: Winner) -> str:
     """Return the function of the command alone; of a training the command line names the input."""
     command = plan.config.command
-    base = changed_dials(getattr(plan.config, command))
-    dials = {**base, **plan.split(winner.trial.dials)[command]}
+    base = changed_options(getattr(plan.config, command))
+    options = {**base, **plan.split(winner.trial.options)[command]}
     of_train = "The training alone; a trial's seed, pairs and little world are not in it."
     text = of_train if command == "train" else "The command alone; a trial's seed is not in it."
-    return _FUNCTION.format(name=command, kind=_find_kind(plan), text=text, dials=_write(dials))
+    return _FUNCTION.format(name=command, kind=_find_kind(plan), text=text, options=_write(options))
 
 
 def _find_kind(plan: Plan) -> str:
@@ -103,18 +103,18 @@ def _list_lines(plan: Plan, winner: Winner, file: str) -> list[str]:
     """Return the commands that do by themselves, with one's own pairs, what the best trial does."""
     if plan.config.command == "continual":
         return [f"raycomp continual {file}:continual --out OUT"]
-    chosen = plan.split(winner.trial.dials).get("select", {})
+    chosen = plan.split(winner.trial.options).get("select", {})
     lines = []
     if plan.scored is not None:
-        sets = " ".join(f"--set {dial}={value}" for dial, value in chosen.items())
+        sets = " ".join(f"--set {option}={value}" for option, value in chosen.items())
         lines.append(f"raycomp select CURATED {sets} --out CHOSEN".replace("  ", " "))
     place = "CHOSEN" if plan.scored is not None else "INPUT"
     return [*lines, f"raycomp train {file}:train --set input={place} --out MODEL"]
 
 
-def _write(dials: Mapping[str, object]) -> str:
-    """Return dials as the inside of a dict, in ASCII."""
-    lines = [f"        {path!a}: {value!a},\n" for path, value in dials.items()]
+def _write(options: Mapping[str, object]) -> str:
+    """Return options as the inside of a dict, in ASCII."""
+    lines = [f"        {path!a}: {value!a},\n" for path, value in options.items()]
     return "\n" + "".join(lines) + "    " if lines else ""
 
 

@@ -15,18 +15,18 @@ from raycomp.data.runs import digest
 from raycomp.table import Estimate
 
 TRIALS = "trials"
-_DIALS = "dials.json"
+_OPTIONS = "dials.json"
 _NAME_LETTERS = 12
-_SITE = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
+_SEED_TRAINING = re.compile(r"(.+)-(\d+)\.json", re.ASCII)
 DEVELOPMENT, REPORT = "development", "report"
 # What became of a training: it ended, it could not (with the reason), or it was not begun, its trial stopped.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 _OUTCOME = {"status": (str,), "metrics": (dict,), "seconds": (int, float), "starts": (int,), "why": (str,)}
-_BEGUN = {"dials": (dict,), "begun": (str,)}
+_STARTED = {"dials": (dict,), "begun": (str,)}
 
 
 @dataclass(frozen=True)
-class Site:
+class SeedTraining:
     """Where one training of a trial is done: its seed, in the little world of that number where there are
     any."""
 
@@ -95,19 +95,21 @@ def _check_types(values: Any, types: Mapping[str, tuple[type, ...]]) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting of the dials and its trainings, as far as they ended."""
+    """One setting of the options and its trainings, as far as they ended."""
 
     name: str
-    dials: Mapping[str, str]
-    begun: str
-    outcomes: Mapping[Site, Outcome]
+    options: Mapping[str, str]
+    started: str
+    outcomes: Mapping[SeedTraining, Outcome]
 
     def find_values(self, metric: str, split: str) -> dict[int, float]:
         """Return a metric of the finished trainings of a split by their seeds, in rising order; NaN where a
         training has none of it."""
         found = sorted(self.outcomes.items(), key=lambda item: item[0].number)
-        ended = ((site, one) for site, one in found if site.split == split and one.status == FINISHED)
-        return {site.number: one.value(metric) for site, one in ended}
+        ended = (
+            (training, one) for training, one in found if training.split == split and one.status == FINISHED
+        )
+        return {training.number: one.value(metric) for training, one in ended}
 
     def list_values(self, metric: str, split: str) -> list[float]:
         """Return a metric of the finished trainings of a split, by their seeds."""
@@ -119,9 +121,9 @@ class Trial:
         return sorted(set.intersection(*ended)) if ended else []
 
 
-def name_trial(dials: Mapping[str, str]) -> str:
-    """Return what a trial of these dials, in their one spelling, is called, whenever it is tried."""
-    return digest(dict(dials))[:_NAME_LETTERS]
+def name_trial(options: Mapping[str, str]) -> str:
+    """Return what a trial of these options, in their one spelling, is called, whenever it is tried."""
+    return digest(dict(options))[:_NAME_LETTERS]
 
 
 @dataclass(frozen=True)
@@ -130,52 +132,54 @@ class Journal:
 
     folder: Folder
 
-    def begin(self, dials: Mapping[str, str], now: str) -> str:
+    def start(self, options: Mapping[str, str], now: str) -> str:
         """Write down that a trial is tried, unless it was before; return its name."""
-        name = name_trial(dials)
-        self.folder.create_json({"dials": dict(dials), "begun": now}, TRIALS, name, _DIALS)
+        name = name_trial(options)
+        self.folder.create_json({"dials": dict(options), "begun": now}, TRIALS, name, _OPTIONS)
         return name
 
-    def find(self, name: str, site: Site) -> Outcome | None:
+    def find(self, name: str, training: SeedTraining) -> Outcome | None:
         """Return what a training came to; none where it has not ended.
 
         Raises ValueError where the file is damaged.
         """
-        file = (TRIALS, name, f"{site.name}.json")
+        file = (TRIALS, name, f"{training.name}.json")
         return Outcome.from_dict(self._read_json(*file)) if self.folder.exists(*file) else None
 
-    def write(self, name: str, site: Site, outcome: Outcome) -> None:
-        self.folder.write_json(outcome.to_dict(), TRIALS, name, f"{site.name}.json")
+    def write(self, name: str, training: SeedTraining, outcome: Outcome) -> None:
+        self.folder.write_json(outcome.to_dict(), TRIALS, name, f"{training.name}.json")
 
     def read(self) -> list[Trial]:
         """Return all trials, in the order in which they were begun."""
         trials = [self._read_trial(name) for name in self.list_trials()]
-        return sorted(trials, key=lambda trial: (trial.begun, trial.name))
+        return sorted(trials, key=lambda trial: (trial.started, trial.name))
 
     def list_trials(self) -> list[str]:
         return Folder(self.folder.at(TRIALS)).list_folders()
 
-    def list_sites(self, name: str) -> list[Site]:
+    def list_seed_trainings(self, name: str) -> list[SeedTraining]:
         """Return the sites that a trial has an outcome of."""
-        found = [_SITE.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
-        return [Site(one[1], int(one[2])) for one in found if one]
+        found = [_SEED_TRAINING.fullmatch(file) for file in self.folder.list_names(TRIALS, name)]
+        return [SeedTraining(one[1], int(one[2])) for one in found if one]
 
-    def read_dials(self, name: str) -> tuple[dict[str, str], str]:
+    def read_options(self, name: str) -> tuple[dict[str, str], str]:
         """Return what a trial tries, and since when. Raises ValueError where it is not written there."""
-        if not self.folder.exists(TRIALS, name, _DIALS):
+        if not self.folder.exists(TRIALS, name, _OPTIONS):
             raise ValueError("there is none")
-        told = self._read_json(TRIALS, name, _DIALS)
-        _check_types(told, _BEGUN)
-        _check_types(told["dials"], dict.fromkeys(told["dials"], (str,)))
-        return told["dials"], told["begun"]
+        reported = self._read_json(TRIALS, name, _OPTIONS)
+        _check_types(reported, _STARTED)
+        _check_types(reported["dials"], dict.fromkeys(reported["dials"], (str,)))
+        return reported["dials"], reported["begun"]
 
     def remove(self, *file: str) -> None:
         """Forget a trial, or one of its files."""
         self.folder.remove(TRIALS, *file)
 
     def _read_trial(self, name: str) -> Trial:
-        found = {site: self.find(name, site) for site in self.list_sites(name)}
-        return Trial(name, *self.read_dials(name), {site: one for site, one in found.items() if one})
+        found = {training: self.find(name, training) for training in self.list_seed_trainings(name)}
+        return Trial(
+            name, *self.read_options(name), {training: one for training, one in found.items() if one}
+        )
 
     def _read_json(self, *file: str) -> Any:
         try:

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from raycomp.config.check import check_choice
-from raycomp.continual.cells import name_stream
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.runs import name_stream
 from raycomp.continual.tables import FROZEN, MAIN, MINUS_FROZEN
 from raycomp.core.uids import KEY
 from raycomp.data.folder import Folder
-from raycomp.evaluate.benchmarks import world as own_exam
-from raycomp.evaluate.choices import ChoiceExam
+from raycomp.evaluate.benchmarks import world as world_benchmark
+from raycomp.evaluate.choices import ChoiceEvaluation
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.exam import Exam, Pictures, Texts
-from raycomp.evaluate.open import open_exams
+from raycomp.evaluate.evaluation import Evaluation, Pictures, Texts
+from raycomp.evaluate.open import open_evaluations
 from raycomp.evaluate.outcomes import CUTS, find_outcomes
 from raycomp.evaluate.table import make_lines
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.table import Estimate, group_by, read_csv
 from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
 
@@ -52,19 +52,19 @@ def check_metric(name: str, known: Sequence[str]) -> str:
 def list_metrics(config: EvaluateConfig) -> list[str]:
     """Return all metrics that an evaluation may give. Raises ValueError where it cannot be made."""
     found = []
-    for opened in open_exams(config, say=lambda line: None):
-        found += _list_of_exam(opened.exam)
+    for opened in open_evaluations(config, say=lambda line: None):
+        found += _list_of_evaluation(opened.evaluation)
     return found
 
 
 def list_world_metrics() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        write_exam(folder, _SCENES, 0)
+        write_test_set(folder, _SCENES, 0)
         return list_metrics(world_evaluation(folder))
 
 
 def world_evaluation(folder: str) -> EvaluateConfig:
-    return EvaluateConfig(benchmarks=(own_exam.NAME,), world=BenchmarkConfig(folder))
+    return EvaluateConfig(benchmarks=(world_benchmark.NAME,), world=BenchmarkConfig(folder))
 
 
 def list_stream_metrics(config: ContinualConfig) -> list[str]:
@@ -97,19 +97,19 @@ def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     }
 
 
-def _list_of_exam(exam: Exam) -> list[str]:
-    if not isinstance(exam, ChoiceExam):
-        metrics = _RETRIEVED if exam.name == "retrieval" else _CLASSIFIED
-        return [f"{exam.name}.{metric}.{TEST}" for metric in metrics]
+def _list_of_evaluation(evaluation: Evaluation) -> list[str]:
+    if not isinstance(evaluation, ChoiceEvaluation):
+        metrics = _RETRIEVED if evaluation.name == "retrieval" else _CLASSIFIED
+        return [f"{evaluation.name}.{metric}.{TEST}" for metric in metrics]
     # What any model's scores would be called: these are of a model that sees nothing.
-    pictures = list(dict.fromkeys(exam.pictures))
+    pictures = list(dict.fromkeys(evaluation.pictures))
     blank = np.zeros((len(pictures), 1), np.float32)
     keys = np.zeros(len(pictures), KEY)
     seen = Pictures({one: i for i, one in enumerate(pictures)}, [OK] * len(pictures), blank, {}, keys)
-    texts = list(dict.fromkeys(exam.list_texts(seen)))
+    texts = list(dict.fromkeys(evaluation.list_texts(seen)))
     read = Texts({text: i for i, text in enumerate(texts)}, np.zeros((len(texts), 1), np.float32))
-    lines = make_lines(exam.name, find_outcomes(exam.grade(seen, read)))
-    return [f"{exam.name}.{line.metric}.{line.split}" for line in lines if not line.control]
+    lines = make_lines(evaluation.name, find_outcomes(evaluation.grade(seen, read)))
+    return [f"{evaluation.name}.{line.metric}.{line.split}" for line in lines if not line.control]
 
 
 def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:

@@ -1,4 +1,4 @@
-"""What a sweep will try: the dials of its space found in their commands, every value read and checked."""
+"""What a sweep will try: the options of its space found in their commands, every value read and checked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.config import Domain, check_path, list_dials, override_all, read_space, read_value
-from raycomp.config.dials import Seconds, split_none
+from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
+from raycomp.config.options import Seconds, split_none
 from raycomp.config.space import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
-from raycomp.continual.cells import list_cells
+from raycomp.continual.runs import list_runs
 from raycomp.continual.streams.little_world import check_tasks
 from raycomp.continual.tables import FROZEN
 from raycomp.curate.config import choose_config
-from raycomp.sweep.config import OWN_DIALS, SWEPT, SweepConfig, SweptCommand
+from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand
 from raycomp.words import WORLD_STREAMS
 
-Dials = Mapping[str, str]
-"""The dials of one trial by path, as text that ``override`` reads."""
+Options = Mapping[str, str]
+"""The options of one trial by path, as text that ``override`` reads."""
 _MOST_TRIALS = 10_000
 # Combinations of values, and of the ends of ranges, that are checked before anything starts.
 _MOST_CHECKED = 1000
@@ -39,68 +39,68 @@ class Plan:
     space: Mapping[str, Domain]
     """Every value in its one spelling, so that texts are equal where values are."""
     parts: Mapping[str, SweptCommand]
-    """By dial of the space the part of a trial that it is of."""
+    """By option of the space the part of a trial that it is of."""
     scored: Mapping[str, Any] | None
     """The config of the curation whose scores are chosen from; none = nothing is chosen."""
 
-    def split(self, dials: Dials) -> dict[str, dict[str, str]]:
-        """Return the dials of a trial by the name of their part."""
+    def split(self, options: Options) -> dict[str, dict[str, str]]:
+        """Return the options of a trial by the name of their part."""
         found: dict[str, dict[str, str]] = {part.name: {} for part in SWEPT[self.config.command]}
-        for dial, value in dials.items():
-            found[self.parts[dial].name][dial] = value
+        for option, value in options.items():
+            found[self.parts[option].name][option] = value
         return found
 
-    def check(self, dials: Dials) -> None:
+    def check(self, options: Options) -> None:
         """Raise ValueError, naming the trial, where its options cannot be had, alone or together."""
-        for part in self.split(dials):
-            self.check_part(part, dials)
+        for part in self.split(options):
+            self.check_part(part, options)
 
-    def check_part(self, part: str, dials: Dials) -> None:
+    def check_part(self, part: str, options: Options) -> None:
         """Do so for the options of one part."""
         try:
             if part != "select":
-                self.find_trial(dials)
+                self.find_trial(options)
             elif self.scored is not None:
-                choose_config(self.scored, self.split(dials)[part])
+                choose_config(self.scored, self.split(options)[part])
         except ValueError as error:
-            raise ValueError(f"{error}; the space has the trial {_say(dials)}") from error
+            raise ValueError(f"{error}; the space has the trial {_say(options)}") from error
 
-    def find_trial(self, dials: Dials) -> Any:
+    def find_trial(self, options: Options) -> Any:
         """Return the config of a trial's own command, but for its seed and its inputs.
 
         Raises ValueError where the options cannot be had together, or the sweep itself refuses them: what
         it asks of ``train`` and ``continual`` holds for every trial.
         """
         command = self.config.command
-        trial = override_all(find_base(self.config), self.split(dials)[command])
+        trial = override_all(find_base(self.config), self.split(options)[command])
         replace(self.config, **{command: trial})
         if command == "continual":
             trial = replace(trial, seeds=1, tune_seeds=1, first_seed=0, method=(*trial.method, FROZEN))
-            list_cells(trial)
+            list_runs(trial)
             for stream in set(WORLD_STREAMS).intersection(trial.stream):
                 check_tasks(stream, trial)
         return trial
 
-    def is_whole(self, dial: str) -> bool:
-        """Whether a dial takes whole numbers alone."""
-        return _find_type(self.parts[dial], dial) is int
+    def is_whole(self, option: str) -> bool:
+        """Whether an option takes whole numbers alone."""
+        return _find_type(self.parts[option], option) is int
 
-    def spell(self, dials: Dials) -> dict[str, str]:
+    def spell(self, options: Options) -> dict[str, str]:
         """Return the options of a trial in their one spelling. Raises ValueError where the space has no such
         trial."""
-        if set(dials) != set(self.space):
-            raise ValueError(f"the options are {', '.join(dials)}, the space has {', '.join(self.space)}")
-        return {dial: self._spell_value(dial, text) for dial, text in dials.items()}
+        if set(options) != set(self.space):
+            raise ValueError(f"the options are {', '.join(options)}, the space has {', '.join(self.space)}")
+        return {option: self._spell_value(option, text) for option, text in options.items()}
 
-    def _spell_value(self, dial: str, text: str) -> str:
-        domain, value = self.space[dial], read_value(self.parts[dial].config, dial, text)
+    def _spell_value(self, option: str, text: str) -> str:
+        domain, value = self.space[option], read_value(self.parts[option].config, option, text)
         spelled = spell_value(text, value)
         is_within = spelled in domain.values
         if domain.is_range and value is not None:
             low, high = domain.ends
             is_within = low <= value <= high
         if not is_within:
-            raise ValueError(f"{dial}={text} is not in {domain}")
+            raise ValueError(f"{option}={text} is not in {domain}")
         return spelled
 
 
@@ -125,17 +125,17 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
     ``scored``: the config of the curation to choose from, as run.json holds it; none = there is none.
     """
     space = read_space(config.space)
-    parts = {dial: _find_part(config, dial, scored is not None) for dial in space}
-    for dial, domain in space.items():
-        space[dial] = spell_values(dial, domain, partial(read_value, parts[dial].config, dial))
+    parts = {option: _find_part(config, option, scored is not None) for option in space}
+    for option, domain in space.items():
+        space[option] = spell_values(option, domain, partial(read_value, parts[option].config, option))
     plan = Plan(config, space, parts, scored)
-    for dial, domain in space.items():
-        if domain.kind == GRID and config.search == "optuna" and dial != config.per:
-            raise ValueError(f"space={dial}={domain}: must be choice(...) with search=optuna, which draws")
+    for option, domain in space.items():
+        if domain.kind == GRID and config.search == "optuna" and option != config.per:
+            raise ValueError(f"space={option}={domain}: must be choice(...) with search=optuna, which draws")
         if domain.kind not in (GRID, FIXED) and config.search == "grid":
-            raise ValueError(f"space={dial}={domain}: must be grid(...), or set search=random or optuna")
-        if domain.is_range and _find_type(parts[dial], dial) not in (int, float, Seconds):
-            raise ValueError(f"space={dial}={domain}: must be choice(...), for {dial} is not a number")
+            raise ValueError(f"space={option}={domain}: must be grid(...), or set search=random or optuna")
+        if domain.is_range and _find_type(parts[option], option) not in (int, float, Seconds):
+            raise ValueError(f"space={option}={domain}: must be choice(...), for {option} is not a number")
     if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
         raise ValueError(f"per={config.per!r}: must be a dial that the space has a grid of")
     if config.search == "optuna" and not _list_drawn(space):
@@ -150,16 +150,16 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
 def _check_trials(plan: Plan) -> None:
     """Raise ValueError where a trial cannot be had; options of a part that many trials share, once."""
     checked: set[tuple[str, ...]] = set()
-    for dials in list_checked(plan):
-        for part, own in plan.split(dials).items():
+    for options in list_checked(plan):
+        for part, own in plan.split(options).items():
             key = (part, *own.values())
             if key not in checked:
                 checked.add(key)
-                plan.check_part(part, dials)
+                plan.check_part(part, options)
 
 
-def _say(dials: Dials) -> str:
-    text = " ".join(f"{dial}={value}" for dial, value in dials.items())
+def _say(options: Options) -> str:
+    text = " ".join(f"{option}={value}" for option, value in options.items())
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}..."
 
 
@@ -172,45 +172,47 @@ def list_checked(plan: Plan) -> Iterator[dict[str, str]]:
 
 
 def _list_corners(space: Mapping[str, Domain]) -> Iterator[dict[str, str]]:
-    """Yield every value, and both ends of ranges, with the first ones of other dials; then combinations."""
-    first = {dial: domain.values[0] for dial, domain in space.items()}
-    for dial, domain in space.items():
-        yield from ({**first, dial: value} for value in domain.values)
+    """Yield every value, and both ends of ranges, with the first ones of other options; then combinations."""
+    first = {option: domain.values[0] for option, domain in space.items()}
+    for option, domain in space.items():
+        yield from ({**first, option: value} for value in domain.values)
     for values in islice(product(*(domain.values for domain in space.values())), _MOST_CHECKED):
         yield dict(zip(space, values, strict=True))
 
 
-def _find_part(config: SweepConfig, dial: str, can_choose: bool) -> SweptCommand:
-    """Return the part that has a dial. Raises ValueError where none has, or it is not to be swept."""
+def _find_part(config: SweepConfig, option: str, can_choose: bool) -> SweptCommand:
+    """Return the part that has an option. Raises ValueError where none has, or it is not to be swept."""
     errors = []
     for part in SWEPT[config.command]:
         try:
-            check_path(part.config, dial)
+            check_path(part.config, option)
         except ValueError as error:
             errors.append(str(error).replace(": no such dial", f": {part.name} has no such dial", 1))
             continue
         allowed = [one for one in _list_swept(part) if not (config.has_worlds and one.startswith(_OF_WORLDS))]
-        if dial not in allowed:
-            raise ValueError(f"space: {dial} cannot be swept here; of {part.name} can {', '.join(allowed)}")
+        if option not in allowed:
+            raise ValueError(f"space: {option} cannot be swept here; of {part.name} can {', '.join(allowed)}")
         if part.name == "select" and not can_choose:
-            raise ValueError(f"space: {dial} needs scores to choose from; set curated instead of train.input")
+            raise ValueError(
+                f"space: {option} needs scores to choose from; set curated instead of train.input"
+            )
         return part
     raise ValueError(f"space: {'; '.join(errors)}")
 
 
-def _find_type(part: SweptCommand, dial: str) -> Any:
+def _find_type(part: SweptCommand, option: str) -> Any:
     """Return the type of an option's values, but for none."""
-    return split_none({one.path: one.hint for one in list_dials(part.config)}[dial])[0]
+    return split_none({one.path: one.hint for one in list_options(part.config)}[option])[0]
 
 
 def _list_swept(part: SweptCommand) -> list[str]:
     """Return the dials of a part that may be swept: those that results depend on and a trial does not set."""
-    dials = [one.path for one in list_dials(part.config, part.mark) if "free" not in one.marks]
-    return [dial for dial in dials if dial not in OWN_DIALS]
+    options = [one.path for one in list_options(part.config, part.mark) if "free" not in one.marks]
+    return [option for option in options if option not in OWN_OPTIONS]
 
 
 def _list_drawn(space: Mapping[str, Domain]) -> list[str]:
-    return [dial for dial, domain in space.items() if domain.kind not in (GRID, FIXED)]
+    return [option for option, domain in space.items() if domain.kind not in (GRID, FIXED)]
 
 
 def _count_points(space: Mapping[str, Domain]) -> int:
@@ -218,7 +220,7 @@ def _count_points(space: Mapping[str, Domain]) -> int:
 
 
 def list_points(plan: Plan) -> list[dict[str, str]]:
-    """Return the dials of every trial, in their order; none comes twice. Not of search=optuna.
+    """Return the options of every trial, in their order; none comes twice. Not of search=optuna.
 
     Grids whole; with search=random every point of them so many times, with draws from the rest, sample n the
     same draws at every point.
@@ -228,7 +230,7 @@ def list_points(plan: Plan) -> list[dict[str, str]]:
     points: dict[tuple[str, ...], dict[str, str]] = {}
     for n in range(plan.config.num_samples if drawn else 1):
         rng = np.random.default_rng([plan.config.seed, n])
-        draws = {dial: draw(plan.space[dial], plan.is_whole(dial), rng) for dial in drawn}
+        draws = {option: draw(plan.space[option], plan.is_whole(option), rng) for option in drawn}
         for values in product(*grids):
             point = {**dict(zip(plan.space, values, strict=True)), **draws}
             points.setdefault(tuple(point.values()), point)
@@ -236,7 +238,7 @@ def list_points(plan: Plan) -> list[dict[str, str]]:
 
 
 def draw(domain: Domain, is_whole: bool, rng: np.random.Generator) -> str:
-    """Return a value of a choice or range: numbers with 6 digits, whole ones where the dial wants them."""
+    """Return a value of a choice or range: numbers with 6 digits, whole ones where the option wants them."""
     if domain.kind == CHOICE:
         return domain.values[rng.integers(len(domain.values))]
     low, high = domain.ends
@@ -257,6 +259,6 @@ def write_number(value: float, domain: Domain, is_whole: bool) -> str:
 
 
 def list_groups(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield each value of ``per`` as the dials of a group; one group without any where that is none."""
+    """Yield each value of ``per`` as the options of a group; one group without any where that is none."""
     per = plan.config.per
     yield from ({per: value} for value in plan.space[per].values) if per else ({},)

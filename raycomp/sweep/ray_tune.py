@@ -27,12 +27,12 @@ from raycomp.data.retries import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_failures import unwrap
 from raycomp.run.run import Say
+from raycomp.sweep.capacity import OF_TRIAL
 from raycomp.sweep.choose import mean_so_far
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FINISHED, Outcome, Site, name_trial
+from raycomp.sweep.journal import FINISHED, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, write_number
-from raycomp.sweep.room import OF_TRIAL
-from raycomp.sweep.site import Job, run_site
+from raycomp.sweep.seed_training import Job, run_seed_training
 
 _METRIC, _POINT = "metric", "point"
 # No files beside the journal, no table on the terminal, no way of its own with Ctrl-C.
@@ -41,7 +41,7 @@ _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
-_TOLD = "told"
+_REPORTED = "told"
 # Suggestions that were tried before after which a search has nothing new.
 _MOST_REPEATS = 50
 
@@ -61,7 +61,7 @@ class Watch:
 class _Round:
     """Trials that Tune is given together."""
 
-    sites: Sequence[Site]
+    trainings: Sequence[SeedTraining]
     space: Mapping[str, Any]
     num: int
     group: Mapping[str, str]
@@ -69,51 +69,55 @@ class _Round:
     scheduler: TrialScheduler | None = None
 
 
-def tune_group(job: Job, group: Mapping[str, str], sites: Sequence[Site], watch: Watch) -> None:
+def tune_group(job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], watch: Watch) -> None:
     """Try what the space has for a group, on the development sites."""
     config, plan = job.config, job.plan
     scheduler = None
     if config.scheduler == "asha":
         # Stops a trial that is behind half of the others after 1, 2, 4, ... trainings.
-        time, most = tune.result.TRAINING_ITERATION, len(sites)
+        time, most = tune.result.TRAINING_ITERATION, len(trainings)
         scheduler = ASHAScheduler(time_attr=time, max_t=most, grace_period=1, reduction_factor=2)
     if config.search == "optuna":
-        begun = [trial.dials for trial in job.journal.read()]
-        search, space = _make_search(plan, group, begun), _to_tune(plan, group)
-        _run(job, _Round(sites, space, config.num_samples, group, search, scheduler), watch)
+        started = [trial.options for trial in job.journal.read()]
+        search, space = _make_search(plan, group, started), _to_tune(plan, group)
+        _run(job, _Round(trainings, space, config.num_samples, group, search, scheduler), watch)
         return
     points = [point for point in list_points(plan) if group.items() <= point.items()]
     if scheduler is None:
-        train_points(job, points, sites, watch)
+        train_points(job, points, trainings, watch)
     else:
-        _run(job, _list_round(points, sites, scheduler), watch)
+        _run(job, _list_round(points, trainings, scheduler), watch)
 
 
-def train_points(job: Job, points: Sequence[Mapping[str, str]], sites: Sequence[Site], watch: Watch) -> None:
+def train_points(
+    job: Job, points: Sequence[Mapping[str, str]], trainings: Sequence[SeedTraining], watch: Watch
+) -> None:
     """Train trials at all of these sites; those that were need not be told of again."""
-    left = [point for point in points if not _is_over(job, name_trial(point), sites)]
+    left = [point for point in points if not _is_over(job, name_trial(point), trainings)]
     if left:
-        _run(job, _list_round(left, sites), watch)
+        _run(job, _list_round(left, trainings), watch)
 
 
-def _is_over(job: Job, name: str, sites: Sequence[Site]) -> bool:
+def _is_over(job: Job, name: str, trainings: Sequence[SeedTraining]) -> bool:
     """Whether a trial was trained at all sites, or failed at one."""
-    outcomes = [job.journal.find(name, site) for site in sites]
+    outcomes = [job.journal.find(name, training) for training in trainings]
     return all(outcomes) or any(one is not None and one.status != FINISHED for one in outcomes)
 
 
 def _list_round(
-    points: Sequence[Mapping[str, str]], sites: Sequence[Site], scheduler: TrialScheduler | None = None
+    points: Sequence[Mapping[str, str]],
+    trainings: Sequence[SeedTraining],
+    scheduler: TrialScheduler | None = None,
 ) -> _Round:
     space = {_POINT: tune.grid_search([dict(point) for point in points])}
-    return _Round(sites, space, len(points), {}, None, scheduler)
+    return _Round(trainings, space, len(points), {}, None, scheduler)
 
 
 def _run(job: Job, round_: _Round, watch: Watch) -> None:
     """Give trials to Tune until all have ended. Raises what ended one of them and is not its own fault."""
     os.environ.update(_QUIET)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    what = {"job": job, "group": dict(round_.group), "sites": list(round_.sites), "metric": watch.metric}
+    what = {"job": job, "group": dict(round_.group), "sites": list(round_.trainings), "metric": watch.metric}
     trial = tune.with_resources(tune.with_parameters(_try, **what), OF_TRIAL)
     how = tune.TuneConfig(
         metric=_METRIC,
@@ -124,11 +128,11 @@ def _run(job: Job, round_: _Round, watch: Watch) -> None:
         max_concurrent_trials=watch.at_once,
         reuse_actors=True,
     )
-    total = round_.num * len(round_.sites)
-    with TemporaryDirectory() as room, Progress("sweep", total, unit="training") as progress:
+    total = round_.num * len(round_.trainings)
+    with TemporaryDirectory() as temporary, Progress("sweep", total, unit="training") as progress:
         run_config = tune.RunConfig(
             name="sweep",
-            storage_path=room,
+            storage_path=temporary,
             verbose=0,
             callbacks=[_Teller(watch, progress)],
             failure_config=tune.FailureConfig(max_failures=0, fail_fast="raise"),
@@ -152,33 +156,39 @@ def find_cause(error: Exception) -> Exception:
     A mistake of our own stays wrapped: the traceback of where it was made is in there.
     """
     cause = unwrap(error)
-    is_told = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
-    return cause if is_told else error
+    is_known = isinstance(cause, OSError | LeaseLost | UserError | ClusterFailed) or type(cause) is ValueError
+    return cause if is_known else error
 
 
 def _try(
-    point: dict[str, Any], job: Job, group: Mapping[str, str], sites: Sequence[Site], metric: str
+    point: dict[str, Any], job: Job, group: Mapping[str, str], trainings: Sequence[SeedTraining], metric: str
 ) -> None:
     """Be a trial of Tune's: train at one site after the other, tell the mean so far after each."""
-    dials = point.get(_POINT) or _to_dials(job.plan, point, group)
+    options = point.get(_POINT) or _to_options(job.plan, point, group)
     journal = job.journal
-    name = journal.begin(dials, datetime.now(UTC).isoformat())
+    name = journal.start(options, datetime.now(UTC).isoformat())
     done: list[Outcome] = []
-    for site in sites:
-        outcome = journal.find(name, site)
+    for training in trainings:
+        outcome = journal.find(name, training)
         is_new = outcome is None
         if outcome is None:
-            outcome = ray.get(_start_site(job, name, dials, site))
+            outcome = ray.get(_start_seed_training(job, name, options, training))
         done.append(outcome)
         mean = mean_so_far(done, metric)
         worst = float("-inf") if job.config.mode == "max" else float("inf")
-        told = {"name": name, "dials": dict(dials), "site": site, "outcome": outcome, "is_new": is_new}
-        tune.report({_METRIC: mean if mean == mean else worst, _TOLD: told})
+        reported = {
+            "name": name,
+            "dials": dict(options),
+            "site": training,
+            "outcome": outcome,
+            "is_new": is_new,
+        }
+        tune.report({_METRIC: mean if mean == mean else worst, _REPORTED: reported})
         if outcome.status != FINISHED:
             return
 
 
-def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Any:
+def _start_seed_training(job: Job, name: str, options: Mapping[str, str], training: SeedTraining) -> Any:
     """Return the result to come of a training, which runs outside of what Tune has set aside for the trial.
 
     Inside, its tasks would wait for a share of that. Ray Train asks the cluster that RAY_ADDRESS names. A
@@ -187,9 +197,9 @@ def _start_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> An
     address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     resources: dict[str, Any] = {"num_cpus": int(job.is_local), **TASK_RETRIES}
     resources["retry_exceptions"] = [OSError, ClusterFailed]
-    task = ray.remote(**resources)(run_site)
+    task = ray.remote(**resources)(run_seed_training)
     return task.options(scheduling_strategy="DEFAULT", runtime_env={"env_vars": address}).remote(
-        job, name, dict(dials), site
+        job, name, dict(options), training
     )
 
 
@@ -206,23 +216,23 @@ class _Teller(tune.Callback):
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict, **info: Any) -> None:
         self._watch.check()
         self._progress.finish_one()
-        told = result[_TOLD]
-        if told["is_new"]:
-            self._watch.say(_say_outcome(told, self._watch.metric))
+        reported = result[_REPORTED]
+        if reported["is_new"]:
+            self._watch.say(_say_outcome(reported, self._watch.metric))
 
 
-def _say_outcome(told: Mapping[str, Any], metric: str) -> str:
-    outcome, site = told["outcome"], told["site"]
-    dials = ", ".join(f"{dial}={value}" for dial, value in told["dials"].items())
+def _say_outcome(reported: Mapping[str, Any], metric: str) -> str:
+    outcome, training = reported["outcome"], reported["site"]
+    options = ", ".join(f"{option}={value}" for option, value in reported["dials"].items())
     figure = f"{metric} {outcome.value(metric):.4f}" if outcome.status == FINISHED else outcome.why
-    return f"{dials}: {site.split} seed {site.number}: {figure} ({outcome.seconds:.0f} s)"
+    return f"{options}: {training.split} seed {training.number}: {figure} ({outcome.seconds:.0f} s)"
 
 
 def _to_tune(plan: Plan, group: Mapping[str, str]) -> dict[str, Any]:
-    drawn = {dial: domain for dial, domain in plan.space.items() if dial not in group}
+    drawn = {option: domain for option, domain in plan.space.items() if option not in group}
     return {
-        dial: _to_domain(domain, plan.is_whole(dial))
-        for dial, domain in drawn.items()
+        option: _to_domain(domain, plan.is_whole(option))
+        for option, domain in drawn.items()
         if domain.kind != FIXED
     }
 
@@ -237,24 +247,24 @@ def _to_domain(domain: Domain, is_whole: bool) -> Any:
     return (tune.loguniform if domain.kind == LOGUNIFORM else tune.uniform)(low, high)
 
 
-def _to_dials(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
-    """Return the dials of a point that a search drew, in the order of the space."""
+def _to_options(plan: Plan, point: Mapping[str, Any], group: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a point that a search drew, in the order of the space."""
     found = dict(group)
-    for dial, domain in plan.space.items():
+    for option, domain in plan.space.items():
         if domain.kind == FIXED:
-            found[dial] = domain.values[0]
-        elif dial not in group:
-            value = point[dial]
-            found[dial] = write_number(value, domain, plan.is_whole(dial)) if domain.is_range else value
-    return {dial: found[dial] for dial in plan.space}
+            found[option] = domain.values[0]
+        elif option not in group:
+            value = point[option]
+            found[option] = write_number(value, domain, plan.is_whole(option)) if domain.is_range else value
+    return {option: found[option] for option in plan.space}
 
 
-def _to_point(plan: Plan, dials: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a search drew where a trial has these dials."""
+def _to_point(plan: Plan, options: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a search drew where a trial has these options."""
     return {
-        dial: _read(dials[dial], domain, plan.is_whole(dial))
-        for dial, domain in plan.space.items()
-        if domain.kind != FIXED and dial not in group
+        option: _read(options[option], domain, plan.is_whole(option))
+        for option, domain in plan.space.items()
+        if domain.kind != FIXED and option not in group
     }
 
 
@@ -264,13 +274,13 @@ def _read(value: str, domain: Domain, is_whole: bool) -> Any:
     return int(value) if is_whole else float(value)
 
 
-def _make_search(plan: Plan, group: Mapping[str, str], begun: Sequence[Mapping[str, str]]) -> Searcher:
+def _make_search(plan: Plan, group: Mapping[str, str], started: Sequence[Mapping[str, str]]) -> Searcher:
     """Return Optuna's TPE, which begins with the trials that were begun before."""
     config: SweepConfig = plan.config
-    mine = [dials for dials in begun if group.items() <= dials.items()]
-    points = [_to_point(plan, dials, group) for dials in mine]
+    mine = [options for options in started if group.items() <= options.items()]
+    points = [_to_point(plan, options, group) for options in mine]
     inner = OptunaSearch(points_to_evaluate=points, seed=config.seed, metric=_METRIC, mode=config.mode)
-    return _Once(inner, lambda point: name_trial(_to_dials(plan, point, group)))
+    return _Once(inner, lambda point: name_trial(_to_options(plan, point, group)))
 
 
 class _Once(Searcher):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raycomp.sweep.journal import STOPPED, Outcome, Site, Trial
+from raycomp.sweep.journal import STOPPED, Outcome, SeedTraining, Trial
 from raycomp.sweep.plan import Plan
 from raycomp.table import Estimate, is_numeral
 
@@ -24,31 +24,33 @@ _OWN = [
 ]
 
 
-def make_rows(plan: Plan, trials: Sequence[Trial], development: Sequence[Site], metric: str) -> pa.Table:
+def make_rows(
+    plan: Plan, trials: Sequence[Trial], development: Sequence[SeedTraining], metric: str
+) -> pa.Table:
     """Return the rows of trials in the order in which they were begun.
 
     Seeds of development that a stopped trial was not trained with have a row, too. ``metric`` with the
     interval over examples of one training; ``world`` is null where the data are the user's.
     """
-    numbers = {dial for dial in plan.space if is_number(plan, dial)}
-    fields = [*_OWN, *((dial, pa.float64() if dial in numbers else pa.string()) for dial in plan.space)]
+    numbers = {option for option in plan.space if is_number(plan, option)}
+    fields = [*_OWN, *((option, pa.float64() if option in numbers else pa.string()) for option in plan.space)]
     rows = [row for trial in trials for row in _list_rows(plan, trial, development, metric, numbers)]
     return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
 def _list_rows(
-    plan: Plan, trial: Trial, development: Sequence[Site], metric: str, numbers: Collection[str]
+    plan: Plan, trial: Trial, development: Sequence[SeedTraining], metric: str, numbers: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    stopped = {site: Outcome(STOPPED, {}, starts=0) for site in development}
+    stopped = {training: Outcome(STOPPED, {}, starts=0) for training in development}
     found = sorted({**stopped, **trial.outcomes}.items(), key=lambda item: item[0].number)
-    for site, outcome in found:
+    for training, outcome in found:
         one = outcome.metrics.get(metric, Estimate(float("nan")))
         figures = {name: value if value == value else None for name, value in vars(one).items()}
         yield {
             "trial": trial.name,
-            "split": site.split,
-            "seed": site.number,
-            "world": site.number if plan.config.has_worlds else None,
+            "split": training.split,
+            "seed": training.number,
+            "world": training.number if plan.config.has_worlds else None,
             "status": outcome.status,
             "metric": figures["value"],
             "low": figures["low"],
@@ -56,9 +58,12 @@ def _list_rows(
             "seconds": outcome.seconds,
             "starts": outcome.starts,
             "why": outcome.why or None,
-            **{dial: float(value) if dial in numbers else value for dial, value in trial.dials.items()},
+            **{
+                option: float(value) if option in numbers else value
+                for option, value in trial.options.items()
+            },
         }
 
 
-def is_number(plan: Plan, dial: str) -> bool:
-    return all(is_numeral(value) for value in plan.space[dial].values)
+def is_number(plan: Plan, option: str) -> bool:
+    return all(is_numeral(value) for value in plan.space[option].values)

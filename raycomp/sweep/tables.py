@@ -21,15 +21,15 @@ def name_metric(metric: str) -> str:
     return metric.removesuffix(f".{MACRO}").removesuffix(f".{ALL}")
 
 
-def say_dials(plan: Plan, trial: Trial) -> str:
-    """Return the dials of a trial that others have otherwise."""
-    own = [f"{dial}={trial.dials[dial]}" for dial in list_varied(plan)]
-    return ", ".join(own) or ", ".join(f"{dial}={value}" for dial, value in trial.dials.items())
+def say_options(plan: Plan, trial: Trial) -> str:
+    """Return the options of a trial that others have otherwise."""
+    own = [f"{option}={trial.options[option]}" for option in list_varied(plan)]
+    return ", ".join(own) or ", ".join(f"{option}={value}" for option, value in trial.options.items())
 
 
 def list_varied(plan: Plan) -> list[str]:
-    """Return the dials of which more than one value may be tried."""
-    return [dial for dial, domain in plan.space.items() if len(domain.values) > 1]
+    """Return the options of which more than one value may be tried."""
+    return [option for option, domain in plan.space.items() if len(domain.values) > 1]
 
 
 def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
@@ -37,21 +37,21 @@ def say_winner(winner: Winner, plan: Plan, metric: str) -> str:
     figures = f"{name_metric(metric)} {plain(write_cell(winner.development))} on development seeds"
     if winner.report.value == winner.report.value:
         figures += f", {plain(write_cell(winner.report))} on {plan.config.report_seeds} others"
-    return f"best: {say_dials(plan, winner.trial)}: {figures}"
+    return f"best: {say_options(plan, winner.trial)}: {figures}"
 
 
 def make_tables(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> list[Table]:
     """Return the tables of the page: what was chosen, then every trial, then further metrics."""
     return [
-        _tell_winners(plan, winners, metric),
-        _tell_trials(plan, trials, winners, metric),
-        _tell_more(plan, trials, metric),
+        _report_winners(plan, winners, metric),
+        _report_trials(plan, trials, winners, metric),
+        _report_more(plan, trials, metric),
     ]
 
 
-def _tell_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
+def _report_winners(plan: Plan, winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (say_dials(plan, one.trial), one.development, one.report) for one in winners
+        (say_options(plan, one.trial), one.development, one.report) for one in winners
     ]
     name = name_metric(metric)
     columns: Columns = ("Best", Column(f"{name}, development"), Column(f"{name}, report"))
@@ -70,24 +70,24 @@ def _say_places(plan: Plan) -> str:
     chosen = f"Chosen by the mean over development {place} 0 to {first - 1}"
     if not config.report_seeds:
         return f"{chosen}; nothing else was asked, so no figure here is free of the choice."
-    told = f"told of on {place} {first} to {last}, of which nothing was chosen."
+    reported = f"told of on {place} {first} to {last}, of which nothing was chosen."
     if config.has_worlds:
-        return f"{chosen}; {told}"
-    exam = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
-    return f"{chosen}; {told} Report seeds sit {exam}."
+        return f"{chosen}; {reported}"
+    test_set = "another exam" if config.report_on else "the same exam, so they flatter what suits that exam"
+    return f"{chosen}; {reported} Report seeds sit {test_set}."
 
 
-def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
+def _report_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner], metric: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for trial in trials:
-        best = next(one.trial for one in winners if one.group.items() <= trial.dials.items())
+        best = next(one.trial for one in winners if one.group.items() <= trial.options.items())
         own = [trial.list_values(metric, split) for split in (DEVELOPMENT, REPORT)]
         ended = len(own[0]) == plan.config.seeds
         failed = next((one.why for one in trial.outcomes.values() if one.status == FAILED), "")
         became = failed or ("" if ended else f"stopped after {len(own[0])} of {plan.config.seeds} seeds")
         rows.append(
             (
-                *(trial.dials[dial] for dial in plan.space),
+                *(trial.options[option] for option in plan.space),
                 *(estimate(values) for values in own),
                 "the best" if trial.name == best.name else estimate_apart(trial, best, metric),
                 sum(one.seconds for one in trial.outcomes.values()),
@@ -113,7 +113,7 @@ def _tell_trials(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner],
     return Table("Every trial", columns, rows, note)
 
 
-def _tell_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
+def _report_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     """Return the other means of the evaluation by trial: what the chosen metric costs elsewhere."""
     whole = [trial for trial in trials if is_whole(trial, metric, plan.config.seeds)]
     found = {name for trial in whole for one in trial.outcomes.values() for name in one.metrics}
@@ -121,7 +121,7 @@ def _tell_more(plan: Plan, trials: Sequence[Trial], metric: str) -> Table:
     wanted = list_main_metrics(plan.config.continual) if plan.config.command == "continual" else means
     names = [name for name in wanted if name in found and name != metric]
     rows: list[tuple[Cell, ...]] = [
-        (say_dials(plan, trial), *(estimate(trial.list_values(name, DEVELOPMENT)) for name in names))
+        (say_options(plan, trial), *(estimate(trial.list_values(name, DEVELOPMENT)) for name in names))
         for trial in whole
     ]
     columns: Columns = ("Trial", *(Column(name_metric(name)) for name in names))
@@ -143,10 +143,10 @@ def list_warnings(plan: Plan, trials: Sequence[Trial], winners: Sequence[Winner]
     if not plan.config.report_seeds:
         found.append("report_seeds: none, so what the best is worth elsewhere is not known")
     for one in winners:
-        for dial in list_varied(plan):
-            domain, value = plan.space[dial], one.trial.dials[dial]
+        for option in list_varied(plan):
+            domain, value = plan.space[option], one.trial.options[option]
             if _is_at_end(value, domain):
-                found.append(f"{dial}: the best, {value}, lies at an end of what was tried")
+                found.append(f"{option}: the best, {value}, lies at an end of what was tried")
     failed = sum(any(o.status == FAILED for o in trial.outcomes.values()) for trial in trials)
     if failed:
         found.append(f"failed: {failed} of {len(trials)} trials; the table says why")

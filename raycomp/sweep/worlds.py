@@ -10,18 +10,18 @@ from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, Se
 from raycomp.data.folder import Folder
 from raycomp.data.runs import digest
 from raycomp.evaluate.benchmarks.world import FILE
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.run.run import Run, Say
 from raycomp.run.tasks import map_some
 from raycomp.sweep.config import WorldsConfig
-from raycomp.train.little_world import EXAM_SEED, FIT, TINY_CLIP, World, make_world
+from raycomp.train.little_world import FIT, TEST_SEED, TINY_CLIP, World, make_world
 from raycomp.words import PER_TARGET, SHOWABLE
 from raycomp.worlds.faults import DEFAULT_MIX
 from raycomp.worlds.scenes import ALL_PAIRS, hold_out
 
-CURATED, ALL, NEGATIVES, EXAM, UNSEEN = "curated", "all", "negatives", "exam", "unseen"
+CURATED, ALL, NEGATIVES, TEST_SET, UNSEEN = "curated", "all", "negatives", "exam", "unseen"
 FAULT = "fault"
 # Added to a world's seed; the world's parts have those of train/little_world.
 _UNSEEN_SEED = 4_000_000
@@ -90,12 +90,12 @@ def list_places(
 
 
 def fingerprint_worlds() -> dict[str, Any]:
-    """Return what the results of trials in worlds depend on beside the dials."""
+    """Return what the results of trials in worlds depend on beside the options."""
     return {"architecture": digest(TINY_CLIP)}
 
 
-def scored_dials() -> dict[str, Any]:
-    """Return the dials that every world is scored with, as run.json has them."""
+def scored_options() -> dict[str, Any]:
+    """Return the options that every world is scored with, as run.json has them."""
     return to_dict(_SCORED)
 
 
@@ -106,7 +106,7 @@ def make_worlds(places: Sequence[Place], num_tasks: int, run: Run, say: Say) -> 
     unmade = [(place,) for place in left if not place.is_made]
     for made, *_ in map_some(make_scorer, unmade, num_tasks, check, "scorers", "world"):
         say(f"world {made.number}: scorer trained")
-    for _ in map_some(make_exams, [(place,) for place in left], num_tasks, check, "exams", "world"):
+    for _ in map_some(make_test_sets, [(place,) for place in left], num_tasks, check, "exams", "world"):
         pass
     for place in left:
         scored = place.files.at(CURATED)
@@ -147,19 +147,19 @@ def make_scorer(place: Place) -> None:
         place.files.remove("world", part)
 
 
-def make_exams(place: Place) -> None:
+def make_test_sets(place: Place) -> None:
     """Write a world's exam, scenes of colours and shapes that its pairs show together, and the second one.
 
     The pictures and captions of the first are a test of retrieval, too.
     """
     unseen = hold_out(place.number)
-    write_exam(place.files.at(EXAM), place.sizes.scenes, place.seed + EXAM_SEED, ALL_PAIRS - unseen)
-    captions = {row["image"]: row["caption"] for row in place.files.read_json(EXAM, FILE)}
+    write_test_set(place.files.at(TEST_SET), place.sizes.scenes, place.seed + TEST_SEED, ALL_PAIRS - unseen)
+    captions = {row["image"]: row["caption"] for row in place.files.read_json(TEST_SET, FILE)}
     pairs = [{"image": image, "caption": caption} for image, caption in captions.items()]
-    place.files.write_json(pairs, EXAM, "captions.json")
+    place.files.write_json(pairs, TEST_SET, "captions.json")
     if place.unseen_scenes:
         seed = place.seed + _UNSEEN_SEED
-        write_exam(place.files.at(UNSEEN), place.unseen_scenes, seed, some_of=unseen)
+        write_test_set(place.files.at(UNSEEN), place.unseen_scenes, seed, some_of=unseen)
 
 
 def write_negatives(place: Place, name: str, writing: WritingConfig) -> None:

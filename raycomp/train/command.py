@@ -21,10 +21,9 @@ from raycomp.data.whole import with_absolute_paths
 from raycomp.models.describe import describe_scorer, fingerprint_scorer
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.opening import refuse_early
-from raycomp.run.run import Run, Say, begin
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.session import Session, connect
 from raycomp.run.tasks import map_files
-from raycomp.train.board import News
 from raycomp.train.config import TrainConfig
 from raycomp.train.feed import Drawing
 from raycomp.train.index import Index, make_index
@@ -33,8 +32,9 @@ from raycomp.train.losses import fingerprint_loss
 from raycomp.train.page import list_uses, render_train
 from raycomp.train.pairs import Pairs, find_pairs, fingerprint_pairs
 from raycomp.train.states import list_states
+from raycomp.train.status import TrainingStatus
 from raycomp.train.trained import TRAINED, merge_some, read_keys, read_trained, write_trained
-from raycomp.train.training import OWN_COLUMNS, Course, Evaluate, Stock, Training
+from raycomp.train.training import OWN_COLUMNS, Course, Evaluate, ShardSource, Training
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET, OK
 
 _EPOCHS = 5
@@ -42,7 +42,7 @@ _EPOCHS = 5
 _CPUS_FOR_BATCHES = 2
 # Without which no batch would ever be made.
 _CPUS_TO_DECODE = 1
-_ROOMS = (CHECKPOINT, METRICS, *TRAINED)
+_OUTPUTS = (CHECKPOINT, METRICS, *TRAINED)
 _OF_A_START = (WORK, "logs", "checkpoints", EVENTS, METRICS, RUN)
 
 
@@ -70,7 +70,7 @@ def train(
     spec = describe_scorer(fetch_model(config.model))
     before = read_trained(config.model.weights)
     fingerprint = partial(_fingerprint, config)
-    with begin("train", config, fingerprint, out, say, commands=list_uses(out), rooms=_ROOMS) as run:
+    with start_run("train", config, fingerprint, out, say, commands=list_uses(out), outputs=_OUTPUTS) as run:
         if run.is_finished:
             return run.record
         workers = config.train.workers
@@ -97,12 +97,12 @@ def train(
                 say(warning)
             training = _plan(run, config, session, spec, pairs, index, evaluate)
             write_trained(gather_keys(index, before), run.work)  # before hours of steps: it takes memory
-            news = _fit(training, session, run, say)
-        _close(run, training, session, index, news)
+            status = _fit(training, session, run, say)
+        _close(run, training, session, index, status)
     return run.record
 
 
-def _fit(training: Training, session: Session, run: Run, say: Say) -> News:
+def _fit(training: Training, session: Session, run: Run, say: Say) -> TrainingStatus:
     if session.is_local:
         from raycomp.train.local_fit import fit_here
 
@@ -113,7 +113,7 @@ def _fit(training: Training, session: Session, run: Run, say: Say) -> News:
 
 
 def _fingerprint(config: TrainConfig) -> dict[str, Any]:
-    """Return what results depend on beside the dials."""
+    """Return what results depend on beside the options."""
     return {
         **fingerprint_pairs(config),
         **fingerprint_loss(config.train.loss),
@@ -131,7 +131,7 @@ def _plan(
     evaluate: Evaluate | None,
 ) -> Training:
     """Return what every rank is told. Raises ValueError for a batch that cannot be had."""
-    dials = config.train
+    options = config.train
     if session.is_elastic:
         raise ValueError(
             f"train.workers=none: must be set where workers come and go, {session.least_scorers} to "
@@ -143,20 +143,20 @@ def _plan(
             f"train.workers={session.num_scorers}: must be at most {most}, a CPU for each and one for "
             f"batches of the {session.num_cpus} that the cluster has"
         )
-    plan = EpochPlan(index.rows_S, dials.batch_size, dials.window, dials.seed)
-    if dials.batch_size < session.num_scorers:
+    plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed)
+    if options.batch_size < session.num_scorers:
         raise ValueError(
-            f"train.batch_size={dials.batch_size}: must be at least {session.num_scorers}, a pair for each "
+            f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, a pair for each "
             "worker"
         )
     kinds = tuple(sorted(index.kinds))
-    draw = Drawing(spec.image, config.model, dials, pairs.max_pixels, kinds, index.most_negatives)
+    draw = Drawing(spec.image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
     return Training(
         config=config,
         out=run.folder.uri,
-        stock=Stock(pairs, index.uris),
+        source=ShardSource(pairs, index.uris),
         course=Course(plan, draw),
-        num_steps=dials.steps or (dials.epochs or _EPOCHS) * plan.steps_per_epoch,
+        num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
         steps_per_epoch=plan.steps_per_epoch,
         num_kinds=len(kinds),
         image=spec.image,
@@ -177,7 +177,7 @@ def _leave_no_start(folder: Folder) -> Iterator[None]:
         raise
 
 
-def _close(run: Run, training: Training, session: Session, index: Index, news: News) -> None:
+def _close(run: Run, training: Training, session: Session, index: Index, status: TrainingStatus) -> None:
     """Take down what came of it."""
     metrics = read_metrics(run.folder)
     num_steps, num_pairs = len(metrics["step"]), training.config.train.batch_size
@@ -194,7 +194,7 @@ def _close(run: Run, training: Training, session: Session, index: Index, news: N
         "last_loss": float(metrics["loss"][-1]),
         "train_s": seconds,
         "samples_per_s": num_steps * num_pairs / seconds,
-        "resumed": news.resumed,
+        "resumed": status.resumed,
         "evaluations": _list_evaluations(metrics),
     }
     read = dict(index.reasons)
@@ -209,7 +209,7 @@ def _close(run: Run, training: Training, session: Session, index: Index, news: N
         f"trained {num_steps:,} steps of {num_pairs:,} pairs in {seconds:,.0f} s{repeated}: loss "
         f"{sections['first_loss']:.3f} to {sections['last_loss']:.3f}; model: {run.folder.at(CHECKPOINT)}"
     )
-    run.tell(said, render_train(run.record, metrics))
+    run.report(said, render_train(run.record, metrics))
 
 
 def gather_keys(index: Index, before: Known | None) -> Known:

@@ -1,10 +1,10 @@
-"""The dials of training."""
+"""The options of training."""
 
 from dataclasses import dataclass, field
 from math import inf
 
 from raycomp.config.check import check, check_share
-from raycomp.config.dials import CODE, FREE, INPUT, PLACE
+from raycomp.config.options import CODE, FREE, INPUT, PLACE
 from raycomp.config.shared import ClusterConfig, ModelConfig
 from raycomp.train.losses import find_loss
 from raycomp.words import TOWERS

@@ -28,9 +28,9 @@ class Events:
         start = SessionLog(status=SessionLog.START)
         self._add(Event(wall_time=time.time(), step=first_step, session_log=start))
 
-    def write(self, told: Mapping[str, float]) -> None:
-        values = [Summary.Value(tag=name, simple_value=told[name]) for name in told if name != STEP]
-        self._add(Event(wall_time=time.time(), step=int(told[STEP]), summary=Summary(value=values)))
+    def write(self, reported: Mapping[str, float]) -> None:
+        values = [Summary.Value(tag=name, simple_value=reported[name]) for name in reported if name != STEP]
+        self._add(Event(wall_time=time.time(), step=int(reported[STEP]), summary=Summary(value=values)))
         if time.monotonic() - self._flushed > _FLUSH_S:
             self.flush()
 

@@ -15,7 +15,7 @@ from raycomp.train.objective import Judged, Objective
 from raycomp.train.ranks import find_rank, share
 from raycomp.train.schedule import make_optimizer
 from raycomp.train.towers import OF_ALL, Batch, Made, join_parts
-from raycomp.train.training import Told
+from raycomp.train.training import StepReport
 
 MAX_LOGIT_SCALE = math.log(100)
 Goal = TypeVar("Goal", bound=Objective)
@@ -44,14 +44,14 @@ class Trainer(Generic[Goal]):
         self.optimizer = make_optimizer(self.trained, self.config)
         self.step, self.is_settled = 0, False
 
-    def run(self, batches: Iterable[Batch]) -> Iterator[Told]:
+    def run(self, batches: Iterable[Batch]) -> Iterator[StepReport]:
         """Yield what each step reports, up to ``num_steps``; raises what ``take`` does."""
         for batch in batches:
             if self.step == self.num_steps:
                 return
             yield self.take(batch)
 
-    def take(self, batch: Batch) -> Told:
+    def take(self, batch: Batch) -> StepReport:
         """Take the next step, by this rank's rows of its batch.
 
         Raises UserError where a loss or an embedding is not finite, an embedding is not of length 1, or the
@@ -70,7 +70,7 @@ class Trainer(Generic[Goal]):
             ) from error
         self.step += 1
         parts = {name: part.item() for name, part in judged.parts.items()}
-        return Told(self.step - 1, judged.loss.item(), rate, parts)
+        return StepReport(self.step - 1, judged.loss.item(), rate, parts)
 
     def _settle(self, batch: Batch) -> None:
         """Go back once from a loss of zero, which leaves no trace in the model.

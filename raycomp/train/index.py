@@ -17,7 +17,7 @@ from raycomp.train.pairs import Pairs, index_shard
 from raycomp.train.tally import check_pairs, count_kinds, count_most, describe_lost, tally_pairs
 from raycomp.words import DUPLICATE_UID, OK, UID
 
-_ROOM = "pairs"
+_FOLDER = "pairs"
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,17 @@ def make_index(pairs: Pairs, work: Folder) -> Index:
 
 
 def _at(work: Folder, ordinal: int, suffix: str = "parquet") -> str:
-    return work.at(_ROOM, f"{ordinal:05d}.{suffix}")
+    return work.at(_FOLDER, f"{ordinal:05d}.{suffix}")
 
 
 def _list_pairs(ordinal: int, pairs: Pairs, work: Folder) -> Counter[str]:
     """Write the table of a shard's pairs, then how many rows it has by reason; return that."""
     name = f"{ordinal:05d}.json"
-    if not work.exists(_ROOM, name):
+    if not work.exists(_FOLDER, name):
         table, reasons = index_shard(pairs, ordinal)
         write_table(table, _at(work, ordinal), PAIRS_SCHEMA)
-        work.write_json(reasons, _ROOM, name)
-    return Counter(work.read_json(_ROOM, name))
+        work.write_json(reasons, _FOLDER, name)
+    return Counter(work.read_json(_FOLDER, name))
 
 
 def _read_uids(uri: str) -> np.ndarray:

@@ -39,26 +39,26 @@ class MetricsLog:
         self._folder, self._next = folder, first_step
         from raycomp.train.events import Events  # tensorboardX imports boto3
 
-        begun = _read_lines(folder, first_step)
+        written = _read_lines(folder, first_step)
         self._spool = None if folder.is_local else tempfile.TemporaryDirectory(prefix="raycomp-")
         self._near = folder if self._spool is None else Folder(self._spool.name)
-        self._near.write_bytes(begun, METRICS)
+        self._near.write_bytes(written, METRICS)
         forget_written(self._near.at(METRICS))  # it grows from here on
         path = Path(resolve(self._near.uri)[1])
         self._lines = (path / METRICS).open("ab")
         self._events = Events(path / EVENTS, first_step)
 
-    def write(self, told: Mapping[str, float]) -> None:
+    def write(self, reported: Mapping[str, float]) -> None:
         """Take down the next step: ``step``, ``loss``, and whatever else is a number; floats to the last bit.
 
         JSON has neither NaN nor infinity; they become null.
         """
-        assert told[STEP] == self._next, f"step {told[STEP]}: must be {self._next}"
-        line = {name: value if math.isfinite(value) else None for name, value in told.items()}
+        assert reported[STEP] == self._next, f"step {reported[STEP]}: must be {self._next}"
+        line = {name: value if math.isfinite(value) else None for name, value in reported.items()}
         with name_place(self._near.uri):
             self._lines.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             self._lines.flush()
-            self._events.write(told)
+            self._events.write(reported)
         self._next += 1
 
     def keep(self) -> None:

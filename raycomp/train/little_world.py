@@ -19,7 +19,7 @@ TINY_CLIP = {
 # From scratch on two cores.
 FIT = FitConfig(steps=500, batch_size=64, learning_rate=7e-4, warmup=0.1)
 # Added to a seed, so that no part of the world repeats another.
-TRAIN_SEED, HELD_OUT_SEED, EXAM_SEED = 1_000_000, 2_000_000, 9_000_000
+TRAIN_SEED, HELD_OUT_SEED, TEST_SEED = 1_000_000, 2_000_000, 9_000_000
 
 
 @dataclass(frozen=True)

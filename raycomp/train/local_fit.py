@@ -11,11 +11,11 @@ from raycomp.data.parquet import read_columns
 from raycomp.run.local import ahead
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
-from raycomp.train.board import Board, News, say_start
 from raycomp.train.feed import read_batches
-from raycomp.train.rank import Writer, begin_rank, train_rank
+from raycomp.train.rank import Writer, start_rank, train_rank
 from raycomp.train.state import load_state
 from raycomp.train.states import list_states
+from raycomp.train.status import StatusTracker, TrainingStatus, say_start
 from raycomp.train.towers import Batch, to_batch
 from raycomp.train.training import Training
 
@@ -24,37 +24,37 @@ _CHECK_S = 10.0
 _CPU = "cpu"
 
 
-def fit_here(training: Training, check: Callable[[], None], say: Say) -> News:
+def fit_here(training: Training, check: Callable[[], None], say: Say) -> TrainingStatus:
     """Train to the end, from the last checkpoint if there is one; return what was reported.
 
     ``check`` raises LeaseLost where the folder is another run's. The batches and the weights are those of one
     rank of Ray Train.
     """
-    trainer, folder, board = _begin(training), Folder(training.out), Board()
-    board.begin(trainer.step)
-    news = board.news()
-    say_start(news.starts[0], say)
+    trainer, folder, tracker = _start(training), Folder(training.out), StatusTracker()
+    tracker.start(trainer.step)
+    status = tracker.status()
+    say_start(status.starts[0], say)
     with Progress("train", training.num_steps, unit="step") as progress:
-        progress.begin_at(trainer.step)
+        progress.start_at(trainer.step)
         checked_at = time.monotonic()
 
-        def tell(row: dict[str, Any]) -> None:
+        def report(row: dict[str, Any]) -> None:
             nonlocal checked_at
-            board.tell(row)
-            progress.reach(news.step, training.config.train.batch_size)
+            tracker.report(row)
+            progress.reach(status.step, training.config.train.batch_size)
             if time.monotonic() - checked_at > _CHECK_S:
                 check()
                 checked_at = time.monotonic()
 
-        writer = Writer(trainer, training.config, folder, tell, training.evaluate)
+        writer = Writer(trainer, training.config, folder, report, training.evaluate)
         train_rank(
             trainer, _make_batches(training, trainer.step), training.config.train.checkpoint_steps, writer
         )
-    return news
+    return status
 
 
-def _begin(training: Training) -> Any:
-    trainer = begin_rank(training.config, training.num_steps, training.num_kinds, _CPU, training.threads)
+def _start(training: Training) -> Any:
+    trainer = start_rank(training.config, training.num_steps, training.num_kinds, _CPU, training.threads)
     folder = Folder(training.out)
     for step in list_states(folder)[-1:]:
         load_state(trainer, folder, step)
@@ -62,10 +62,10 @@ def _begin(training: Training) -> Any:
 
 
 def _make_batches(training: Training, first_step: int) -> Iterator[Batch]:
-    stock, course = training.stock, training.course
+    source, course = training.source, training.course
     steps = first_step, training.num_steps - first_step
-    indices: Any = _Indices(stock.index)
-    made = read_batches(stock.pairs, indices, course.plan, course.draw, *steps)
+    indices: Any = _Indices(source.index)
+    made = read_batches(source.pairs, indices, course.plan, course.draw, *steps)
     for arrays in ahead(made, _AHEAD):
         yield to_batch(arrays, _CPU, training.image)
 

@@ -19,7 +19,7 @@ from raycomp.words import NEGATIVE_STATUSES, STATUSES
 STEP, LOSS, RATE, SPEED = "step", "loss", "learning_rate", "samples_per_s"
 NUM_POINTS = 1000
 """Of a drawn curve, at most."""
-NUM_TOLD = 12
+NUM_REPORTED = 12
 """Evaluations and resumptions that are written out, at most."""
 _SMOOTHED = 0.02
 """Share of the steps that a smoothed value is the mean of."""
@@ -37,22 +37,22 @@ def render_train(run: Mapping[str, Any], metrics: Metrics) -> str:
     """
     marks = [Mark(entry[STEP]) for entry in run["resumed"]]
     rate, unit = _scale(metrics)
-    negatives = [_tell_negatives(run)] if run["negatives_by_kind"] else []
+    negatives = [_report_negatives(run)] if run["negatives_by_kind"] else []
     loss = LOSSES.get(run["config"]["train"]["loss"])
     has_chance = loss is not None and not loss.bias  # a sum of sigmoids has none
     return render_page(
         "train/page.html.jinja",
         run=run,
-        num_told=NUM_TOLD,
+        num_reported=NUM_REPORTED,
         chance=math.log(run["batch_size"]) if has_chance else None,
         loss=draw_metric("Loss", "", metrics, LOSS, marks, TALL),
-        beside=[
+        plots=[
             draw_metric("Learning rate", unit, rate, RATE, marks),
             draw_metric("Speed", "samples/s", metrics, SPEED, marks),
         ],
-        evaluated=_tell_evaluations(run["evaluations"]),
+        evaluated=_report_evaluations(run["evaluations"]),
         measures=_draw_evaluations(run["evaluations"]),
-        tables=[_tell_training(run), _tell_pairs(run["funnel"], run["copies"]), *negatives],
+        tables=[_report_training(run), _report_pairs(run["funnel"], run["copies"]), *negatives],
     )
 
 
@@ -130,9 +130,9 @@ def _list_measures(evaluations: Evaluations) -> list[str]:
     return list(dict.fromkeys(name for entry in evaluations for name in entry if name != STEP))
 
 
-def _tell_evaluations(evaluations: Evaluations) -> Table:
+def _report_evaluations(evaluations: Evaluations) -> Table:
     names = _list_measures(evaluations)
-    rows = [(entry[STEP], *(entry.get(name) for name in names)) for entry in evaluations[-NUM_TOLD:]]
+    rows = [(entry[STEP], *(entry.get(name) for name in names)) for entry in evaluations[-NUM_REPORTED:]]
     return Table("Evaluation", ("Step", *names), rows)
 
 
@@ -148,7 +148,7 @@ def _draw_evaluations(evaluations: Evaluations) -> list[Html]:
     return [chart for chart in charts if chart]
 
 
-def _tell_training(run: Mapping[str, Any]) -> Table:
+def _report_training(run: Mapping[str, Any]) -> Table:
     config, minutes = run["config"], run["train_s"] / 60
     time = f"{number(run['train_s'], 1)} s" + (f" ({number(minutes, 1)} minutes)" if minutes >= 2 else "")
     facts = {
@@ -166,7 +166,7 @@ def _tell_training(run: Mapping[str, Any]) -> Table:
     return Table("What was trained", ("What", "value"), list(facts.items()))
 
 
-def _tell_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
+def _report_pairs(funnel: Mapping[str, Any], copies: int) -> Table:
     read, kept = funnel["read"], funnel["kept"]
     dropped = sorted(funnel["dropped"].items(), key=lambda item: (-item[1], item[0]))
     rows = [
@@ -189,7 +189,7 @@ def _explain(reason: str) -> str:
     return {**STATUSES, **NEGATIVE_STATUSES, **_OTHER_REASONS}.get(reason, "")
 
 
-def _tell_negatives(run: Mapping[str, Any]) -> Table:
+def _report_negatives(run: Mapping[str, Any]) -> Table:
     by_kind, pairs, some = run["negatives_by_kind"], run["pairs"], run["pairs_with_negatives"]
     total = sum(by_kind.values())
     split = sorted((*name.partition(" ")[::2], count) for name, count in by_kind.items())

@@ -24,7 +24,7 @@ from raycomp.train.objective import PairsObjective
 from raycomp.train.state import save_state
 from raycomp.train.states import keep_states, list_states
 from raycomp.train.towers import Batch
-from raycomp.train.training import Evaluate, Told
+from raycomp.train.training import Evaluate, StepReport
 
 
 class Writer:
@@ -35,32 +35,32 @@ class Writer:
         trainer: Trainer[PairsObjective],
         config: TrainConfig,
         folder: Folder,
-        tell: Callable[[dict[str, Any]], None],
+        report: Callable[[dict[str, Any]], None],
         evaluate: Evaluate | None = None,
     ):
         self.trainer, self.config, self.folder = trainer, config, folder
-        self.tell, self.evaluate = tell, evaluate
+        self.report, self.evaluate = report, evaluate
         self.journal = MetricsLog(folder, trainer.step)
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
-    def take(self, told: Told) -> None:
+    def take(self, step: StepReport) -> None:
         """Take down a step."""
-        spent = time.perf_counter() - self.began
-        row: dict[str, Any] = {"step": told.step, "loss": told.loss, "learning_rate": told.learning_rate}
-        row |= {**told.parts, "samples_per_s": self.trainer.batch_size / spent}
+        spent = time.perf_counter() - self.started
+        row: dict[str, Any] = {"step": step.step, "loss": step.loss, "learning_rate": step.learning_rate}
+        row |= {**step.parts, "samples_per_s": self.trainer.batch_size / spent}
         every = self.config.train.evaluate_steps
         is_due = every is not None and self.trainer.step % every == 0
         if self.evaluate and (is_due or self.trainer.step == self.trainer.num_steps):
             row |= evaluate_model(self.evaluate, self._make_final(), self.trainer.step)
         self.journal.write(row)
-        self.tell(row)
-        self.began = time.perf_counter()
+        self.report(row)
+        self.started = time.perf_counter()
 
     def try_evaluation(self) -> None:
         """Evaluate once before the first step. Raises UserError where that fails."""
         if self.evaluate and self.trainer.step == 0:
             try_evaluation(self.evaluate, self._make_final())
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
     def _make_final(self) -> Any:
         """Return the model as it would be written now."""
@@ -72,7 +72,7 @@ class Writer:
         self.journal.keep()
         save_state(self.trainer, self.folder)
         keep_states(self.folder, self.config.train.keep_checkpoints)
-        self.began = time.perf_counter()
+        self.started = time.perf_counter()
 
     def close(self) -> None:
         """Keep the last step, if it is not, and write the model, which is no result before it is checked."""
@@ -85,7 +85,7 @@ class Writer:
         finish(self.trainer, fetch_model(self.config.model), Folder(self.folder.at(WORK)))
 
 
-def begin_rank(
+def start_rank(
     config: TrainConfig, num_steps: int, num_kinds: int, device: str, num_threads: int | None
 ) -> Trainer[PairsObjective]:
     """Return the trainer of a rank at step 0; ``num_threads`` are torch's on CPUs."""
@@ -111,10 +111,10 @@ def train_rank(
     was_warned = False
     if writer:
         writer.try_evaluation()
-    for told in trainer.run(batches):
+    for reported in trainer.run(batches):
         warned = is_warned()
         if writer:
-            writer.take(told)
+            writer.take(reported)
             if trainer.step % checkpoint_steps == 0 or warned > was_warned:
                 writer.keep()
         was_warned = warned

@@ -40,7 +40,7 @@ class Feed:
 
     course: Any
     """A reference to the course."""
-    shelf: Any
+    cache: Any
     rank: int
     num_ranks: int
 
@@ -72,7 +72,7 @@ def _make(feed: Feed, step: int) -> Iterator[pa.Table]:
     course = get_course(feed.course)
     own = slice_of(feed.rank, feed.num_ranks, course.plan.batch_size)
     shard_R, row_R = (number_B[own] for number_B in course.plan.batch(step))
-    refs = ray.get(feed.shelf.take.remote(step, feed.rank))
+    refs = ray.get(feed.cache.take.remote(step, feed.rank))
     shards = sorted(set(shard_R.tolist()))
     tables = dict(zip(shards, ray.get([refs[shard] for shard in shards]), strict=True))
     epoch = step // course.plan.steps_per_epoch

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raycomp.config import ClusterFailed
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
-from raycomp.train.board import Board, News, say_start
+from raycomp.train.status import StatusTracker, TrainingStatus, say_start
 from raycomp.train.training import Training
 
 _POLL_S = 0.5
@@ -53,37 +53,37 @@ class RankJob:
     """What the line of a start that resumed begins with."""
 
 
-def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
+def fit(training: Training, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
     """Train to the end and return what was reported, as ``run_ranks``."""
     config = training.config
-    training = replace(training, stock=ray.put(training.stock), course=ray.put(training.course))
+    training = replace(training, source=ray.put(training.source), course=ray.put(training.course))
     job = RankJob(
         partial(_train, training), training.num_steps, config.train.batch_size, config.cluster.selector
     )
     return run_ranks(job, ranks, check, say)
 
 
-def _train(training: Training, board: Any) -> None:
+def _train(training: Training, tracker: Any) -> None:
     from raycomp.train.ray_work import train_as_rank  # seconds, which the ranks alone need
 
-    train_as_rank(replace(training, board=board))
+    train_as_rank(replace(training, tracker=tracker))
 
 
-def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> News:
+def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say: Say) -> TrainingStatus:
     """Run a job on all ranks to its end, and return what they reported.
 
     ``check`` raises LeaseLost where the folder is another's. Raises what the ranks found that no start fixes:
     ValueError for what the user can fix, OSError where the storage failed one start after the other,
     ClusterFailed where workers were lost, RuntimeError with the traceback of a rank for a mistake of our own.
     """
-    board = _make_board()
+    tracker = _make_tracker()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
 
     def run() -> None:
-        with tempfile.TemporaryDirectory() as room:
+        with tempfile.TemporaryDirectory() as temporary:
             try:
-                _make_trainer(job, board, ranks, room).fit()
+                _make_trainer(job, tracker, ranks, temporary).fit()
                 ended.append(None)
             except BaseException as error:  # told by the thread that waits
                 ended.append(error)
@@ -92,40 +92,40 @@ def run_ranks(job: RankJob, ranks: TrainWorkers, check: Callable[[], None], say:
     thread = threading.Thread(target=run, daemon=True, name="ray train")
     thread.start()
     try:
-        news = _follow(job, board, thread, check, say)
+        status = _follow(job, tracker, thread, check, say)
     except BaseException:
         # The cluster may outlive this run: its ranks are to take no further step.
-        board.fail.remote("", RuntimeError("the driver follows no longer"))
+        tracker.fail.remote("", RuntimeError("the driver follows no longer"))
         raise
-    if news.error is not None:
-        raise news.error
+    if status.error is not None:
+        raise status.error
     if isinstance(ended[0], RayError | ControllerError):
         line = " ".join(str(ended[0]).split())[:_LONGEST]
         raise ClusterFailed(f"Ray lost what starts the workers: {line}") from ended[0]
     if ended[0] is not None:
         raise ended[0]
-    return news
+    return status
 
 
-def _make_board() -> Any:
+def _make_tracker() -> Any:
     """Return the board, on this machine: it lives as long as the driver."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0)(Board).options(scheduling_strategy=here).remote()
+    return ray.remote(num_cpus=0)(StatusTracker).options(scheduling_strategy=here).remote()
 
 
-def _make_trainer(job: RankJob, board: Any, ranks: TrainWorkers, room: str) -> TorchTrainer:
+def _make_trainer(job: RankJob, tracker: Any, ranks: TrainWorkers, temporary: str) -> TorchTrainer:
     resources = {"CPU": 1.0, **({"GPU": 1.0} if ranks.on_gpus else {})}
     # ray.train shows type checkers the classes of its first version.
     run_config: Any = v2.RunConfig(
         name="train",
-        storage_path=room,
+        storage_path=temporary,
         # How often is for the board to say, which knows whether any step was taken in between.
         failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
         logging_config=v2.LoggingConfig(log_level="ERROR"),
     )
     return TorchTrainer(
         _work,
-        train_loop_config={"work": job.work, "board": board},
+        train_loop_config={"work": job.work, "board": tracker},
         torch_config=TorchConfig(timeout_s=_SILENCE_S),
         scaling_config=v2.ScalingConfig(
             num_workers=ranks.count,
@@ -137,26 +137,28 @@ def _make_trainer(job: RankJob, board: Any, ranks: TrainWorkers, room: str) -> T
     )
 
 
-def _follow(job: RankJob, board: Any, thread: threading.Thread, check: Callable[[], None], say: Say) -> News:
+def _follow(
+    job: RankJob, tracker: Any, thread: threading.Thread, check: Callable[[], None], say: Say
+) -> TrainingStatus:
     """Report how far the ranks are until they end; ``check`` that the folder is still this run's."""
     num_starts, checked_at = 0, time.monotonic()
     with Progress("train", job.num_steps, unit="step") as progress:
         while True:
             is_over = not thread.is_alive()
-            news = ray.get(board.news.remote())
-            for start in news.starts[num_starts:]:
+            status = ray.get(tracker.status.remote())
+            for start in status.starts[num_starts:]:
                 say_start(start, say, job.label)
-                progress.begin_at(start["step"])
-            num_starts = len(news.starts)
-            progress.reach(news.step, job.batch_size)
+                progress.start_at(start["step"])
+            num_starts = len(status.starts)
+            progress.reach(status.step, job.batch_size)
             if time.monotonic() - checked_at > _CHECK_S:
                 check()
                 checked_at = time.monotonic()
             if is_over:
-                return news
+                return status
             thread.join(_POLL_S)
 
 
-def _work(told: dict[str, Any]) -> None:
+def _work(reported: dict[str, Any]) -> None:
     """Do the job as one rank of Ray Train's."""
-    told["work"](told["board"])
+    reported["work"](reported["board"])

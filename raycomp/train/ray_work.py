@@ -13,9 +13,9 @@ from ray.train.torch import get_device
 
 from raycomp.config import UserError
 from raycomp.data.folder import Folder
-from raycomp.train.rank import Writer, begin_rank, train_rank
+from raycomp.train.rank import Writer, start_rank, train_rank
+from raycomp.train.ray_cache import ShardCache
 from raycomp.train.ray_feed import Feed, get_course
-from raycomp.train.ray_shelf import Shelf
 from raycomp.train.state import load_state
 from raycomp.train.states import list_states
 from raycomp.train.towers import Batch, to_batch
@@ -33,18 +33,18 @@ class Stopped(Exception):
 
 def train_as_rank(training: Training) -> None:
     """Train as one rank."""
-    with told_failures(training.board):
+    with reporting_failures(training.tracker):
         _train(training)
 
 
 @contextmanager
-def told_failures(board: Any) -> Iterator[None]:
+def reporting_failures(tracker: Any) -> Iterator[None]:
     """Report to the board what ends the block of a rank: what no start fixes ends the run for good."""
     try:
         yield
     except Exception as error:
         why, final = judge_failure(error)
-        ray.get(board.fail.remote(why, final, isinstance(find_cause(error), OSError)))
+        ray.get(tracker.fail.remote(why, final, isinstance(find_cause(error), OSError)))
         raise
 
 
@@ -83,53 +83,53 @@ def find_cause(error: Exception) -> BaseException:
 class Line:
     """A rank's line to the board: one step's word is on its way while the next step is taken."""
 
-    def __init__(self, board: Any):
-        self.board = board
+    def __init__(self, tracker: Any):
+        self.tracker = tracker
         self.goes_on = ray.put(True)
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """Tell of a step. Raises Stopped where the board wanted none after the one before."""
+    def report(self, reported: dict[str, Any]) -> None:
+        """Report of a step. Raises Stopped where the board wanted none after the one before."""
         if not ray.get(self.goes_on):
             raise Stopped
-        self.goes_on = self.board.tell.remote(told)
+        self.goes_on = self.tracker.report.remote(reported)
 
 
 def _train(training: Training) -> None:
     context, folder = ray.train.get_context(), Folder(training.out)
     rank, num_ranks = context.get_world_rank(), context.get_world_size()
-    if not may_arrive(training.board):
+    if not may_arrive(training.tracker):
         return
-    trainer = begin_rank(
+    trainer = start_rank(
         training.config, training.num_steps, training.num_kinds, str(get_device()), training.threads
     )
     steps = broadcast_from_rank_zero(list_states(folder))
     if steps:
         load_state(trainer, folder, steps[-1])
-    if not may_begin(training.board, trainer.step):
+    if not may_start(training.tracker, trainer.step):
         return
-    shelf = broadcast_from_rank_zero(_put_up_shelf(training) if rank == 0 else None)
+    cache = broadcast_from_rank_zero(_start_cache(training) if rank == 0 else None)
     writer = None
     if rank == 0:
-        writer = Writer(trainer, training.config, folder, Line(training.board).tell, training.evaluate)
-    batches = _move(Feed(training.course, shelf, rank, num_ranks), trainer.step, training)
+        writer = Writer(trainer, training.config, folder, Line(training.tracker).report, training.evaluate)
+    batches = _move(Feed(training.course, cache, rank, num_ranks), trainer.step, training)
     train_rank(trainer, batches, training.config.train.checkpoint_steps, writer, Preemption())
 
 
-def may_arrive(board: Any) -> bool:
+def may_arrive(tracker: Any) -> bool:
     """Return, on all ranks, whether they are to load anything: not after a start that failed for good."""
     is_first = ray.train.get_context().get_world_rank() == 0
-    return bool(broadcast_from_rank_zero(is_first and ray.get(board.arrive.remote())))
+    return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.arrive.remote())))
 
 
-def may_begin(board: Any, step: int) -> bool:
+def may_start(tracker: Any, step: int) -> bool:
     """Return, on all ranks, whether training may start, or resume, at a step."""
     is_first = ray.train.get_context().get_world_rank() == 0
-    return bool(broadcast_from_rank_zero(is_first and ray.get(board.begin.remote(step))))
+    return bool(broadcast_from_rank_zero(is_first and ray.get(tracker.start.remote(step))))
 
 
-def _put_up_shelf(training: Training) -> Any:
+def _start_cache(training: Training) -> Any:
     plan = get_course(training.course).plan
-    return ray.remote(num_cpus=0)(Shelf).remote([training.stock], plan, training.num_steps)
+    return ray.remote(num_cpus=0)(ShardCache).remote([training.source], plan, training.num_steps)
 
 
 class Preemption:

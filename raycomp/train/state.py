@@ -17,14 +17,14 @@ from raycomp.config import UserError
 from raycomp.data.folder import Folder
 from raycomp.train.fit import Trainer
 from raycomp.train.objective import PairsObjective
-from raycomp.train.states import ROOM, STATE
+from raycomp.train.states import CHECKPOINTS, STATE
 
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
 def save_state(trainer: Trainer[PairsObjective], out: Folder) -> None:
     """Write what a trainer needs to go on from its next step as if it had never stopped."""
-    place = (ROOM, f"{trainer.step:08d}")
+    place = (CHECKPOINTS, f"{trainer.step:08d}")
     out.write_bytes(_pack(trainer.clip.state_dict()), *place, _MODEL)
     out.write_bytes(_pack(_flatten(trainer.optimizer.state_dict()["state"])), *place, _OPTIMIZER)
     margins = trainer.objective.loss.margin_S.tolist()
@@ -37,7 +37,7 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
 
     Raises UserError, one line, where the state is damaged or of another model or run.
     """
-    place = (ROOM, f"{step:08d}")
+    place = (CHECKPOINTS, f"{step:08d}")
     where = out.at(*place)
     try:
         state = out.read_json(*place, STATE)
@@ -63,13 +63,13 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
 
 def _describe_run(trainer: Trainer[PairsObjective]) -> dict[str, Any]:
     """Return, as json has it, on what the steps to come depend beside data and weights."""
-    dials = {
+    options = {
         f"train.{field.name}": getattr(trainer.config, field.name)
         for field in fields(trainer.config)
         if not field.metadata.get("free")
     }
     sizes = {"train.batch_size": trainer.batch_size, "train.steps": trainer.num_steps, "train.epochs": None}
-    return json.loads(json.dumps({**dials, **sizes}))
+    return json.loads(json.dumps({**options, **sizes}))
 
 
 def _check_run(found: dict[str, Any], wanted: dict[str, Any]) -> None:

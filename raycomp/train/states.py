@@ -2,22 +2,22 @@
 
 from raycomp.data.folder import Folder
 
-ROOM, STATE = "checkpoints", "state.json"
+CHECKPOINTS, STATE = "checkpoints", "state.json"
 
 
 def list_states(out: Folder) -> list[int]:
     """Return the steps of which there is a state, in their order."""
-    return sorted(int(name) for name in _list_rooms(out) if out.exists(ROOM, name, STATE))
+    return sorted(int(name) for name in _list_names(out) if out.exists(CHECKPOINTS, name, STATE))
 
 
-def _list_rooms(out: Folder) -> list[str]:
+def _list_names(out: Folder) -> list[str]:
     """Return the names of what is, or was to be, a state."""
-    return [name for name in out.list_names(ROOM) if name.isdecimal()]
+    return [name for name in out.list_names(CHECKPOINTS) if name.isdecimal()]
 
 
 def keep_states(out: Folder, count: int) -> None:
     """Remove all states but the last ``count``, and what killed starts left half written, of any step."""
     steps = list_states(out)[-count:]
-    for name in _list_rooms(out):
+    for name in _list_names(out):
         if int(name) not in steps:
-            out.remove(ROOM, name)
+            out.remove(CHECKPOINTS, name)

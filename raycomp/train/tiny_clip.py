@@ -78,10 +78,10 @@ def _fit(
     assert config.steps, "the little world counts steps"
     losses = []
     objective = PairsObjective(model, config, config.steps, config.batch_size)
-    for told in Trainer(objective, config.steps).run(batches):
-        losses.append(told.loss)
+    for reported in Trainer(objective, config.steps).run(batches):
+        losses.append(reported.loss)
         if on_step:
-            on_step(told.step, told.loss)
+            on_step(reported.step, reported.loss)
     model.eval()
     return tuple(losses)
 

@@ -17,7 +17,7 @@ Evaluate = Callable[[Any, int], Mapping[str, Any]]
 """Takes the model, in evaluation mode, and how many steps it took; returns numbers by name."""
 
 
-class Told(NamedTuple):
+class StepReport(NamedTuple):
     """What a step tells."""
 
     step: int
@@ -34,7 +34,7 @@ OWN_COLUMNS = (STEP, "loss", "learning_rate", "samples_per_s")
 
 
 @dataclass(frozen=True)
-class Stock:
+class ShardSource:
     """What shards are read from."""
 
     pairs: "Pairs"
@@ -52,11 +52,11 @@ class Course:
 
 @dataclass(frozen=True)
 class Training:
-    """What every rank gets. On Ray ``stock`` and ``course`` are references, and ``board`` is an actor."""
+    """What every rank gets. On Ray ``source`` and ``course`` are references, and ``tracker`` is an actor."""
 
     config: TrainConfig
     out: str
-    stock: Any
+    source: Any
     course: Any
     num_steps: int
     steps_per_epoch: int
@@ -65,4 +65,4 @@ class Training:
     threads: int | None
     """Torch threads of a rank on CPUs; none on GPUs."""
     evaluate: Evaluate | None
-    board: Any = None
+    tracker: Any = None

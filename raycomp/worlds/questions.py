@@ -51,14 +51,14 @@ def draw_question(scene: Scene, asked: str, pairs: Pairs, rng: np.random.Generat
 
 def _ask_word(scene: Scene, asked: str, rng: np.random.Generator) -> Question | None:
     """Ask for the colour of a shape, or the shape of a colour, that only one thing has."""
-    told, words = (SHAPE, COLOURS) if asked == COLOUR else (COLOUR, SHAPES)
-    counts = Counter(getattr(thing, told) for thing in scene.things)
-    alone = [replace(thing, size=None) for thing in scene.things if counts[getattr(thing, told)] == 1]
+    reported, words = (SHAPE, COLOURS) if asked == COLOUR else (COLOUR, SHAPES)
+    counts = Counter(getattr(thing, reported) for thing in scene.things)
+    alone = [replace(thing, size=None) for thing in scene.things if counts[getattr(thing, reported)] == 1]
     if not alone:
         return None
     right = alone[rng.integers(len(alone))]
     things = [replace(right, **{asked: word}) for word in words]
-    return _choose(f"{asked} {getattr(right, told)}", things, right)
+    return _choose(f"{asked} {getattr(right, reported)}", things, right)
 
 
 def _choose(kind: str, things: list[Thing], right: Thing) -> Question:

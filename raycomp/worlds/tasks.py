@@ -15,7 +15,6 @@ import numpy as np
 from raycomp.config.check import check, check_choice
 from raycomp.words import DOMAINS, FUNCTION, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import TEMPLATES, describe, phrases
-from raycomp.worlds.looks import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_look
 from raycomp.worlds.questions import ASKED, Question, draw_question
 from raycomp.worlds.render import encode_jpeg, render
 from raycomp.worlds.samples import SIDE, Sample
@@ -33,6 +32,7 @@ from raycomp.worlds.scenes import (
     scene_to_dict,
     show,
 )
+from raycomp.worlds.styles import DUSK, HAZE, PLAIN, SEPIA, STRIPES, change_style
 
 # Diagonals of the square of colours and shapes. No two colours have more than one shape of the backbone's in
 # common.
@@ -49,8 +49,8 @@ class WorldTask:
     pairs: frozenset[tuple[str, str]]
     templates: tuple[int, ...] = _NAMING_SIZES
     """Whose captions say sizes, so that a caption names all that its scene is made of."""
-    look: str = PLAIN
-    """Of ``looks.LOOKS``."""
+    style: str = PLAIN
+    """Of ``looks.STYLES``."""
     asked: tuple[str, ...] = ()
     """Of ``questions.ASKED``, each as likely; none where captions are told from one another."""
 
@@ -64,13 +64,13 @@ class TaskScene:
     """Of a question the right answer."""
     primitives: tuple[str, ...]
     """The caption's: "small red circle"."""
-    look: str = PLAIN
+    style: str = PLAIN
     question: Question | None = None
 
     @property
     def image(self) -> bytes:
         """The picture as JPEG."""
-        return encode_jpeg(change_look(render(self.scene, SIDE), self.look))
+        return encode_jpeg(change_style(render(self.scene, SIDE), self.style))
 
 
 def backbone_pairs(turn: int = 0) -> frozenset[tuple[str, str]]:
@@ -101,8 +101,8 @@ def list_tasks(stream: str, turn: int = 0) -> tuple[list[WorldTask], list[WorldT
         return tasks, [WorldTask("held-out-pairs", held_out)]
     if stream == DOMAINS:
         tasks = [
-            WorldTask(look, _block(COLOURS, SHAPES[2 * i : 2 * i + 2]), (_NAMING_SIZES[i],), look)
-            for i, look in enumerate(_DOMAINS)
+            WorldTask(style, _block(COLOURS, SHAPES[2 * i : 2 * i + 2]), (_NAMING_SIZES[i],), style)
+            for i, style in enumerate(_DOMAINS)
         ]
         return tasks, [WorldTask(PLAIN, backbone_pairs(turn))]
     if stream == FUNCTION:
@@ -158,7 +158,7 @@ def draw_scenes(task: WorldTask, num: int, seed: list[int], is_gallery: bool = F
             scene = _draw_scene(task, rng)
         seen.add(frozenset(phrases(scene)))
         template = int(rng.choice(task.templates))
-        yield TaskScene(scene, describe(scene, template), phrases(scene), task.look)
+        yield TaskScene(scene, describe(scene, template), phrases(scene), task.style)
 
 
 def _draw_question(task: WorldTask, rng: np.random.Generator) -> TaskScene:
@@ -169,7 +169,7 @@ def _draw_question(task: WorldTask, rng: np.random.Generator) -> TaskScene:
         scene = _draw_scene(task, rng)
         question = draw_question(scene, asked, task.pairs, rng)
     right = question.primitives[question.candidates.index(question.answer)]
-    return TaskScene(scene, question.answer, right, task.look, question)
+    return TaskScene(scene, question.answer, right, task.style, question)
 
 
 def _draw_scene(task: WorldTask, rng: np.random.Generator) -> Scene:

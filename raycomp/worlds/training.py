@@ -7,10 +7,10 @@ import numpy as np
 
 from raycomp.words import ADD, ATTRIBUTE
 from raycomp.worlds.captions import TEMPLATES, read, say
-from raycomp.worlds.exam import CATEGORIES
 from raycomp.worlds.faults import TAILS
 from raycomp.worlds.negatives import hard_negatives
 from raycomp.worlds.scenes import Claim, show
+from raycomp.worlds.test_set import CATEGORIES
 
 # A size that a caption does not name cannot be wrong for who has only the caption.
 TAUGHT = tuple(one for one in CATEGORIES if one != (ADD, ATTRIBUTE))

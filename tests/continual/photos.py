@@ -7,7 +7,7 @@ from typing import Any
 NAMES = ("flickr8k_800", "cc_web_400", "coco_val_40")
 
 
-def lay_photos(data: Path, folder: Path, num: int | None = None) -> dict[str, list[dict[str, Any]]]:
+def write_photos(data: Path, folder: Path, num: int | None = None) -> dict[str, list[dict[str, Any]]]:
     """Write ``folder``/photos.json and what it lists, every other photo to learn of; return the rows of each.
 
     ``num``: so many photos of each, at most.

@@ -20,7 +20,7 @@ def test_a_backbone_says_how_many_steps_it_has_taken(tmp_path, monkeypatch):
         write(folder, value, *names)
 
     monkeypatch.setattr(Folder, "write_json", listen)
-    monkeypatch.setattr(backbone, "_LOOK_S", 0)
+    monkeypatch.setattr(backbone, "_POLL_S", 0)
     folder = Folder(str(tmp_path))
     assert count_steps(folder, 3) == 0
     make_backbone(CONFIG, folder, 0)
@@ -29,7 +29,7 @@ def test_a_backbone_says_how_many_steps_it_has_taken(tmp_path, monkeypatch):
 
 
 def test_steps_of_all_backbones_are_lines_of_progress(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(backbone, "_LOOK_S", 0.01)
+    monkeypatch.setattr(backbone, "_POLL_S", 0.01)
     monkeypatch.setattr("raycomp.run.progress._LINE_EVERY_S", 0.05)
     Progress.forget()
     folders = [Folder(str(tmp_path / name)) for name in "ab"]

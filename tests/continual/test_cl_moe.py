@@ -19,13 +19,13 @@ def experts(learner) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def test_the_first_task_leaves_its_experts_and_the_second_a_blend(few):
     learner = few.make("cl-moe")
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     new = experts(learner)
     learner.end()
     first = experts(learner)
     assert all(a.equal(b) for old, now in zip(new, first, strict=True) for a, b in zip(old, now, strict=True))
-    learner.begin(1, few.tasks[1])
+    learner.start_task(1, few.tasks[1])
     learn(learner, few, 1)
     new = experts(learner)
     shares = [layer.share() for layer in learner.layers]
@@ -50,27 +50,27 @@ def test_what_lies_apart_is_taken_to_be_of_its_own_task(few, number):
 def test_the_task_matters_to_what_is_seen(few):
     """Rows that are taken to be of another task are seen by other shares of the experts."""
     learner, task = through(few.make("cl-moe", steps=20), few), few.tasks[0]
-    own = learner.look(task).image_ND
+    own = learner.find_keys(task).image_ND
     for centres in learner.centres.values():
         centres.reverse()
-    assert abs(learner.look(task).image_ND - own).max() > 1e-5
+    assert abs(learner.find_keys(task).image_ND - own).max() > 1e-5
 
 
-def test_a_look_leaves_nothing_behind_in_training(few):
+def test_an_evaluation_leaves_nothing_behind_in_training(few):
     found = []
-    for looks in (False, True):
+    for is_asked in (False, True):
         learner = few.make("cl-moe")
-        learner.begin(0, few.tasks[0])
+        learner.start_task(0, few.tasks[0])
         learn(learner, few, 0, stop=2)
-        if looks:
-            learner.look(few.tasks[1])
+        if is_asked:
+            learner.find_keys(few.tasks[1])
         found.append(learn(learner, few, 0, 2))
     assert found[0] == found[1]
 
 
 def test_nothing_but_experts_and_routers_is_trained(few):
     learner = few.make("cl-moe")
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     routers = [layer.router.detach().clone() for layer in learner.layers]
     learner.step(0, rows(0, 0)), learner.step(1, rows(0, 1))
     old = few.clip.model.state_dict()

@@ -21,7 +21,7 @@ from raycomp.data.tar import write_tar
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.worlds.samples import world_shards
-from tests.continual.photos import NAMES, lay_photos
+from tests.continual.photos import NAMES, write_photos
 
 LITTLE = LittleConfig(backbones=2, backbone_pairs=64, backbone_steps=2, train=16, test=12)
 CONFIG = override_all(
@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_leaves_cells_a_table_figures_and_a_page(finished):
+def test_a_command_leaves_runs_a_table_figures_and_a_page(finished):
     out = finished / "out"
     rows = list(csv.DictReader((out / "continual.csv").open()))
     assert {row["track"] for row in rows} == {"world", "questions-function"}
@@ -118,7 +118,7 @@ def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished)
     assert second and all(first[key] == value for key, value in second.items())
 
 
-def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another(
+def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_next_to_another(
     finished, tmp_path, monkeypatch
 ):
     for backbone in (finished / "prepared").glob("backbone-*"):
@@ -133,10 +133,10 @@ def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another
         continual(config, str(tmp_path / "out"), lambda line: None)
     continual(config, str(tmp_path / "out"), lambda line: None)
     (alone,) = (tmp_path / "prepared").glob("world-*")
-    beside = finished / "prepared" / alone.name
+    companion = finished / "prepared" / alone.name
     names = sorted(path.name for path in alone.iterdir())
-    assert names == sorted(path.name for path in beside.iterdir()) and len(names) > 2
-    assert all((alone / name).read_bytes() == (beside / name).read_bytes() for name in names)
+    assert names == sorted(path.name for path in companion.iterdir()) and len(names) > 2
+    assert all((alone / name).read_bytes() == (companion / name).read_bytes() for name in names)
 
 
 def test_rates_are_chosen_on_development_seeds_and_reported_on_others(finished, tmp_path):
@@ -163,7 +163,7 @@ def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"model.name": "no-such-model", "model.weights": "random:0"}, "model.name='no-such-model'"),
         ({"model.weights": "/no/such.pt"}, "model.weights='/no/such.pt'"),
@@ -174,7 +174,7 @@ def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatc
         ),
     ],
 )
-def test_what_cannot_be_had_is_refused_before_ray_starts(dials, said, tmp_path, monkeypatch):
+def test_what_cannot_be_had_is_refused_before_ray_starts(options, said, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("Ray was started")
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_had_is_refused_before_ray_starts(dials, said, tmp_path, 
         write_tar(str(tmp_path / "a" / name), samples)
     stream = {"tasks": [{"name": "a", "train": "a", "test": "a"}]}
     (tmp_path / "mine.json").write_text(json.dumps(stream))
-    config = override_all(ContinualConfig(stream=(str(tmp_path / "mine.json"),)), dials)
+    config = override_all(ContinualConfig(stream=(str(tmp_path / "mine.json"),)), options)
     with pytest.raises(ValueError, match=re.escape(said)) as error:
         continual(config, str(tmp_path / "out"))
     assert type(error.value) is ValueError and "\n" not in str(error.value)
@@ -267,7 +267,7 @@ def test_a_stream_that_is_there_is_held_to_this_runs_share_of_bad_samples(finish
 
 def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
     """flickr8k, then photos of the web, then coco, by a tiny model: heads learn, finetune moves the model."""
-    lay_photos(shared / "data", tmp_path, num=120)
+    write_photos(shared / "data", tmp_path, num=120)
     settings = {
         "stream": str(tmp_path / "photos.json"),
         "method": "frozen,compo-realign,finetune",
@@ -288,12 +288,12 @@ def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
     texts = [found[method, "text merged both last"] for method in ("frozen", "compo-realign", "finetune")]
     assert texts[0] == texts[1], "by captions alone a head is the frozen model"
     assert found["compo-realign", "gradient_mean"] > 0 and found["frozen", "forgetting_best"] == 0
-    cell = json.loads((tmp_path / "out/cells/photos-finetune-00.json").read_text())
-    assert cell["tasks"] == list(NAMES) and cell["order"] == [0, 1, 2]
+    facts = json.loads((tmp_path / "out/cells/photos-finetune-00.json").read_text())
+    assert facts["tasks"] == list(NAMES) and facts["order"] == [0, 1, 2]
 
 
 @pytest.mark.slow
-def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(tmp_path):
+def test_a_sweep_embeds_its_streams_once_and_reports_each_point(tmp_path):
     own = replace(CONFIG, stream=("world",), method=("compo-realign",), seeds=1)
     config = SweepConfig(
         command="continual",
@@ -330,7 +330,7 @@ def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(tmp_path):
         (["head.mix=caley"], "head.mix='caley': must be one of cayley"),
     ],
 )
-def test_what_the_user_can_mend_is_told_in_a_line(settings, said, tmp_path, capsys):
+def test_what_the_user_can_fix_is_reported_in_a_line(settings, said, tmp_path, capsys):
     sets = [part for one in settings for part in ("--set", one)]
     assert main(["continual", *sets, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err

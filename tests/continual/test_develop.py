@@ -3,17 +3,17 @@
 import pytest
 
 from raycomp.config import override_all
-from raycomp.continual.cells import Cell, Choice, list_cells, make_config
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.develop import choose, list_trials, tell_trials
+from raycomp.continual.develop import choose, list_trials, report_trials
 from raycomp.continual.judge import MERGED, TASK
 from raycomp.continual.method import FULL, METHODS, TUNE, Method
 from raycomp.continual.methods.make_tuner import PLAIN
 from raycomp.continual.results import Result, measure
+from raycomp.continual.runs import Choice, StreamRun, list_runs, make_config
 from raycomp.data.folder import Folder
-from tests.continual.test_loop import begin
-from tests.continual.test_loop import read as read_walk
+from tests.continual.test_loop import make_loop
+from tests.continual.test_loop import read as read_loop
 from tests.continual.test_results import make_result
 
 DEVELOP = {"develop.seeds": 2, "develop.rates": (0.5, 1.0), "develop.weights": (0.25, 0.75)}
@@ -26,7 +26,7 @@ def try_out(method: str, seed: int, rate: float, last: float, **weighed: float) 
     for weight, value in weighed.items():
         matrix = {(after, task): value for after in (-1, 0, 1) for task in (0, 1)}
         values[TASK, f"w={float(weight[1:]) / 100:g} {MERGED} both"] = matrix
-    return Result(Cell("world", method, seed, rate), made.facts, values)
+    return Result(StreamRun("world", method, seed, rate), made.facts, values)
 
 
 def test_rate_and_weight_with_the_highest_mean_are_chosen():
@@ -41,12 +41,12 @@ def test_rate_and_weight_with_the_highest_mean_are_chosen():
         try_out("finetune", 1, 0.5, 0.8),
         try_out("finetune", 1, 1.0, 0.7),
     ]
-    results = {one.cell: one for one in made}
+    results = {one.one_run: one for one in made}
     chosen = choose(results, config)
     assert chosen[FULL] == chosen["fixed-clip"] == Choice(1.0, 0.25)
     assert chosen["zscl"] == Choice(1.0), "of equals the nearest to the default"
     assert chosen["finetune"] == Choice(0.5)
-    table = tell_trials(results, chosen, config)
+    table = report_trials(results, chosen, config)
     marked = [row[:4] for row in table.rows if row[-1]]
     assert marked[0] == (FULL, "world", "1", 0.25) and len(marked) == 3 and len(table.rows) == 8
 
@@ -56,19 +56,21 @@ def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
         ContinualConfig(stream=("world", "questions-scene"), method=("all",), seeds=3, tune_seeds=5), DEVELOP
     )
     trials = list_trials(config)
-    assert {cell.seed for cell in trials} == {5, 6}
-    assert not {cell.seed for cell in trials} & {cell.seed for cell in list_cells(config)}
-    streams = {cell.method: cell.stream for cell in trials}
+    assert {one_run.seed for one_run in trials} == {5, 6}
+    assert not {one_run.seed for one_run in trials} & {one_run.seed for one_run in list_runs(config)}
+    streams = {one_run.method: one_run.stream for one_run in trials}
     assert streams["cl-moe"] == "questions-scene" and streams["zscl"] == streams[FULL] == "world"
     assert not {"frozen", "fixed-clip"} & set(streams)
-    rates = {method: sorted({cell.rate for cell in trials if cell.method == method}) for method in streams}
+    rates = {
+        method: sorted({one_run.rate for one_run in trials if one_run.method == method}) for method in streams
+    }
     assert rates.pop("untrained") == [1.0] and {tuple(one) for one in rates.values()} == {(0.5, 1.0)}
     assert list_trials(override_all(config, {"develop.seeds": 0})) == []
-    assert len({cell.name for cell in [*trials, *list_cells(config)]}) == len(trials) + len(
-        list_cells(config)
+    assert len({one_run.name for one_run in [*trials, *list_runs(config)]}) == len(trials) + len(
+        list_runs(config)
     )
     near = list_trials(override_all(config, {"develop.rates": (1.0, 1.0000001)}))
-    assert len({cell.name for cell in near}) == len(near)
+    assert len({one_run.name for one_run in near}) == len(near)
 
 
 def test_a_choice_multiplies_the_learning_rate_that_the_method_has():
@@ -92,9 +94,9 @@ def test_methods_whose_weights_are_new_learn_equally_fast():
 
 def test_development_judges_by_the_fused_score_at_every_weight(tmp_path):
     """At the config's own weight it is the main figure."""
-    walk = begin("sequential", **{"develop.weights": (0.5, 1.0)})
-    walk.weights = walk.config.develop.weights
-    found = measure(read_walk(walk, walk.run(Folder(str(tmp_path))), "sequential"))
+    loop = make_loop("sequential", **{"develop.weights": (0.5, 1.0)})
+    loop.weights = loop.config.develop.weights
+    found = measure(read_loop(loop, loop.run(Folder(str(tmp_path))), "sequential"))
     for name in ("last", "learned", "forgetting_best"):
         assert found[f"w=0.5 {MERGED} both {name}"] == found[name]
         assert found[f"w=1.0 {MERGED} both {name}"] == found[f"composed {MERGED} both {name}"]

@@ -34,14 +34,14 @@ def test_what_resembles_no_task_is_nearly_the_frozen_models(few, learned):
     far = dataclasses.replace(task, image_ND=-30 * task.image_ND, text_TD=-30 * task.text_TD)
     assert max(learned.choose("image", far.image_ND)[1]) < 1e-3
     assert max(learned.choose("text", far.text_TD)[1]) < 1e-3
-    keys, frozen = learned.look(far), few.frozen(0)
+    keys, frozen = learned.find_keys(far), few.frozen(0)
     np.testing.assert_allclose(keys.image_ND, frozen.image_ND, atol=1e-3)
     np.testing.assert_allclose(keys.text_TD, frozen.text_TD, atol=1e-3)
-    assert np.abs(learned.look(task).image_ND - frozen.image_ND).max() > 1e-2
+    assert np.abs(learned.find_keys(task).image_ND - frozen.image_ND).max() > 1e-2
 
 
 def test_a_later_task_leaves_what_was_seen_of_an_earlier_one(few, learned):
-    assert same(through(few.make("diki"), few, 1).look(few.tasks[0]), learned.look(few.tasks[0]))
+    assert same(through(few.make("diki"), few, 1).find_keys(few.tasks[0]), learned.find_keys(few.tasks[0]))
 
 
 def test_the_share_is_the_density_of_a_dimension(few, learned):
@@ -55,14 +55,14 @@ def test_the_share_is_the_density_of_a_dimension(few, learned):
 
 def test_nothing_but_the_tasks_prompts_is_trained(few):
     learner = few.make("diki")
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     learner.end()
     old = few.clip.model.state_dict()
     for name, value in learner.model.state_dict().items():
         assert value.equal(old[name.replace(".attn.attention.", ".attn.")])
     first = [{n: v.clone() for n, v in c.sets[0].state_dict().items()} for c in learner.choices.values()]
-    learner.begin(1, few.tasks[1])
+    learner.start_task(1, few.tasks[1])
     learn(learner, few, 1)
     for choice, before in zip(learner.choices.values(), first, strict=True):
         assert all(value.equal(before[name]) for name, value in choice.sets[0].state_dict().items())

@@ -30,8 +30,8 @@ def slow_loss(image_BD, text_BD, own_B, scale):
 
 def test_it_is_a_plain_loop(few, tmp_path):
     learner, task = few.make("finetune", weight_decay=0.1), few.tasks[0]
-    learner.begin(0, task)
-    told = learn(learner, few, 0)
+    learner.start_task(0, task)
+    reported = learn(learner, few, 0)
     model = load_start(write_model(tmp_path)).train()
     decayed = [p for name, p in model.named_parameters() if p.ndim > 1 and "ln" not in name]
     free = [p for name, p in model.named_parameters() if p.ndim < 2 or "ln" in name]
@@ -46,7 +46,7 @@ def test_it_is_a_plain_loop(few, tmp_path):
             model.encode_text(torch.from_numpy(task.token_TL[task.own_N[row_B]]).long()), dim=-1
         )
         loss = slow_loss(image_BD, text_BD, task.own_N[row_B], model.logit_scale.exp())
-        assert told[step]["loss"] == pytest.approx(loss.item(), abs=2e-4)
+        assert reported[step]["loss"] == pytest.approx(loss.item(), abs=2e-4)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -54,13 +54,13 @@ def test_it_is_a_plain_loop(few, tmp_path):
             model.logit_scale.clamp_(0, math.log(100))
     with torch.no_grad():
         text_TD = F.normalize(model.encode_text(torch.from_numpy(task.token_TL).long()), dim=-1)
-    np.testing.assert_allclose(learner.look(task).text_TD, text_TD.numpy(), atol=2e-3)
+    np.testing.assert_allclose(learner.find_keys(task).text_TD, text_TD.numpy(), atol=2e-3)
 
 
 def test_the_rate_rises_and_stays(few):
     """The first steps of AdamW go as far as the rate, in most weights."""
     learner = few.make("finetune", steps=40)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     before = learner.model.visual.conv1.weight.detach().clone()
     far = []
     for step in range(6):
@@ -75,7 +75,7 @@ def test_a_task_of_the_same_seed_is_the_same(few):
     found = []
     for _ in range(2):
         learner = few.make("finetune")
-        learner.begin(0, few.tasks[0])
+        learner.start_task(0, few.tasks[0])
         learn(learner, few, 0)
-        found.append(learner.look(few.tasks[1]))
+        found.append(learner.find_keys(few.tasks[1]))
     assert same(*found)

@@ -7,8 +7,8 @@ import pytest
 
 from raycomp.continual.streams.samples import find_samples, name_primitives
 from raycomp.continual.streams.sources import read_stream
-from raycomp.continual.streams.splits import make_split, number_kinds, tell_repeats
-from raycomp.evaluate.exam import Picture
+from raycomp.continual.streams.splits import make_split, number_kinds, warn_repeats
+from raycomp.evaluate.evaluation import Picture
 from tests.continual.streaming import invent_texts, see
 
 
@@ -73,7 +73,7 @@ def test_a_negative_that_is_its_own_positive_is_counted(tmp_path):
     assert [status == "bad_field" for status in some.status_N] == same and 30 < sum(same) < 50
     split = make_split(some, invent_texts([some]), number_kinds([some]))
     assert split.candidate_NK is not None and (split.candidate_NK[:, 0] == split.own_N).all()
-    assert tell_repeats(split, "it") == [] and np.unique(split.candidate_NK).tolist() == [0, 1]
+    assert warn_repeats(split, "it") == [] and np.unique(split.candidate_NK).tolist() == [0, 1]
 
 
 WRONG = [
@@ -92,11 +92,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("more", "told"), WRONG, ids=[told[:40] for _, told in WRONG])
-def test_what_is_wrong_with_a_task_is_told_in_a_line(tmp_path, more, told):
+@pytest.mark.parametrize(("more", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_what_is_wrong_with_a_task_is_reported_in_a_line(tmp_path, more, message):
     clove = {"question": "is it", "answer": "yes"}
     (tmp_path / "a.json").write_text(json.dumps([{**vaw(1, "car", "red"), **clove}]))
     make_files(tmp_path, "1.jpg")
-    with pytest.raises(ValueError, match=told) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         open_tasks(tmp_path, {"name": "a", "train": "a.json", "test": "a.json", **more})
     assert "\n" not in str(caught.value) and str(caught.value).startswith("stream=")

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from raycomp.continual.cells import make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
 from raycomp.continual.judge import TASK, ZERO_SHOT
 from raycomp.continual.method import ADAPTED, FULL, METHODS
+from raycomp.continual.runs import make_config
 from tests.continual.streams import DIM, NAMES, make_split, make_stream, unit
-from tests.continual.test_loop import begin, run
+from tests.continual.test_loop import make_loop, run
 
 
 def figures(table: pa.Table) -> list[str]:
@@ -53,11 +53,11 @@ def test_past_texts_act_where_a_composition_comes_back(tmp_path):
     stream = make_stream()
     again = replace(stream.tasks[1], train=replace(stream.tasks[0].train))
     stream = replace(stream, tasks=(stream.tasks[0], again, *stream.tasks[2:]))
-    dials = {"order": "given", "head.learning_rate": 0.01}
-    (walk, _), (plain, _) = (
-        run(method, tmp_path / method, stream, **dials) for method in ("replay-text", "sequential")
+    options = {"order": "given", "head.learning_rate": 0.01}
+    (loop, _), (plain, _) = (
+        run(method, tmp_path / method, stream, **options) for method in ("replay-text", "sequential")
     )
-    assert not torch.equal(walk.learner.composer.theta_DD, plain.learner.composer.theta_DD)
+    assert not torch.equal(loop.learner.composer.theta_DD, plain.learner.composer.theta_DD)
 
 
 def test_without_the_synthetic_positive_the_letter_trains_nothing(tmp_path):
@@ -71,8 +71,8 @@ def test_a_constant_scale_of_the_gradient_is_inert_under_adam(tmp_path):
     moved = {}
     for name, optimizer in (("adamw", "adamw"), ("sgd", "sgd")):
         for method in ("fixed-clip", "no-trust"):
-            walk, table = run(method, tmp_path / name / method, **{"head.optimizer": optimizer})
-            moved[name, method] = walk.learner.composer.theta_DD.detach(), figures(table)
+            loop, table = run(method, tmp_path / name / method, **{"head.optimizer": optimizer})
+            moved[name, method] = loop.learner.composer.theta_DD.detach(), figures(table)
     (clipped, found), (whole, expected) = moved["adamw", "fixed-clip"], moved["adamw", "no-trust"]
     torch.testing.assert_close(clipped, whole, rtol=1e-2, atol=2e-5)
     assert whole.abs().max() > 2e-3 and found == expected
@@ -91,10 +91,10 @@ def test_a_trust_region_that_never_binds_is_inert(tmp_path):
 def test_sigma_by_power_steps_is_the_exact_one(method, primitives):
     found = {}
     for num_steps in (1, 2, None):
-        dials = {"trust.primitives": primitives, "trust.power_steps": num_steps}
-        walk = begin(method, **dials, **{"head.learning_rate": 0.01})
-        walk.learner.begin(0, walk.trainings[0])
-        found[num_steps] = [walk.learner.step(step, np.arange(8))["sigma"] for step in range(4)]
+        options = {"trust.primitives": primitives, "trust.power_steps": num_steps}
+        loop = make_loop(method, **options, **{"head.learning_rate": 0.01})
+        loop.learner.start_task(0, loop.trainings[0])
+        found[num_steps] = [loop.learner.step(step, np.arange(8))["sigma"] for step in range(4)]
     assert found[1] == pytest.approx(found[None], rel=1e-4) == found[2]
     assert min(found[None]) > 0 and len(set(found[None])) == 4
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from raycomp.config import UserError, override_all
-from raycomp.continual.cells import Cell, list_cells, make_config
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.judge import MERGED, TEXT, gather_questions
-from raycomp.continual.loop import Walk, draw_rows, order_tasks
+from raycomp.continual.loop import TaskLoop, draw_rows, order_tasks
 from raycomp.continual.method import METHODS
 from raycomp.continual.methods.experts import Experts
 from raycomp.continual.methods.frozen import Frozen
 from raycomp.continual.methods.head import HeadLearner
 from raycomp.continual.results import Result, measure
+from raycomp.continual.runs import StreamRun, list_runs, make_config
 from raycomp.data.folder import Folder
 from tests.continual.streams import NAMES, make_split, make_stream
 
@@ -27,30 +27,32 @@ SMALL = {"head.steps": 12, "head.batch_size": 8, "head.hidden": 4, "trust.first"
 HEADS = [name for name, method in METHODS.items() if method.learner in ("head", "experts")]
 
 
-def begin(method: str, stream: Stream | None = None, **dials: object) -> Walk:
+def make_loop(method: str, stream: Stream | None = None, **options: object) -> TaskLoop:
     stream = stream or make_stream()
-    config = override_all(ContinualConfig(), {**SMALL, **dials})
+    config = override_all(ContinualConfig(), {**SMALL, **options})
     own = make_config(config, METHODS[method])
     if method == "fixed-clip":
         own = override_all(own, {"trust.alpha": 0.5})
     kinds = {"head": HeadLearner, "experts": Experts}
     learner = Frozen() if method == "frozen" else kinds[METHODS[method].learner](own, stream, 7)
-    return Walk(Cell("world", method, 7), stream, own, learner)
+    return TaskLoop(StreamRun("world", method, 7), stream, own, learner)
 
 
-def run(method: str, folder: Path, stream: Stream | None = None, **dials: object) -> tuple[Walk, pa.Table]:
-    walk = begin(method, stream, **dials)
-    return walk, walk.run(Folder(str(folder)))
+def run(
+    method: str, folder: Path, stream: Stream | None = None, **options: object
+) -> tuple[TaskLoop, pa.Table]:
+    loop = make_loop(method, stream, **options)
+    return loop, loop.run(Folder(str(folder)))
 
 
-def read(walk: Walk, table: pa.Table, method: str = "compo-realign") -> Result:
+def read(loop: TaskLoop, table: pa.Table, method: str = "compo-realign") -> Result:
     values: dict = {}
     for row in table.to_pylist():
         values.setdefault((row["of"], row["figure"]), {})[row["after"], row["number"]] = row["value"]
-    return Result(Cell("world", method, 7), {"order": walk.order, "backbone": 0, "seconds": 1.0}, values)
+    return Result(StreamRun("world", method, 7), {"order": loop.order, "backbone": 0, "seconds": 1.0}, values)
 
 
-def lay(table: pa.Table) -> list[str]:
+def show(table: pa.Table) -> list[str]:
     """Every figure as text: one that is not known equals itself."""
     return [str(row) for row in table.to_pylist()]
 
@@ -78,9 +80,9 @@ class Deadly(Folder):
 def test_a_run_that_was_killed_within_a_task_ends_with_the_same_figures(method, most, tmp_path):
     _, whole = run(method, tmp_path / "whole")
     with pytest.raises(Killed):
-        begin(method).run(Deadly(str(tmp_path / "cut"), most))
-    again = begin(method).run(Folder(str(tmp_path / "cut")))
-    assert lay(again) == lay(whole)
+        make_loop(method).run(Deadly(str(tmp_path / "cut"), most))
+    again = make_loop(method).run(Folder(str(tmp_path / "cut")))
+    assert show(again) == show(whole)
 
 
 @pytest.mark.parametrize("method", HEADS)
@@ -102,18 +104,18 @@ def test_the_frozen_model_forgets_nothing(tmp_path):
 
 
 def test_joint_training_is_asked_at_the_end_alone(tmp_path):
-    walk, table = run("joint", tmp_path)
-    result = read(walk, table, "joint")
+    loop, table = run("joint", tmp_path)
+    result = read(loop, table, "joint")
     matrix_TT = result.matrix(result.main)
-    assert walk.steps == 36 and np.isnan(matrix_TT[:-1]).all()
+    assert loop.steps == 36 and np.isnan(matrix_TT[:-1]).all()
     found = measure(result)
     assert found["last"] == matrix_TT[-1].mean()
     assert not {"transfer", "learned", "forgetting_best"} & set(found)
 
 
 def test_a_head_learns_what_a_task_turns_and_forgets_the_ones_before(tmp_path):
-    walk, table = run("sequential", tmp_path, **{"head.steps": 150, "head.learning_rate": 0.01})
-    result = read(walk, table)
+    loop, table = run("sequential", tmp_path, **{"head.steps": 150, "head.learning_rate": 0.01})
+    result = read(loop, table)
     name = f"composed {MERGED} both"
     matrix_TT, before_T = result.matrix(name), result.before(name)
     assert (np.diag(matrix_TT) > before_T + 10).all()
@@ -121,11 +123,11 @@ def test_a_head_learns_what_a_task_turns_and_forgets_the_ones_before(tmp_path):
 
 
 def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
-    walk, table = run("no-synthetic", tmp_path / "a", **{"buffer.kind": "none", "trust.mode": "off"})
-    new = begin("no-synthetic").learner
-    for name, value in walk.learner.composer.state_dict().items():
+    loop, table = run("no-synthetic", tmp_path / "a", **{"buffer.kind": "none", "trust.mode": "off"})
+    new = make_loop("no-synthetic").learner
+    for name, value in loop.learner.composer.state_dict().items():
         assert torch.equal(value, new.composer.state_dict()[name]), name
-    found = read(walk, table).of_method("gradient_mean")
+    found = read(loop, table).of_method("gradient_mean")
     assert (found == 0).all()
     anchored, _ = run("no-synthetic", tmp_path / "b", **{"buffer.reading": "anchored"})
     assert not torch.equal(anchored.learner.composer.theta_DD, new.composer.theta_DD)
@@ -133,26 +135,26 @@ def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
 
 @pytest.mark.parametrize("dim", [512, 768])
 def test_a_trained_head_is_orthogonal(dim, tmp_path):
-    dials = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
-    walk, _ = run("compo-realign", tmp_path, make_stream(1, dim=dim), **dials)
-    assert walk.learner.composer.theta_DD.abs().max() > 0.05
-    assert walk.learner.read_out(walk.asked.split)["orthogonality_error"] <= 1e-6
+    options = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
+    loop, _ = run("compo-realign", tmp_path, make_stream(1, dim=dim), **options)
+    assert loop.learner.composer.theta_DD.abs().max() > 0.05
+    assert loop.learner.read_out(loop.asked.split)["orthogonality_error"] <= 1e-6
 
 
 def test_the_buffer_holds_so_many_of_each_task_and_no_more_than_there_are(tmp_path):
-    walk, _ = run("compo-realign", tmp_path / "a", **{"buffer.size": 5})
-    assert walk.learner.measure()["buffer_entries"] == 15
-    walk, _ = run("compo-realign", tmp_path / "b", **{"buffer.size": 500})
-    assert walk.learner.measure()["buffer_entries"] == 60
-    walk, _ = run("image-buffer", tmp_path / "c", **{"buffer.size": 500})
-    text_bytes = sum(len("".join(e.primitives) + e.text) for e in walk.learner.buffer.entries())
-    assert walk.learner.measure()["buffer_bytes"] == text_bytes + 60 * 16 * 4
+    loop, _ = run("compo-realign", tmp_path / "a", **{"buffer.size": 5})
+    assert loop.learner.measure()["buffer_entries"] == 15
+    loop, _ = run("compo-realign", tmp_path / "b", **{"buffer.size": 500})
+    assert loop.learner.measure()["buffer_entries"] == 60
+    loop, _ = run("image-buffer", tmp_path / "c", **{"buffer.size": 500})
+    text_bytes = sum(len("".join(e.primitives) + e.text) for e in loop.learner.buffer.entries())
+    assert loop.learner.measure()["buffer_bytes"] == text_bytes + 60 * 16 * 4
 
 
 def test_a_buffer_of_nothing_is_no_buffer(tmp_path):
     _, without = run("no-buffer", tmp_path / "a")
     _, empty = run("compo-realign", tmp_path / "b", **{"buffer.size": 0})
-    assert lay(empty) == lay(without)
+    assert show(empty) == show(without)
 
 
 @pytest.mark.parametrize(
@@ -164,16 +166,16 @@ def test_a_buffer_of_nothing_is_no_buffer(tmp_path):
         ("sgd", "gradient", True),
     ],
 )
-def test_every_tenth_step_is_told_in_whole_ones(optimizer, apply, is_shorter):
+def test_every_tenth_step_is_reported_in_whole_ones(optimizer, apply, is_shorter):
     """Adam divides a gradient's scale out again: its step is as long as without the trust region."""
-    dials = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
-    walk = begin("compo-realign", **dials)
-    walk.learner.begin(0, walk.trainings[0])
-    first, second = (walk.learner.step(step, np.arange(8)) for step in (0, 1))
+    options = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
+    loop = make_loop("compo-realign", **options)
+    loop.learner.start_task(0, loop.trainings[0])
+    first, second = (loop.learner.step(step, np.arange(8)) for step in (0, 1))
     assert 0 < first["alpha"] < 0.9 and "realised" not in second
     assert first["realised"] == pytest.approx(first["alpha"] if is_shorter else 1, rel=1e-3)
-    free = begin("no-trust", **dials)
-    free.learner.begin(0, free.trainings[0])
+    free = make_loop("no-trust", **options)
+    free.learner.start_task(0, free.trainings[0])
     assert "realised" not in free.learner.step(0, np.arange(8))
 
 
@@ -181,10 +183,10 @@ def test_current_texts_are_anchored_from_the_second_task_on(tmp_path):
     one = make_stream(num_tasks=1)
     _, alone = run("current-texts", tmp_path / "a", one)
     _, plain = run("sequential", tmp_path / "b", one)
-    assert lay(alone) == lay(plain)
-    walk, _ = run("current-texts", tmp_path / "c")
+    assert show(alone) == show(plain)
+    loop, _ = run("current-texts", tmp_path / "c")
     other, _ = run("sequential", tmp_path / "d")
-    assert not torch.equal(walk.learner.composer.theta_DD, other.learner.composer.theta_DD)
+    assert not torch.equal(loop.learner.composer.theta_DD, other.learner.composer.theta_DD)
 
 
 def test_past_texts_change_what_is_learned_from_the_second_task_on(tmp_path):
@@ -203,21 +205,21 @@ def rows(table: pa.Table, after: int) -> list:
 
 def test_a_fixed_alpha_of_one_is_no_trust_region(tmp_path):
     _, without = run("no-trust", tmp_path / "a")
-    walk = begin("fixed-clip", **{"trust.apply": "update"})
-    walk.learner.trust.alpha = 1.0
-    table = walk.run(Folder(str(tmp_path / "b")))
-    is_told = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
-    assert lay(table.filter([not told for told in is_told])) == lay(without)
+    loop = make_loop("fixed-clip", **{"trust.apply": "update"})
+    loop.learner.trust.alpha = 1.0
+    table = loop.run(Folder(str(tmp_path / "b")))
+    is_reported = [row["figure"] in ("realised_mean", "realised_last") for row in table.to_pylist()]
+    assert show(table.filter([not reported for reported in is_reported])) == show(without)
     means = [row["value"] for row in table.to_pylist() if row["figure"] == "realised_mean"]
     assert means == [1.0] * 3
 
 
 def test_the_trust_region_shortens_steps_above_the_quantile(tmp_path):
-    walk, table = run("compo-realign", tmp_path)
-    found = read(walk, table)
+    loop, table = run("compo-realign", tmp_path)
+    found = read(loop, table)
     assert found.of_method("alpha_realised")[-1] < 1 and found.of_method("sigma_max").min() > 0
-    walk, table = run("compo-realign", tmp_path / "wide", **{"trust.gamma": 1e9})
-    assert read(walk, table).of_method("alpha_realised")[-1] == 1
+    loop, table = run("compo-realign", tmp_path / "wide", **{"trust.gamma": 1e9})
+    assert read(loop, table).of_method("alpha_realised")[-1] == 1
 
 
 def test_a_task_with_less_than_a_batch_and_one_sample_are_learned(tmp_path):
@@ -240,8 +242,8 @@ def test_a_text_of_a_thousand_primitives_is_composed(tmp_path):
     wide = replace(
         wide, zero_shot=(), drawn=replace(split, own_N=split.own_N[:0], image_ND=split.image_ND[:0])
     )
-    walk, table = run("compo-realign", tmp_path, wide)
-    assert measure(read(walk, table))["last"] == 100
+    loop, table = run("compo-realign", tmp_path, wide)
+    assert measure(read(loop, table))["last"] == 100
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_in_a_line(tmp_path):
@@ -254,32 +256,34 @@ def test_a_loss_that_is_not_finite_ends_the_run_in_a_line(tmp_path):
 )
 @pytest.mark.parametrize("value", [0.0, np.nan])
 def test_what_training_left_without_a_direction_is_not_judged(method, said, value):
-    walk = begin("no-trust")
-    walk.said_rate = Walk(Cell("world", method, 7), make_stream(), ContinualConfig(), Frozen()).said_rate
-    look = walk.learner.look
+    loop = make_loop("no-trust")
+    loop.said_rate = TaskLoop(
+        StreamRun("world", method, 7), make_stream(), ContinualConfig(), Frozen()
+    ).said_rate
+    find_keys = loop.learner.find_keys
 
-    def look_but_one(split: Split) -> Keys:
-        keys = look(split)
+    def find_all_but_one(split: Split) -> Keys:
+        keys = find_keys(split)
         assert keys.composed_ETD is not None
         keys.composed_ETD[0, 3] = value
         return keys
 
-    walk.learner.look = look_but_one
+    loop.learner.find_keys = find_all_but_one
     with pytest.raises(
         UserError, match=rf"^{re.escape(said)}: gives embeddings .* \(1 of \d+ rows\); lower it$"
     ):
-        walk.run(Folder("memory"))
+        loop.run(Folder("memory"))
 
 
-def test_a_damaged_state_is_told(tmp_path):
+def test_a_damaged_state_is_reported(tmp_path):
     Folder(str(tmp_path)).write_bytes(b"nothing", "state.pt")
     with pytest.raises(UserError, match=r"state\.pt: no state of this run"):
         run("compo-realign", tmp_path)
 
 
 def test_questions_are_answered_and_learned(tmp_path):
-    walk, table = run("compo-realign", tmp_path, make_stream(questions=True))
-    result = read(walk, table)
+    loop, table = run("compo-realign", tmp_path, make_stream(questions=True))
+    result = read(loop, table)
     assert result.main == "fused answers" and 0 < measure(result)["last"] <= 100
 
 
@@ -301,10 +305,10 @@ def test_an_order_is_given_or_drawn_by_the_seed():
 
 def test_fixed_clip_comes_last_and_needs_the_whole_method():
     config = ContinualConfig(method=("fixed-clip", "compo-realign", "frozen"), seeds=2)
-    assert [cell.method for cell in list_cells(config)][-2:] == ["fixed-clip"] * 2
+    assert [one_run.method for one_run in list_runs(config)][-2:] == ["fixed-clip"] * 2
     with pytest.raises(ValueError, match=r"trust\.alpha=None: must be set"):
-        list_cells(ContinualConfig(method=("fixed-clip",)))
-    assert list_cells(override_all(ContinualConfig(method=("fixed-clip",)), {"trust.alpha": 0.5}))
+        list_runs(ContinualConfig(method=("fixed-clip",)))
+    assert list_runs(override_all(ContinualConfig(method=("fixed-clip",)), {"trust.alpha": 0.5}))
 
 
 def test_the_galleries_are_of_each_task_and_of_all():

@@ -26,7 +26,7 @@ from tests.train.little import describe_model
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 RANK = "ray::RayTrainWorker"
-DIALS: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "model.weights": "random:0",
     "order": "given",
     "tune.batch_size": 6,
@@ -40,16 +40,16 @@ def write_stream(folder: Path, places: list[tuple[str, str]]) -> dict[str, Any]:
     tasks = [{"name": f"task-{i}", "train": train, "test": test} for i, (train, test) in enumerate(places)]
     (folder / "stream.json").write_text(json.dumps({"tasks": tasks}))
     (folder / "tiny.json").write_text(json.dumps(describe_model()))
-    return {**DIALS, "stream": str(folder / "stream.json"), "model.name": str(folder / "tiny.json")}
+    return {**OPTIONS, "stream": str(folder / "stream.json"), "model.name": str(folder / "tiny.json")}
 
 
-def run(out: Path, dials: dict[str, Any], **more: Any) -> tuple[dict[str, Any], list[str]]:
+def run(out: Path, options: dict[str, Any], **more: Any) -> tuple[dict[str, Any], list[str]]:
     said: list[str] = []
-    config = override_all(ContinualConfig(), {**dials, **more})
+    config = override_all(ContinualConfig(), {**options, **more})
     return continual(config, str(out), said.append), said
 
 
-def read_cell(out: Path, name: str) -> list[str]:
+def read_rows(out: Path, name: str) -> list[str]:
     """Every figure of a cell as text: one that is not known equals itself."""
     return [str(row) for row in pq.read_table(out / "cells" / f"{name}.parquet").to_pylist()]
 
@@ -94,9 +94,9 @@ def test_real_photos_on_disk_and_on_s3_are_learned_by_two_workers(shared, tmp_pa
         s3_store.create_dir(f"{bucket_name}/photos/{part}")
         with s3_store.open_output_stream(f"{bucket_name}/photos/{part}/0.tar") as stream:
             stream.write(content)
-    dials = write_stream(tmp_path, [near, (f"{bucket}/photos/train", f"{bucket}/photos/test")])
-    dials |= {"method": "frozen,finetune", "tune.steps": 3, "prepared": str(tmp_path / "prepared")}
-    record, said = run(tmp_path / "two", dials, **{"tune.workers": 2})
+    options = write_stream(tmp_path, [near, (f"{bucket}/photos/train", f"{bucket}/photos/test")])
+    options |= {"method": "frozen,finetune", "tune.steps": 3, "prepared": str(tmp_path / "prepared")}
+    record, said = run(tmp_path / "two", options, **{"tune.workers": 2})
     counts = next(iter(record["streams"].values()))["samples"]
     assert [one for name, one in counts.items() if "task" in name] == [{"ok": n} for n in (24, 8, 24, 8)]
     assert record["funnel"]["read"] == record["funnel"]["kept"] == 2 and not record["funnel"]["dropped"]
@@ -104,7 +104,7 @@ def test_real_photos_on_disk_and_on_s3_are_learned_by_two_workers(shared, tmp_pa
     assert facts["workers"] == 2 and facts["steps"] == 3
     assert sum(": last " in line for line in said) == 2
     with without_ray():
-        run(tmp_path / "one", dials)
+        run(tmp_path / "one", options)
     one, two = (read_losses(tmp_path / name, "stream-finetune-00") for name in ("one", "two"))
     assert len(one) == 2 and one == pytest.approx(two, abs=1e-4)
 
@@ -132,35 +132,35 @@ def test_a_rank_that_is_killed_in_the_second_task_changes_no_bit(tmp_path):
     for number in range(4):
         for name, samples in world_shards(24, 0, number, per_shard=24):
             write_tar(str(tmp_path / str(number) / name), samples)
-    dials = write_stream(tmp_path, [("0", "1"), ("2", "3")])
-    dials |= {
+    options = write_stream(tmp_path, [("0", "1"), ("2", "3")])
+    options |= {
         "method": "c-clip",
         "tune.steps": 100,
         "tune.workers": 2,
         "prepared": str(tmp_path / "prepared"),
     }
-    run(tmp_path / "calm", dials)
+    run(tmp_path / "calm", options)
     raylet = ray.get(ray.remote(lambda: os.getppid()).remote())
     killed: list[int] = []
     state = tmp_path / "hurt/work/cells/stream-c-clip-00/state.pt"
     killer = threading.Thread(target=kill_a_rank, args=(state, raylet, killed))
     killer.start()
-    _, said = run(tmp_path / "hurt", dials)
+    _, said = run(tmp_path / "hurt", options)
     killer.join()
     (line,) = [line for line in said if "a worker was lost" in line]
     assert killed and line.startswith("stream-c-clip-00: a worker was lost")
     assert int(line.rpartition(" ")[2]) > 100, "resumed within the second task"
-    assert read_cell(tmp_path / "calm", "stream-c-clip-00") == read_cell(
+    assert read_rows(tmp_path / "calm", "stream-c-clip-00") == read_rows(
         tmp_path / "hurt", "stream-c-clip-00"
     )
     assert not Folder(str(tmp_path / "hurt")).exists("work")
 
 
 def test_more_workers_than_the_cluster_has_are_refused(tmp_path):
-    dials = write_stream(tmp_path, [("0", "1")])
+    options = write_stream(tmp_path, [("0", "1")])
     for name, samples in world_shards(8, 0, 0):
         write_tar(str(tmp_path / "0" / name), samples), write_tar(str(tmp_path / "1" / name), samples)
-    config = {**dials, "method": "finetune", "tune.workers": 6}
+    config = {**options, "method": "finetune", "tune.workers": 6}
     with pytest.raises(
         ValueError, match=r"tune\.workers=6: must be at most 5, the CPUs that the cluster has"
     ):

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.config import override_all
-from raycomp.continual.cells import Cell
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Stream
-from raycomp.continual.head_tables import tell_margin_gaps
+from raycomp.continual.head_tables import report_margin_gaps
 from raycomp.continual.judge import BEFORE, METHOD, TASK, ZERO_SHOT
 from raycomp.continual.loop import summarise_steps
 from raycomp.continual.means import Runs
 from raycomp.continual.method import METHODS
-from raycomp.continual.published import RETRIEVED, find_twin, judge_sign, tell_published, write_published
-from raycomp.continual.results import Result, is_done, measure, read_cell
+from raycomp.continual.published import RETRIEVED, find_equal, judge_sign, report_published, write_published
+from raycomp.continual.results import Result, is_done, measure, read_result
+from raycomp.continual.runs import StreamRun
 from raycomp.continual.streams.place import find_place
 from raycomp.continual.streams.store import read_stream, write_stream
-from raycomp.continual.tables import list_plots, make_tables, say_main, tell_samples, write_long
+from raycomp.continual.tables import list_plots, make_tables, report_samples, say_main, write_long
 from raycomp.core.contrasts import contrast
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
@@ -49,10 +49,10 @@ def make_result(method: str, seed: int, matrix: list[list[float]], backbone: int
     values[ZERO_SHOT, "fused own both"] = {(BEFORE, 0): 0.1, (0, 0): 0.9, (1, 0): 0.4}
     values |= {(METHOD, name): {(0, 0): value[0], (1, 0): value[1]} for name, value in more.items()}
     facts = {"order": [1, 0], "backbone": backbone, "seconds": 2.0}
-    return Result(Cell("world", method, seed), facts, values)
+    return Result(StreamRun("world", method, seed), facts, values)
 
 
-def make_results() -> dict[Cell, Result]:
+def make_results() -> dict[StreamRun, Result]:
     made = []
     for seed in range(4):
         made.append(make_result("frozen", seed, [[0.5, 0.25]] * 3, seed % 2))
@@ -62,7 +62,7 @@ def make_results() -> dict[Cell, Result]:
         made.append(
             make_result("no-trust", seed, [[0.5, 0.25], [0.5, 0.3], [0.4, 0.6 + seed / 50]], seed % 2)
         )
-    return {one.cell: one for one in made}
+    return {one.one_run: one for one in made}
 
 
 def test_the_metrics_of_a_matrix_by_hand():
@@ -76,54 +76,54 @@ def test_the_metrics_of_a_matrix_by_hand():
 STREAMS = ("a", "a-joint", "a.joint", "joint", "", "-joint", "a-joint-finetune-00", "a.", "a-frozen", "a-b")
 
 
-def test_no_two_cells_share_a_file_whatever_streams_are_called():
-    cells = [
-        Cell(f"/x/{stream}.json", method, seed)
+def test_no_two_runs_share_a_file_whatever_streams_are_called():
+    runs = [
+        StreamRun(f"/x/{stream}.json", method, seed)
         for stream in STREAMS
         for method in METHODS
         for seed in (0, 7, 123)
     ]
-    assert len({cell.name for cell in cells}) == len(cells)
-    assert Cell("world", "zscl", 3, 0.3).name == "world-zscl-03-x0.3"
-    for cell in (Cell("world", method, 3) for method in METHODS):
-        assert cell.name == f"world-{cell.method}-03"
-    assert Cell("a-joint.json", "finetune", 0).name == "a-joint.finetune-00"
+    assert len({one_run.name for one_run in runs}) == len(runs)
+    assert StreamRun("world", "zscl", 3, 0.3).name == "world-zscl-03-x0.3"
+    for one_run in (StreamRun("world", method, 3) for method in METHODS):
+        assert one_run.name == f"world-{one_run.method}-03"
+    assert StreamRun("a-joint.json", "finetune", 0).name == "a-joint.finetune-00"
 
 
 @given(
     st.lists(st.text("a-.b", min_size=1, max_size=4), min_size=2, max_size=2, unique=True),
     st.lists(st.sampled_from(["b", "a-b", "b-a-b", "a"]), min_size=2, max_size=2),
 )
-def test_names_of_cells_stay_apart_with_any_methods(streams, methods):
-    with mock.patch("raycomp.continual.cells.METHODS", ("a", "b", "a-b", "b-a-b")):
+def test_names_of_runs_stay_apart_with_any_methods(streams, methods):
+    with mock.patch("raycomp.continual.runs.METHODS", ("a", "b", "a-b", "b-a-b")):
         first, second = (
-            Cell(stream, method, 0).name for stream, method in zip(streams, methods, strict=True)
+            StreamRun(stream, method, 0).name for stream, method in zip(streams, methods, strict=True)
         )
     assert first != second
 
 
-def test_what_another_cell_left_is_not_taken(tmp_path):
-    folder, cell = Folder(str(tmp_path)), Cell("a-joint", "finetune", 0)
-    where = ("cells", f"{cell.name}.json")
-    assert not is_done(folder, cell)
+def test_what_another_run_left_is_not_taken(tmp_path):
+    folder, one_run = Folder(str(tmp_path)), StreamRun("a-joint", "finetune", 0)
+    where = ("cells", f"{one_run.name}.json")
+    assert not is_done(folder, one_run)
     write_table(
         pa.Table.from_pylist([], CONTINUAL_SCHEMA),
-        folder.at("cells", f"{cell.name}.parquet"),
+        folder.at("cells", f"{one_run.name}.parquet"),
         CONTINUAL_SCHEMA,
     )
-    folder.write_json({"cell": vars(cell)}, *where)
-    assert is_done(folder, cell) and read_cell(folder, cell).cell == cell
+    folder.write_json({"cell": vars(one_run)}, *where)
+    assert is_done(folder, one_run) and read_result(folder, one_run).one_run == one_run
     folder.write_json({"cell": {"stream": "a", "method": "joint-finetune", "seed": 0}}, *where)
-    assert not is_done(folder, cell)
+    assert not is_done(folder, one_run)
     with pytest.raises(ValueError, match="is not of a-joint, finetune, seed 0; remove it"):
-        read_cell(folder, cell)
+        read_result(folder, one_run)
     folder.write_bytes(b"{", *where)
-    assert not is_done(folder, cell)
+    assert not is_done(folder, one_run)
 
 
-def place_of(stream: str, gpu=None, **dials):
-    config = override_all(ContinualConfig(), dials)
-    return find_place(Cell(stream, "frozen", 0), config, Folder("/x"), {"model": "m"}, False, gpu).name
+def place_of(stream: str, gpu=None, **options):
+    config = override_all(ContinualConfig(), options)
+    return find_place(StreamRun(stream, "frozen", 0), config, Folder("/x"), {"model": "m"}, False, gpu).name
 
 
 def test_embeddings_of_another_precision_or_gpu_are_not_taken():
@@ -142,8 +142,8 @@ def test_embeddings_of_another_precision_or_gpu_are_not_taken():
 
 def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
     results = make_results()
-    measured = {cell: measure(one) for cell, one in results.items()}
-    lasts = [measured[Cell("world", "no-trust", seed)]["last"] for seed in range(4)]
+    measured = {one_run: measure(one) for one_run, one in results.items()}
+    lasts = [measured[StreamRun("world", "no-trust", seed)]["last"] for seed in range(4)]
     runs = Runs("world", results, measured)
     found = runs.estimate("no-trust", "last")
     by_backbone = contrast([(lasts[0] + lasts[2]) / 2, (lasts[1] + lasts[3]) / 2])
@@ -151,14 +151,14 @@ def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
     assert (found.low, found.high) == pytest.approx((by_backbone.low, by_backbone.high))
     against = runs.compare("no-trust", "frozen", "last")
     assert against.value == pytest.approx(np.mean(lasts) - 37.5)
-    one = {cell: measured[cell] for cell, result in results.items() if result.facts["backbone"] == 0}
+    one = {one_run: measured[one_run] for one_run, result in results.items() if result.facts["backbone"] == 0}
     assert Runs("world", results, one).estimate("no-trust", "last").num == 2
     assert runs.estimate("no-trust", "no such") is None
 
 
 def test_the_csv_has_every_metric_and_the_tables_every_method():
     results = make_results()
-    measured = {cell: measure(one) for cell, one in results.items()}
+    measured = {one_run: measure(one) for one_run, one in results.items()}
     rows = list(csv.DictReader(io.StringIO(write_long(results, measured))))
     assert list(rows[0]) == ["track", "method", "metric", "mean", "low", "high", "seeds"]
     last = {row["method"]: float(row["mean"]) for row in rows if row["metric"] == "last minus frozen"}
@@ -175,21 +175,23 @@ def test_the_csv_has_every_metric_and_the_tables_every_method():
 
 
 def test_a_stream_named_as_a_formula_is_text_in_the_csv(tmp_path):
-    named = [replace(one, cell=replace(one.cell, stream="=cmd(1).json")) for one in make_results().values()]
-    results = {one.cell: one for one in named}
-    text = write_long(results, {cell: measure(one) for cell, one in results.items()})
+    named = [
+        replace(one, one_run=replace(one.one_run, stream="=cmd(1).json")) for one in make_results().values()
+    ]
+    results = {one.one_run: one for one in named}
+    text = write_long(results, {one_run: measure(one) for one_run, one in results.items()})
     rows = list(csv.DictReader(io.StringIO(text)))
     assert {row["track"] for row in rows} == {"\u00a0=cmd(1)"}
     (tmp_path / "continual.csv").write_text(text)
     assert "=cmd(1).last.all" in read_stream_metrics(Folder(str(tmp_path)), "continual.csv")
 
 
-def test_samples_that_are_left_out_are_told_half_by_half():
+def test_samples_that_are_left_out_are_reported_half_by_half():
     facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
-    table = tell_samples({"one-00-abc": facts})
+    table = report_samples({"one-00-abc": facts})
     assert table is not None
     assert list(table.rows) == [("one, a, train", 17, 20), ("one, a, test", 5, 5)]
-    assert tell_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
+    assert report_samples({"one-00-abc": {"samples": {"one, a, test": {"ok": 5}}}}) is None
 
 
 def test_margins_are_compared_run_by_run():
@@ -199,15 +201,15 @@ def test_margins_are_compared_run_by_run():
         for method, margin in (("compo-realign", 0.2), ("no-trust", 0.1 + seed / 100)):
             more = {f"{score} margin SWAP attribute": (0.0, margin) for score in ("composed", "fused")}
             made.append(make_result(method, seed, [[0.5, 0.25]] * 3, seed, **more))
-    results = {one.cell: one for one in made}
-    measured = {cell: measure(one) for cell, one in results.items()}
-    table = tell_margin_gaps(Runs("world", results, measured))
+    results = {one.one_run: one for one in made}
+    measured = {one_run: measure(one) for one_run, one in results.items()}
+    table = report_margin_gaps(Runs("world", results, measured))
     ((than, edit, num, gap, p, *fused),) = table.rows
     assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
-    one = {cell: result for cell, result in results.items() if cell.seed == 0}
-    alone = {cell: found for cell, found in measured.items() if cell.seed == 0}
-    assert not tell_margin_gaps(Runs("world", one, alone)).rows
+    one = {one_run: result for one_run, result in results.items() if one_run.seed == 0}
+    alone = {one_run: found for one_run, found in measured.items() if one_run.seed == 0}
+    assert not report_margin_gaps(Runs("world", one, alone)).rows
 
 
 def make_published(num: int, *more: str) -> Runs:
@@ -222,12 +224,12 @@ def make_published(num: int, *more: str) -> Runs:
         made += [
             make_result(method, seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.7 + wobble]], seed) for method in more
         ]
-    results = {one.cell: one for one in made}
-    return Runs("world", results, {cell: measure(one) for cell, one in results.items()})
+    results = {one.one_run: one for one in made}
+    return Runs("world", results, {one_run: measure(one) for one_run, one in results.items()})
 
 
 def read_published(runs: Runs) -> dict[tuple[str, str], tuple]:
-    rows = tell_published(runs).rows
+    rows = report_published(runs).rows
     return {(row[0].partition(" less")[0], row[1]): row[2:] for row in rows}
 
 
@@ -247,19 +249,19 @@ def test_published_differences_reappear_are_reversed_or_cannot_be_read():
     counts = [words.count(word) for word in ("reappears", "reversed", "undecided", "unreadable")]
     assert min(counts) > 0
     said = f"Of {sum(counts)} published differences {sum(counts[:3])} can be read: reappears {counts[0]}"
-    assert said in tell_published(runs).note
+    assert said in report_published(runs).note
     written = list(csv.DictReader(io.StringIO(write_published([runs]))))
     assert [row["verdict"] for row in written] == [word for word in words if word]
     assert float(written[0]["less compo-realign"]) == pytest.approx(-10.45, abs=0.01)
-    alone = {cell: result for cell, result in runs.results.items() if cell.method == "compo-realign"}
-    assert not tell_published(replace(runs, results=alone)).rows
+    alone = {one_run: result for one_run, result in runs.results.items() if one_run.method == "compo-realign"}
+    assert not report_published(replace(runs, results=alone)).rows
 
 
 @pytest.mark.parametrize("num", [1, 3, 9])
 def test_of_fewer_than_ten_backbones_no_difference_is_counted(num):
     runs = make_published(num)
     assert {row[3] for row in read_published(runs).values()} == {"", "unreadable"}
-    assert "0 can be read. Not counted: unreadable" in tell_published(runs).note
+    assert "0 can be read. Not counted: unreadable" in report_published(runs).note
 
 
 def test_what_equals_another_method_is_inert_and_not_counted():
@@ -267,11 +269,11 @@ def test_what_equals_another_method_is_inert_and_not_counted():
     runs = make_published(10, "no-buffer", "replay-text", "sequential")
     found = read_published(runs)
     assert {found[name, "forgetting"][3] for name in ("no-buffer", "replay-text")} == {"inert"}
-    assert "no-buffer is compo-realign in every figure" in tell_published(runs).note
-    assert find_twin(runs, "no-trust") is None
-    first = next(cell for cell in runs.results if cell.method == "no-buffer")
+    assert "no-buffer is compo-realign in every figure" in report_published(runs).note
+    assert find_equal(runs, "no-trust") is None
+    first = next(one_run for one_run in runs.results if one_run.method == "no-buffer")
     other = make_result("no-buffer", first.seed, [[0.5, 0.25], [0.7, 0.3], [0.6, 0.71]], first.seed)
-    assert find_twin(replace(runs, results={**runs.results, first: other}), "no-buffer") is None
+    assert find_equal(replace(runs, results={**runs.results, first: other}), "no-buffer") is None
 
 
 def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():
@@ -285,8 +287,8 @@ def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():
 
 
 def test_steps_are_summarised():
-    told = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
-    found = summarise_steps(told)
+    reported = [{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)]
+    found = summarise_steps(reported)
     assert found["loss_mean"] == 9.5 and found["loss_last"] == 18.5 and found["sigma_max"] == 3
     assert summarise_steps([]) == {}
 

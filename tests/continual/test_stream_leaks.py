@@ -8,19 +8,19 @@ import pytest
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.continual.config import ContinualConfig, LittleConfig
 from raycomp.continual.streams.assemble import FoundStream, Maker, find_all_samples, list_needed, make_arrays
-from raycomp.continual.streams.leaks import tell_repeat
+from raycomp.continual.streams.leaks import warn_repeat
 from raycomp.continual.streams.sources import open_stream, read_stream
 from raycomp.data.folder import Folder
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.exam import Texts
+from raycomp.evaluate.evaluation import Texts
 from raycomp.run.bad_data import check_bad_rows
-from raycomp.run.leaks import tell_leak
+from raycomp.run.leaks import warn_leak
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
 from tests.continual.streaming import DIM, see
-from tests.evaluate.sitting import draw
+from tests.evaluate.embedded import draw
 
 
-def lay(folder, **halves: list[tuple[str, str]]) -> None:
+def write_files(folder, **halves: list[tuple[str, str]]) -> None:
     """Write a shard of (image, caption) for each half."""
     for name, pairs in halves.items():
         fields = json.dumps({"primitives": ["dog"]}).encode()
@@ -43,15 +43,15 @@ def task(name: str, train: str, test: str) -> dict[str, str]:
     return {"name": name, "train": train, "test": test}
 
 
-def tell(found: FoundStream, overlap: str = "warn") -> list[str]:
-    lines = [line for leak in found.leaks for line in tell_leak(leak, overlap)]
-    return lines + [tell_repeat("mine", one) for one in found.repeats]
+def report(found: FoundStream, overlap: str = "warn") -> list[str]:
+    lines = [line for leak in found.leaks for line in warn_leak(leak, overlap)]
+    return lines + [warn_repeat("mine", one) for one in found.repeats]
 
 
-def test_a_test_that_is_the_train_half_is_told_and_cannot_be_dropped_whole(tmp_path):
-    lay(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c"))
+def test_a_test_that_is_the_train_half_is_reported_and_cannot_be_dropped_whole(tmp_path):
+    write_files(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c"))
     stream = {"tasks": [task("first", "a", "a"), task("second", "b", "c")]}
-    (line,) = tell(find(tmp_path, stream))
+    (line,) = report(find(tmp_path, stream))
     assert line == (
         "mine, first: 8 of 8 test images are among the training images of first (100.0 %); "
         "overlap=drop leaves them out"
@@ -60,12 +60,12 @@ def test_a_test_that_is_the_train_half_is_told_and_cannot_be_dropped_whole(tmp_p
         find(tmp_path, stream, "drop")
 
 
-def test_two_tasks_on_one_data_set_are_told_and_lose_nothing(tmp_path):
-    lay(tmp_path, train=draw_pairs("a"), test=draw_pairs("b", 4), other=draw_pairs("c"))
+def test_two_tasks_on_one_data_set_are_reported_and_lose_nothing(tmp_path):
+    write_files(tmp_path, train=draw_pairs("a"), test=draw_pairs("b", 4), other=draw_pairs("c"))
     stream = {"tasks": [task("x", "train", "test"), task("y", "train", "test"), task("z", "other", "test")]}
     for overlap in ("warn", "drop"):
         found = find(tmp_path, stream, overlap)
-        assert tell(found) == [
+        assert report(found) == [
             "mine, y: 8 of 8 train samples are train samples of x, too (100.0 %)",
             "mine, y: 4 of 4 test samples are test samples of x, too (100.0 %)",
             "mine, z: 4 of 4 test samples are test samples of x, y, too (100.0 %)",
@@ -75,33 +75,33 @@ def test_two_tasks_on_one_data_set_are_told_and_lose_nothing(tmp_path):
 
 def test_one_image_with_another_text_is_another_sample_but_the_same_image(tmp_path):
     again = [(image, f"{text} again") for image, text in draw_pairs("a")]
-    lay(tmp_path, a=draw_pairs("a"), b=again, c=draw_pairs("c"))
-    assert tell(find(tmp_path, {"tasks": [task("x", "a", "c"), task("y", "b", "c")]}))[0].startswith(
+    write_files(tmp_path, a=draw_pairs("a"), b=again, c=draw_pairs("c"))
+    assert report(find(tmp_path, {"tasks": [task("x", "a", "c"), task("y", "b", "c")]}))[0].startswith(
         "mine, y: 8 of 8 test samples"
     )
-    (line,) = tell(find(tmp_path, {"tasks": [task("x", "a", "b")]}))
+    (line,) = report(find(tmp_path, {"tasks": [task("x", "a", "b")]}))
     assert line.startswith("mine, x: 8 of 8 test images")
 
 
-def test_a_zero_shot_set_that_a_task_trains_on_and_tests_of_other_tasks_are_told(tmp_path):
-    lay(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c", 6), d=draw_pairs("d", 5))
+def test_a_zero_shot_set_that_a_task_trains_on_and_tests_of_other_tasks_are_reported(tmp_path):
+    write_files(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c", 6), d=draw_pairs("d", 5))
     stream = {
         "tasks": [task("x", "a", "c"), task("y", "b", "d")],
         "zero_shot": [{"name": "never", "test": "a"}],
     }
-    (line,) = tell(find(tmp_path, stream))
+    (line,) = report(find(tmp_path, stream))
     assert line.startswith("mine, never: 8 of 8 test images are among the training images of x (100.0 %)")
     stream = {"tasks": [task("x", "a", "b"), task("y", "b", "c")]}
-    assert tell(find(tmp_path, stream))[0].startswith(
+    assert report(find(tmp_path, stream))[0].startswith(
         "mine, x: 8 of 8 test images are among the training images of y (100.0 %)"
     )
 
 
 def test_a_text_alone_is_counted_and_leaks_nothing(tmp_path):
     said = [(f"other {i}", f"A dog a {i}.") for i in range(6)]
-    lay(tmp_path, a=draw_pairs("a"), b=[*said, ("new", "a dog of its own")])
+    write_files(tmp_path, a=draw_pairs("a"), b=[*said, ("new", "a dog of its own")])
     (leak,) = find(tmp_path, {"tasks": [task("x", "a", "b")]}, "drop").leaks
-    assert leak.shared == (7, 0, 7, 6) and tell_leak(leak, "warn") == []
+    assert leak.shared == (7, 0, 7, 6) and warn_leak(leak, "warn") == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -114,7 +114,7 @@ def test_what_is_dropped_is_what_a_slow_loop_finds_and_is_no_bad_data(tmp_path, 
     halves["b"].append(("only here", "a dog"))
     halves["d"].append(("only there", "a dog"))
     halves["f"].append(("nowhere else", "a dog"))
-    lay(tmp_path, **halves)
+    write_files(tmp_path, **halves)
     stream = {
         "tasks": [task("x", "a", "b"), task("y", "c", "d")],
         "zero_shot": [{"name": "z", "test": "f"}],
@@ -137,9 +137,9 @@ def test_contaminated_samples_are_not_bad_but_none_must_be_left_out_of_the_count
         check_bad_rows("it", {"contaminated": 7, "no_image": 2}, 1.0, "samples")
 
 
-def test_what_was_found_stands_beside_the_arrays_which_stay_as_they_are(tmp_path):
+def test_what_was_found_stands_next_to_the_arrays_which_stay_as_they_are(tmp_path):
     both = draw_pairs("b")
-    lay(tmp_path, a=draw_pairs("a"), b=both, c=[*both[:2], *draw_pairs("a", 3)])
+    write_files(tmp_path, a=draw_pairs("a"), b=both, c=[*both[:2], *draw_pairs("a", 3)])
     stream = {"tasks": [task("x", "a", "b"), task("y", "a", "c")]}
     written = {}
     for overlap in ("warn", "drop"):
@@ -151,8 +151,8 @@ def test_what_was_found_stands_beside_the_arrays_which_stay_as_they_are(tmp_path
             {"task": "y", "before": ["x"], "half": "train", "num_samples": 8, "samples": 8},
             {"task": "y", "before": ["x"], "half": "test", "num_samples": 5, "samples": 2},
         ]
-        told = [line for line in facts["warnings"] if "test images" in line]
-        assert len(told) == 1 and told[0].endswith(
+        reported = [line for line in facts["warnings"] if "test images" in line]
+        assert len(reported) == 1 and reported[0].endswith(
             "overlap=drop leaves them out" if overlap == "warn" else "they are left out (overlap=drop)"
         )
         assert facts["samples"]["mine, y, test"] == (
@@ -176,15 +176,15 @@ def test_the_little_world_shares_texts_and_no_image(stream, tmp_path):
     config = ContinualConfig(little=LittleConfig(train=60, test=40), overlap="drop")
     source = open_stream(stream, config, str(tmp_path), 0)
     found = find_all_samples(source, see(source), config)
-    assert not tell(found) and {status for half in found.halves for status in half.status_N} == {"ok"}
+    assert not report(found) and {status for half in found.halves for status in half.status_N} == {"ok"}
     assert len(found.leaks) == len(source.tasks) + 1
     assert (stream in (SCENE, FUNCTION)) == any(leak.shared.texts > 5 for leak in found.leaks)
 
 
-def test_a_test_with_one_text_is_told_and_a_stream_with_one_is_refused(tmp_path):
+def test_a_test_with_one_text_is_reported_and_a_stream_with_one_is_refused(tmp_path):
     same = [(f"same {i}", "a dog") for i in range(4)]
     one = [("one", "another dog")]
-    lay(tmp_path, a=draw_pairs("a"), same=same, one=one, b=draw_pairs("b"))
+    write_files(tmp_path, a=draw_pairs("a"), same=same, one=one, b=draw_pairs("b"))
     stream = {"tasks": [task("first", "a", "same"), task("second", "a", "one"), task("third", "a", "b")]}
     warnings = write(find(tmp_path, stream), Folder(str(tmp_path / "out")), "warn")["warnings"]
     lone = [line for line in warnings if "has one text" in line]
@@ -202,7 +202,7 @@ def test_a_test_with_one_text_is_told_and_a_stream_with_one_is_refused(tmp_path)
     find(tmp_path, {"tasks": stream["tasks"][:2]})  # two texts are candidates of each other
 
 
-def lay_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
+def write_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
     for name, named in halves.items():
         rows = [
             {
@@ -216,10 +216,10 @@ def lay_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
         write_tar(str(folder / name / "0.tar"), [(f"{i}", row) for i, row in enumerate(rows)])
 
 
-def test_different_primitives_of_one_text_are_told(tmp_path):
+def test_different_primitives_of_one_text_are_reported(tmp_path):
     cube, ball = ["red", "cube"], ["red", "ball"]
     it, that, more = "a red cube", "a red ball", "a blue ball"
-    lay_named(
+    write_named(
         tmp_path,
         a=[(it, cube), (it, ball), (that, ball), (that, ball[::-1])],
         b=[(it, cube[::-1]), (that, cube), (more, ball)],

@@ -23,17 +23,17 @@ from raycomp.continual.streams.samples import (
     parse_primitives,
 )
 from raycomp.continual.streams.sources import Source, StreamSample, open_stream, read_stream
-from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, tell_repeats
+from raycomp.continual.streams.splits import make_split, make_stream, number_kinds, warn_repeats
 from raycomp.core.uids import KEY
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.exam import Picture, Texts
+from raycomp.evaluate.evaluation import Picture, Texts
 from raycomp.models.parser import load_parser
 from raycomp.run.bad_data import check_bad_rows
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD
 from raycomp.worlds.tasks import backbone_pairs
-from tests.continual.photos import lay_photos
+from tests.continual.photos import write_photos
 from tests.continual.streaming import DIM, invent_texts, see
-from tests.evaluate.sitting import draw
+from tests.evaluate.embedded import draw
 
 LITTLE = ContinualConfig(little=LittleConfig(train=6, test=10))
 SHARED_PARSER = cache(load_parser)
@@ -73,7 +73,7 @@ def test_the_little_world_becomes_arrays_that_say_what_it_shows(world):
             assert (split.text_TD[own] == texts.take([str(sample.caption)])[0]).all()
         assert split.candidate_NK is None and split.kind_N is None
     tests = [split for split in splits if len(split) == 10]
-    assert [line for split in (*tests, join_splits(tests)) for line in tell_repeats(split, "it")] == []
+    assert [line for split in (*tests, join_splits(tests)) for line in warn_repeats(split, "it")] == []
     tasks = [Task(f"{i}", splits[2 * i], splits[2 * i + 1]) for i in range(4)]
     drawn = replace(splits[0], image_ND=splits[0].image_ND[:0], own_N=splits[0].own_N[:0])
     stream = make_stream(world.name, tasks, [Task("last", splits[-1], splits[-1])], drawn, texts)
@@ -144,7 +144,7 @@ def write_shard(file, captions, **fields):
 
 
 @pytest.mark.parametrize("where", ["own", "absolute"])
-def test_paths_of_a_json_file_begin_at_its_folder(tmp_path, monkeypatch, where):
+def test_paths_of_a_json_file_start_at_its_folder(tmp_path, monkeypatch, where):
     write_shard(tmp_path / "in" / "a.tar", ["a dog"])
     write_shard(tmp_path / "in" / "b.tar", ["a cat"])
     root = "in" if where == "own" else str(tmp_path / "in")
@@ -183,14 +183,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("content", "told"), WRONG, ids=[told[:40] for _, told in WRONG])
-def test_what_is_wrong_with_a_json_file_is_told_in_a_line(tmp_path, content, told):
+@pytest.mark.parametrize(("content", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path, content, message):
     write_shard(tmp_path / "train" / "a.tar", ["a dog"])
     write_shard(tmp_path / "test" / "a.tar", ["a cat"])
     (tmp_path / "empty").mkdir()
     text = content if isinstance(content, str) else json.dumps({"tasks": [content]})
     (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(ValueError, match=told) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         read_stream(str(tmp_path / "mine.json"))
     assert "\n" not in str(caught.value) and str(caught.value).startswith("stream=")
 
@@ -246,7 +246,7 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
         check_bad_rows("it", {"no_image": 1}, 1.0, "samples")
 
 
-def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_sample(tmp_path):
+def test_a_text_without_an_embedding_is_reported_and_a_picture_without_one_is_a_bad_sample(tmp_path):
     write_shard(tmp_path / "a.tar", ["a cat", "a dog", "a fox"])
     (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "a.tar")]}))
     stream = read_stream(str(tmp_path / "mine.json"))
@@ -265,7 +265,7 @@ def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_
         check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
 
 
-def test_broken_and_empty_shards_are_told(tmp_path):
+def test_broken_and_empty_shards_are_reported(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"no tar at all" * 100)
     write_tar(str(tmp_path / "b.tar"), [])
     (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "b.tar")]}))
@@ -284,21 +284,21 @@ def test_one_primitive_and_a_thousand_and_captions_that_come_again():
         )
     )
     assert split.own_N.tolist() == [0, 1, 0] and list(map(len, split.primitives)) == [1000, 1]
-    assert tell_repeats(split, "it") == []
+    assert warn_repeats(split, "it") == []
 
 
 def test_a_half_without_samples_is_a_split_of_none():
-    nobody = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
-    split = make_split(nobody, invent_texts([arrange(StreamSample(None, "a", ("a",)))]), {})
+    empty = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
+    split = make_split(empty, invent_texts([arrange(StreamSample(None, "a", ("a",)))]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
 
 
-def test_one_set_of_primitives_twice_is_told_whatever_its_order():
+def test_one_set_of_primitives_twice_is_reported_whatever_its_order():
     samples = arrange(
         *(StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)),
         StreamSample(None, "d", ("a",)),
     )
-    assert tell_repeats(split_of(samples), "it") == [
+    assert warn_repeats(split_of(samples), "it") == [
         "it: 4 texts have 2 sets of primitives, so compositions find the right one of at most 50%"
     ]
 
@@ -332,7 +332,7 @@ def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
 
 
 def test_real_photos_make_a_stream(shared, tmp_path):
-    rows = lay_photos(shared / "data", tmp_path)
+    rows = write_photos(shared / "data", tmp_path)
     stream = read_stream(str(tmp_path / "photos.json"))
     gone = rows["coco_val_40"][1]["image"]
     pictures = see(stream, bad=(gone,))

@@ -18,27 +18,27 @@ from tests.train.fitting import on_ranks
 ALL = sorted(TUNERS)
 
 
-def make(few: Few, name: str, **dials: Any) -> Any:
+def make(few: Few, name: str, **options: Any) -> Any:
     """Return a learner whose AdamW divides by no less than 1e-4: where a gradient is as small as its eps, a
     rounding error is a whole step."""
-    learner = few.make(name, **dials)
+    learner = few.make(name, **options)
     learner.fit = dataclasses.replace(learner.fit, eps=1e-4)
     return learner
 
 
-def measure(rank: int, num_ranks: int, folder: str, dials: dict[str, Any]) -> dict[str, Any]:
+def measure(rank: int, num_ranks: int, folder: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return what every method has learned of two tasks, how it sees them, and what its steps reported."""
     few = Few(Path(folder) / f"{num_ranks}-{rank}")
     found = {}
     for name in ALL:
-        learner, told = make(few, name, **dials), []
+        learner, reported = make(few, name, **options), []
         for number, task in enumerate(few.tasks):
-            learner.begin(number, task)
-            told += learn(learner, few, number)
+            learner.start_task(number, task)
+            reported += learn(learner, few, number)
             learner.end()
-        keys = [learner.look(task) for task in few.tasks]
+        keys = [learner.find_keys(task) for task in few.tasks]
         seen = [torch.from_numpy(rows) for one in keys for rows in (one.image_ND, one.text_TD)]
-        found[name] = {"learned": learner.state()["learned"], "seen": seen, "told": told}
+        found[name] = {"learned": learner.state()["learned"], "seen": seen, "told": reported}
     return found
 
 
@@ -98,19 +98,21 @@ def resume(rank: int, num_ranks: int, folder: str) -> dict[str, Any]:
     found = {}
     for name in ALL:
         whole = few.make(name)
-        whole.begin(0, few.tasks[0])
+        whole.start_task(0, few.tasks[0])
         learn(whole, few, 0)
         whole.end()
-        whole.begin(1, few.tasks[1])
+        whole.start_task(1, few.tasks[1])
         learn(whole, few, 1, stop=2)
         state, again = on_disk(whole.state()), few.make(name)
-        again.begin(1, few.tasks[1])
+        again.start_task(1, few.tasks[1])
         again.restore(state)
         both = []
         for learner in (whole, again):
-            told = learn(learner, few, 1, 2)
+            reported = learn(learner, few, 1, 2)
             learner.end()
-            both.append((told, learner.look(few.tasks[0]).image_ND.tolist(), learner.state()["learned"]))
+            both.append(
+                (reported, learner.find_keys(few.tasks[0]).image_ND.tolist(), learner.state()["learned"])
+            )
         found[name] = both
     dist.barrier()
     return found
@@ -128,17 +130,17 @@ def test_ranks_that_are_restored_within_a_task_go_on_bit_for_bit(tmp_path):
 def test_half_precision_computes_otherwise_and_leaves_the_weights_in_fp32(tmp_path):
     few = Few(tmp_path)
     for name in ALL:
-        told = []
+        reported = []
         for autocast in (False, True):
             learner = few.make(name, autocast=autocast)
-            learner.begin(0, few.tasks[0])
-            told.append(learn(learner, few, 0))
+            learner.start_task(0, few.tasks[0])
+            reported.append(learn(learner, few, 0))
             learner.end()
             assert {one.dtype for one in learner.model.state_dict().values() if one.is_floating_point()} == {
                 torch.float32
             }
-        assert told[0] != told[1], name
-        for one, other in zip(*told, strict=True):
+        assert reported[0] != reported[1], name
+        for one, other in zip(*reported, strict=True):
             assert one["clip"] == pytest.approx(other["clip"], rel=0.03), name
 
 
@@ -146,13 +148,13 @@ def test_fewer_samples_than_workers_are_refused(tmp_path, monkeypatch):
     few = Few(tmp_path)
     monkeypatch.setattr(tuner, "find_rank", lambda: (0, 13))
     with pytest.raises(ValueError, match=r"^tune\.workers=13: must be at most 12, the samples of task 0$"):
-        few.make("finetune").begin(0, few.tasks[0])
+        few.make("finetune").start_task(0, few.tasks[0])
 
 
 def test_a_batch_has_the_rows_of_its_rank(tmp_path, monkeypatch):
     few, row_B = Few(tmp_path), np.array([3, 1, 4, 0, 5])
     learner = few.make("zscl", batch_size=5)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     whole = learner.batch(0, row_B)
     parts = []
     for rank in range(2):

@@ -22,19 +22,19 @@ def weights(learner) -> dict[str, torch.Tensor]:
 
 def test_without_its_parts_it_is_finetuning(few):
     found = []
-    for name, dials in (("finetune", {}), ("zscl", {"distil": 0.0, "l2": 0.0, "ensemble": STEPS + 1})):
-        learner = few.make(name, **dials)
-        learner.begin(0, few.tasks[0])
+    for name, options in (("finetune", {}), ("zscl", {"distil": 0.0, "l2": 0.0, "ensemble": STEPS + 1})):
+        learner = few.make(name, **options)
+        learner.start_task(0, few.tasks[0])
         found.append(learn(learner, few, 0))
         learner.end()
-        found.append(learner.look(few.tasks[1]))
+        found.append(learner.find_keys(few.tasks[1]))
     assert found[0] == found[2]
     assert same(found[1], found[3])
 
 
 def test_a_task_leaves_the_mean_of_the_start_and_of_every_second_step(few):
     learner = few.make("zscl", ensemble=2)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     seen = [weights(learner)]
     for step in range(5):
         learner.step(step, rows(0, step))
@@ -50,12 +50,12 @@ def test_its_parts_are_what_they_say(few):
     """After some steps, with more reference images and texts than none: all of them are drawn."""
     learner = few.make("zscl", l2=0.5, distil=2.0, batch_size=12)
     first = copy.deepcopy(learner.model)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     start = weights(learner)
-    told = learn(learner, few, 0)
-    assert told[0]["images"] == pytest.approx(0, abs=1e-5)
-    assert told[0]["texts"] == pytest.approx(0, abs=1e-5)
-    assert told[0]["l2"] == 0
+    reported = learn(learner, few, 0)
+    assert reported[0]["images"] == pytest.approx(0, abs=1e-5)
+    assert reported[0]["texts"] == pytest.approx(0, abs=1e-5)
+    assert reported[0]["l2"] == 0
     far = sum((value - start[name]).square().sum() for name, value in weights(learner).items())
     pixel = torch.from_numpy(learner.reference.pixels[:]) / 255
     image = ((pixel - few.clip.mean_3.flatten()) / few.clip.std_3.flatten()).permute(0, 3, 1, 2)
@@ -72,7 +72,7 @@ def test_its_parts_are_what_they_say(few):
 
 def test_down_the_gradient_of_what_it_keeps_lies_less_loss(few):
     learner = few.make("zscl", distil=100.0, l2=10.0)
-    learner.begin(0, few.tasks[0])
+    learner.start_task(0, few.tasks[0])
     learn(learner, few, 0)
     kept = []
     for _ in range(2):

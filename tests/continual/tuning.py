@@ -54,8 +54,8 @@ class Few:
             token_TL=token,
         )
 
-    def make(self, learner: str, seed: int = 0, **dials: Any) -> Any:
-        tune = dataclasses.replace(CONFIG.tune, **dials)
+    def make(self, learner: str, seed: int = 0, **options: Any) -> Any:
+        tune = dataclasses.replace(CONFIG.tune, **options)
         config = dataclasses.replace(CONFIG, tune=tune)
         other = self.tasks[1]
         assert other.pixels is not None and other.token_TL is not None
@@ -64,7 +64,7 @@ class Few:
 
     def frozen(self, number: int) -> Keys:
         """Return a task as a method sees it that has learned nothing."""
-        return self.make("finetune").look(self.tasks[number])
+        return self.make("finetune").find_keys(self.tasks[number])
 
 
 def to_pixels(pixel_NHWC: np.ndarray) -> Pixels:
@@ -85,7 +85,7 @@ def learn(learner: Any, few: Few, number: int, start: int = 0, stop: int = STEPS
 def through(learner: Any, few: Few, num_tasks: int = 2) -> Any:
     """Learn tasks one after another; return the learner."""
     for number, task in enumerate(few.tasks[:num_tasks]):
-        learner.begin(number, task)
+        learner.start_task(number, task)
         learn(learner, few, number)
         learner.end()
     return learner

@@ -17,7 +17,7 @@ from raycomp.core.composer import (
     MIXES,
     POOLS,
     Composer,
-    lay_out,
+    make_layout,
     turn,
 )
 
@@ -144,7 +144,7 @@ def test_read_out_finds_primitives_at_right_angles():
     composer = build(12, noise=0.0, is_shaped=False)
     composer.theta_DD.data.copy_(draw(12, 12, seed=10))
     vocabulary_VD = torch.eye(12, dtype=torch.float64)[:9]
-    layout = lay_out([["a", "b", "c"], ["d"], ["c", "e", "f", "g", "h", "i"]])
+    layout = make_layout([["a", "b", "c"], ["d"], ["c", "e", "f", "g", "h", "i"]])
     primitive_BPD = vocabulary_VD[torch.from_numpy(layout.index_BP)]
     composed_BD = composer(primitive_BPD, torch.from_numpy(layout.valid_BP)).composed_BD
     score_BV = composer.read_out(composer.decompose(composed_BD), vocabulary_VD)
@@ -206,19 +206,19 @@ def test_weights_of_every_variant():
     assert build(6, pool=MEAN, mix=IDENTITY, is_shaped=False).matrix().equal(torch.eye(6).double())
 
 
-def test_sets_are_laid_out_once_each_in_one_order():
-    layout = lay_out([["red cube", "blue ball"], ["blue ball", "red cube", "red cube"], [], ["cone"]])
+def test_sets_are_listed_once_each_in_one_order():
+    layout = make_layout([["red cube", "blue ball"], ["blue ball", "red cube", "red cube"], [], ["cone"]])
     assert layout.names == ("blue ball", "cone", "red cube")
     assert layout.index_BP.tolist() == [[0, 2], [0, 2], [0, 0], [1, 0]]
     assert layout.valid_BP.tolist() == [[True, True], [True, True], [False, False], [True, False]]
     assert layout.group_B.tolist() == [0, 0, 1, 2]
-    empty = lay_out([])
+    empty = make_layout([])
     assert empty.names == () and empty.index_BP.shape == (0, 0)
 
 
 def test_order_and_relations_leave_a_composition_as_it_was_bit_for_bit():
     composer = build(6, noise=0.3)
-    layout = lay_out([["b", "c", "a"], ["a", "b", "c"], ["c", "a", "b"]])
+    layout = make_layout([["b", "c", "a"], ["a", "b", "c"], ["c", "a", "b"]])
     primitive_BPD = draw(3, 6)[torch.from_numpy(layout.index_BP)]
     first, *others = composer(primitive_BPD, torch.from_numpy(layout.valid_BP)).composed_BD
     assert all(first.equal(other) for other in others)

@@ -32,10 +32,10 @@ def see_slowly(segments: Segments, num_captions: int, owner_T: np.ndarray) -> di
 def see_packed(packed: PackedPass, segments: Segments) -> dict:
     seen = {}
     owner_M = np.full(M, -1)
-    begin = 1
+    start = 1
     for s in packed.segment_S:
-        owner_M[begin : begin + segments.size_S[s]] = s
-        begin += segments.size_S[s]
+        owner_M[start : start + segments.size_S[s]] = s
+        start += segments.size_S[s]
     flat = [int(m) for index_RW, _ in packed.rows for m in index_RW.reshape(-1)]
     for index_RW, mask_RWW in packed.rows:
         for index_W, mask_WW in zip(index_RW, mask_RWW, strict=True):
@@ -65,7 +65,7 @@ def test_every_position_sees_what_its_own_text_shows_it(seed):
     assert seen == see_slowly(segments, 30, owner_T)
 
 
-def test_every_text_is_laid_out_once_and_a_caption_in_each_of_its_parts():
+def test_every_text_is_listed_once_and_a_caption_in_each_of_its_parts():
     length_G, count_G, first_T = draw(200, 7)
     segments = cut_segments(length_G, count_G, first_T, M)
     others = segments.text_S[segments.text_S >= 200] - 200

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raycomp.core import ranks
-from raycomp.core.ranks import chance_of_hit, find_hits, find_twins, mean_directions, rank_items
+from raycomp.core.ranks import chance_of_hit, find_duplicates, find_hits, mean_directions, rank_items
 
 
 def slow_ranks(score_QK, item_Q, item_K):
@@ -110,6 +110,6 @@ def test_weights_of_classes_are_means_of_templates_on_the_sphere():
     assert (mean_directions(np.array([[[1.0, 0], [-1, 0]]])) == 0).all()
 
 
-def test_twins_are_equal_to_the_last_bit():
+def test_equal_inputs_are_equal_to_the_last_bit():
     row_ND = np.array([[1, 2], [1, 2 + 2e-7], [1, 2], [3, 4]], np.float32)
-    assert find_twins(row_ND).tolist() == [0, 1, 0, 2]
+    assert find_duplicates(row_ND).tolist() == [0, 1, 0, 2]

@@ -217,12 +217,12 @@ def make(kind: str) -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
 @pytest.mark.parametrize("alpha", [0.25, 1.0])
 def test_an_update_goes_alpha_times_as_far(kind: str, alpha: float):
-    (weight, optimizer), (twin, plain) = make(kind), make(kind)
+    (weight, optimizer), (counterpart, plain) = make(kind), make(kind)
     before = weight.detach().clone()
     take_step(optimizer, alpha, UPDATE)
     plain.step()
-    torch.testing.assert_close(weight - before, alpha * (twin - before), rtol=1e-12, atol=0)
-    assert alpha != 1 or weight.equal(twin)
+    torch.testing.assert_close(weight - before, alpha * (counterpart - before), rtol=1e-12, atol=0)
+    assert alpha != 1 or weight.equal(counterpart)
 
 
 def test_a_scaled_gradient_shortens_sgd_but_hardly_adam():
@@ -250,11 +250,11 @@ def test_adam_divides_a_constant_scale_out():
 
 
 def test_measuring_a_step_is_taking_it():
-    (weight, optimizer), (twin, plain) = make("adamw"), make("adamw")
+    (weight, optimizer), (counterpart, plain) = make("adamw"), make("adamw")
     for alpha in (0.5, 0.9):
         measure_step(optimizer, alpha)
         take_step(plain, alpha)
-    assert weight.equal(twin)
+    assert weight.equal(counterpart)
     weight, optimizer = make("sgd")
     weight.grad = None
     assert math.isnan(measure_step(optimizer, 0.5))

@@ -103,12 +103,14 @@ def test_the_check_counts_only_pairs_that_have_a_shuffled_one(table, tiny_scorer
     )
     stats = Stats()
     for rows in (bad, table):
-        receipts = stage_part(align(rows, tiny_scorer), str(tmp_path), part)
-        stats.add(json.loads(receipts["stats"][0].as_py()))
-    told = stats.samples
-    assert check_scorer(stats)["n"] == len(told[ALIGNMENT]) == len(told[SHUFFLED_ALIGNMENT]) == len(table)
-    assert None not in told[SHUFFLED_ALIGNMENT]
+        all_metadata = stage_part(align(rows, tiny_scorer), str(tmp_path), part)
+        stats.add(json.loads(all_metadata["stats"][0].as_py()))
+    sampled = stats.samples
+    assert (
+        check_scorer(stats)["n"] == len(sampled[ALIGNMENT]) == len(sampled[SHUFFLED_ALIGNMENT]) == len(table)
+    )
+    assert None not in sampled[SHUFFLED_ALIGNMENT]
     alone = Stats()
-    receipts = stage_part(align(bad, tiny_scorer), str(tmp_path), part)
-    alone.add(json.loads(receipts["stats"][0].as_py()))
+    all_metadata = stage_part(align(bad, tiny_scorer), str(tmp_path), part)
+    alone.add(json.loads(all_metadata["stats"][0].as_py()))
     assert check_scorer(alone) is None

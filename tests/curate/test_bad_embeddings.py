@@ -11,7 +11,7 @@ from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.curate.align import Align
 from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.config import NonceConfig
 from raycomp.curate.parse import parse
 from raycomp.curate.prepare import prepare
 from raycomp.data.arrow import (
@@ -50,8 +50,9 @@ from raycomp.words import (
     UID,
 )
 from raycomp.worlds.samples import world_shards
+from tests.corpus import mean_drop
 from tests.curate.broken import PROJECTIONS, WORD, break_tower, forget_word
-from tests.evaluate.sitting import draw
+from tests.evaluate.embedded import draw
 
 NUM = 6
 TOWERS = tuple(PROJECTIONS)
@@ -104,13 +105,13 @@ def test_what_a_sound_model_makes_is_of_length_1_in_any_precision(tiny_scorer, p
 def test_weights_are_to_blame_where_the_first_rows_are_all_bad_and_one_row_is_not_enough():
     bad, good = torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0]])
     check = WeightsCheck("scorer.weights='x.pt'", "texts")
-    check.look(bad[:0])
-    check.look(bad)
+    check.watch(bad[:0])
+    check.watch(bad)
     with pytest.raises(UserError, match=r"^scorer\.weights='x\.pt': gives .* \(3 of 3 texts\); name other"):
-        check.look(bad, bad)
+        check.watch(bad, bad)
     settled = WeightsCheck("scorer.weights='x.pt'", "texts")
-    settled.look(bad, good)
-    settled.look(torch.zeros(64, 4))
+    settled.watch(bad, good)
+    settled.watch(torch.zeros(64, 4))
 
 
 def test_a_result_that_needs_all_rows_refuses_one_that_is_bad():
@@ -140,7 +141,7 @@ def prepare_stored(table: pa.Table, scorer: ScorerConfig, spec: ScorerSpec) -> p
 
 
 @pytest.mark.parametrize("how", ["zero", "huge"])
-def test_a_scorer_that_embeds_no_text_is_refused_before_a_run_begins(tiny_scorer, tmp_path, how):
+def test_a_scorer_that_embeds_no_text_is_refused_before_a_run_starts(tiny_scorer, tmp_path, how):
     broken = break_tower(tiny_scorer, tmp_path, "texts", how)
     with pytest.raises(ValueError, match=say("scorer.weights", broken, "texts", 1)):
         describe_scorer(broken)
@@ -202,7 +203,7 @@ def parse_captions(scorer: ScorerConfig, dim: int, nonces: int = 2) -> pa.Table:
             IMAGE_EMBEDDING: to_fixed_lists(draw(np.random.default_rng(0), len(CAPTIONS), dim)),
         }
     )
-    return parse(table, ParserConfig(), NonceConfig(), AttributeConfig(nonces=nonces), scorer)
+    return parse(table, ParserConfig(), NonceConfig(), mean_drop(nonces=nonces), scorer)
 
 
 def test_attribution_names_weights_that_embed_no_text(tiny_scorer, spec, tmp_path):

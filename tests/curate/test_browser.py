@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raycomp.curate.funnel import close_funnel
+from raycomp.curate.funnel import make_funnel
 from raycomp.curate.page import render_curate
 from raycomp.curate.summary import choose_shown
 from raycomp.report.markup import escape
@@ -87,7 +87,7 @@ def page() -> str:
     )
     photos = {s.uid: photo("seagreen") for s in choose_shown(summary).samples}
     run = run_json(config={"input": long, "scorer": {"model": long}}, versions={long: long}, warnings=[long])
-    return render_curate(summary, photos, run, close_funnel(summary.reasons))
+    return render_curate(summary, photos, run, make_funnel(summary.reasons))
 
 
 def test_the_browser_keeps_every_element(browse, page):

@@ -9,13 +9,13 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.curate import plan as plans
-from raycomp.curate.config import CurateConfig
 from raycomp.curate.plan import plan, take_sample
 from raycomp.data.inputs import expand_input
 from raycomp.data.paths import fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
+from tests.corpus import by_cpi
 
 
 def write(folder: Path, count: int, per_shard: int) -> Path:
@@ -29,7 +29,7 @@ def sample(folder: Path) -> plans.TimedRows:
     return take_sample(shards, [shard["size"] for shard in fingerprint_shards(shards)], str(folder))
 
 
-def told(text: str) -> int:
+def reported(text: str) -> int:
     """Return the number of samples that a plan tells."""
     return int(re.search(r"samples +about ([0-9,]+)", text)[1].replace(",", ""))
 
@@ -44,9 +44,9 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path, broken):
         write_tar(str(first), [("a", {"jpg": b"no picture", "txt": b"a dog"})])
     else:
         first.write_bytes({"cut": whole[: len(whole) // 2], "no tar": b"no tar " * 999, "empty": b""}[broken])
-    text = plan(CurateConfig(input=str(tmp_path), scorer=tiny_scorer))
-    bytes_beside = first.stat().st_size / len(whole) * 20
-    assert told(text) == pytest.approx(60 + bytes_beside, rel=0.1)
+    text = plan(by_cpi(input=str(tmp_path), scorer=tiny_scorer))
+    other_bytes = first.stat().st_size / len(whole) * 20
+    assert reported(text) == pytest.approx(60 + other_bytes, rel=0.1)
     assert ("00000.tar: not whole" in text) == (broken in ("cut", "no tar", "empty", "large"))
 
 
@@ -80,8 +80,8 @@ def test_input_without_a_usable_row_is_one_line(tiny_scorer, tmp_path, capsys, k
         write_tar(str(folder / f"{i}.tar"), [("a", members)])
         if kind in ("no tar", "empty"):
             (folder / f"{i}.tar").write_bytes(b"no tar " * 999 if kind == "no tar" else b"")
-    dials = {"input": folder, "scorer.model": tiny_scorer.model, "scorer.weights": tiny_scorer.weights}
-    line = ["plan", *(part for item in dials.items() for part in ("--set", "{}={}".format(*item)))]
+    options = {"input": folder, "scorer.model": tiny_scorer.model, "scorer.weights": tiny_scorer.weights}
+    line = ["plan", *(part for item in options.items() for part in ("--set", "{}={}".format(*item)))]
     assert main(line) == 2
     said = capsys.readouterr().err.strip()
     assert "no usable row" in said and "\n" not in said and str(folder) in said

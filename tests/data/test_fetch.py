@@ -16,12 +16,12 @@ def copies(tmp_path, monkeypatch) -> list[str]:
     done: list[str] = []
     copy = module.copy_file
 
-    def told(uri: str, target: Path) -> None:
+    def reported(uri: str, target: Path) -> None:
         copy(uri, target)
         done.append(uri)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "copy_file", told)
+    monkeypatch.setattr(module, "copy_file", reported)
     return done
 
 
@@ -30,20 +30,20 @@ def test_a_file_on_a_disk_is_where_it_is(tmp_path, copies):
     assert not copies and not (tmp_path / "cache").exists()
 
 
-def test_a_file_is_copied_once_with_those_beside_it_and_anew_when_one_changes(bucket, copies):
-    uri, beside = f"{bucket}/once/a.bin", [f"{bucket}/once/a.json", f"{bucket}/none.txt"]
+def test_a_file_is_copied_once_with_those_next_to_it_and_anew_when_one_changes(bucket, copies):
+    uri, companions = f"{bucket}/once/a.bin", [f"{bucket}/once/a.json", f"{bucket}/none.txt"]
     Folder(bucket).write_bytes(b"1234", "once", "a.bin")
     Folder(bucket).write_bytes(b"{}", "once", "a.json")
-    first = fetch(uri, beside)
-    assert first == fetch(uri, beside)
-    assert copies == [beside[0], uri]
+    first = fetch(uri, companions)
+    assert first == fetch(uri, companions)
+    assert copies == [companions[0], uri]
     assert Path(first).read_bytes() == b"1234" and Path(first).with_suffix(".json").read_bytes() == b"{}"
     assert first.endswith(f"/s3/{bucket.removeprefix('s3://')}/once/a.bin")
     Folder(bucket).write_bytes(b"4321", "once", "a.bin")
-    second = fetch(uri, beside)
+    second = fetch(uri, companions)
     assert second != first and Path(second).read_bytes() == b"4321"
     Folder(bucket).write_bytes(b"[]", "once", "a.json")
-    assert Path(fetch(uri, beside)).with_suffix(".json").read_bytes() == b"[]"
+    assert Path(fetch(uri, companions)).with_suffix(".json").read_bytes() == b"[]"
 
 
 def test_several_that_ask_at_once_wait_for_one_copy(bucket, copies):

@@ -48,7 +48,7 @@ def files(tiny_scorer) -> dict[str, bytes]:
     }
 
 
-def lay(folder: Folder, files: dict[str, bytes], **changes) -> Folder:
+def write_files(folder: Folder, files: dict[str, bytes], **changes) -> Folder:
     for name, content in files.items():
         folder.write_bytes(content, "checkpoint", name)
     folder.write_json({**RUN, **changes}, "run.json")
@@ -58,7 +58,7 @@ def lay(folder: Folder, files: dict[str, bytes], **changes) -> Folder:
 
 @pytest.fixture
 def trained(tmp_path, files) -> Folder:
-    return lay(Folder(str(tmp_path / "trained")), files)
+    return write_files(Folder(str(tmp_path / "trained")), files)
 
 
 @pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "own"])
@@ -103,7 +103,7 @@ def test_a_folder_is_the_same_from_everywhere(trained, tmp_path, monkeypatch):
     ],
 )
 def test_other_runs_are_refused(tmp_path, files, changes, said):
-    folder = lay(Folder(str(tmp_path)), files, **changes)
+    folder = write_files(Folder(str(tmp_path)), files, **changes)
     with pytest.raises(ValueError, match=rf"^model\.weights='{folder.uri}': {said}"):
         find_model(ModelConfig(weights=folder.uri))
 
@@ -132,7 +132,7 @@ def test_a_name_of_another_model_is_refused(trained):
 
 def test_a_model_on_s3_is_that_on_the_disk(bucket, files, trained, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = lay(Folder(f"{bucket}/trained"), files)
+    folder = write_files(Folder(f"{bucket}/trained"), files)
     found = find_model(ModelConfig(weights=folder.uri))
     assert found.weights == f"{bucket}/trained/checkpoint/model.safetensors"
     assert find_model(ModelConfig(weights=folder.at("checkpoint"))) == found == find_model(found)
@@ -142,7 +142,7 @@ def test_a_model_on_s3_is_that_on_the_disk(bucket, files, trained, tmp_path, mon
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_weights_on_s3_are_guarded_by_what_lies_beside_them(bucket, tmp_path, monkeypatch):
+def test_weights_on_s3_are_guarded_by_what_lies_next_to_them(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     logs = Folder(f"{bucket}/logs")
     logs.write_bytes(b"weights", "checkpoints", "epoch_1.pt")
@@ -153,10 +153,10 @@ def test_weights_on_s3_are_guarded_by_what_lies_beside_them(bucket, tmp_path, mo
         describe_scorer(fetch_model(config))
 
 
-@pytest.mark.parametrize("dial", ["name", "weights"])
-def test_what_is_not_on_s3_is_one_line(bucket, dial):
-    config = ModelConfig(**{dial: f"{bucket}/none.json"})
-    with pytest.raises(ValueError, match=rf"^model\.{dial}='{bucket}/none\.json': no such file"):
+@pytest.mark.parametrize("option", ["name", "weights"])
+def test_what_is_not_on_s3_is_one_line(bucket, option):
+    config = ModelConfig(**{option: f"{bucket}/none.json"})
+    with pytest.raises(ValueError, match=rf"^model\.{option}='{bucket}/none\.json': no such file"):
         fetch_model(find_model(config))
 
 

@@ -27,10 +27,10 @@ def test_classes_are_those_of_torchvision(tmp_path):
     datasets = pytest.importorskip("torchvision.datasets")
     write(str(tmp_path), ("b/2.jpg", "b/1.PNG", "a/deep/er/3.jpeg", "a/notes.txt", "C/x y.bmp", "readme.jpg"))
     found = list_classes(str(tmp_path))
-    twin = datasets.ImageFolder(str(tmp_path))
-    assert list(found) == twin.classes
+    counterpart = datasets.ImageFolder(str(tmp_path))
+    assert list(found) == counterpart.classes
     listed = [(f"{tmp_path}/{file}", list(found).index(name)) for name in found for file in found[name]]
-    assert sorted(listed) == sorted(twin.samples)
+    assert sorted(listed) == sorted(counterpart.samples)
 
 
 def test_a_store_lists_as_the_disk_does(bucket, tmp_path):
@@ -38,7 +38,7 @@ def test_a_store_lists_as_the_disk_does(bucket, tmp_path):
     assert here == there == {"a": ["a/deep/er/3.jpeg"], "b": ["b/1.PNG", "b/2.jpg"]}
 
 
-def test_an_empty_class_is_told_and_links_are_followed(tmp_path):
+def test_an_empty_class_is_reported_and_links_are_followed(tmp_path):
     write(str(tmp_path / "in"))
     (tmp_path / "in/c").mkdir()
     write(str(tmp_path / "far"), ("9.jpg",))

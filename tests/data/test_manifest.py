@@ -21,7 +21,7 @@ from raycomp.data.tar import write_tar
 from raycomp.data.written import WrittenFiles, call_watched, note_written, watch_writes
 
 SCHEMA = pa.schema([("uid", pa.string()), ("shard", pa.string())])
-ROOMS = ("scores", "shards", "table.csv", "none")
+OUTPUTS = ("scores", "shards", "table.csv", "none")
 NAMES = ["scores/00000.parquet", "scores/00001.parquet", "shards/00000000.tar", "table.csv"]
 
 
@@ -44,10 +44,10 @@ def place(request, tmp_path) -> Folder:
 
 
 def finish(folder: Folder) -> dict:
-    with watch_writes(WrittenFiles([folder.at(room) for room in ROOMS])) as watch:
+    with watch_writes(WrittenFiles([folder.at(output) for output in OUTPUTS])) as watch:
         write_results(folder)
     assert sorted(watch.files) == [folder.at(name) for name in NAMES]
-    return {"manifest": write_manifest(folder, ROOMS, watch.files)}
+    return {"manifest": write_manifest(folder, OUTPUTS, watch.files)}
 
 
 def test_what_was_hashed_while_written_is_what_is_there(place):
@@ -59,7 +59,7 @@ def test_what_was_hashed_while_written_is_what_is_there(place):
         assert (size, sha256) == (len(data), hashlib.sha256(data).hexdigest())
         assert (footer is not None) == name.endswith(".parquet")
     assert run["manifest"]["files"] == 4 and run["manifest"]["bytes"] == sum(one[0] for one in known.values())
-    again = write_manifest(place, ROOMS, {})  # all of it read, as after a kill
+    again = write_manifest(place, OUTPUTS, {})  # all of it read, as after a kill
     assert again == run["manifest"]
     with verify_whole(True):
         assert list(check_results(place, run)) == NAMES
@@ -104,7 +104,7 @@ def test_a_broken_run_names_its_file(tmp_path, how):
     assert "\n" not in str(error.value)
 
 
-def test_only_the_rooms_that_are_read_are_checked(tmp_path):
+def test_only_the_folders_that_are_read_are_checked(tmp_path):
     run = finish(Folder(str(tmp_path)))
     (tmp_path / "scores/00001.parquet").unlink()
     assert list(check_results(Folder(str(tmp_path)), run, "shards", "table.csv")) == NAMES[2:]
@@ -156,8 +156,8 @@ def test_a_footer_larger_than_the_first_read_is_read_whole(tmp_path):
 )
 def test_what_no_reader_takes_may_lie_there(tmp_path, name):
     run = finish(Folder(str(tmp_path)))
-    for room in ("scores", "shards"):
-        (tmp_path / room / name).write_bytes(b"x")
+    for output in ("scores", "shards"):
+        (tmp_path / output / name).write_bytes(b"x")
     assert list(check_results(Folder(str(tmp_path)), run)) == NAMES
 
 
@@ -204,16 +204,16 @@ def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):
         (lambda path: path.unlink(), "is not there"),
         (lambda path: path.write_bytes(b"1"), "holds 1"),
     ):
-        with watch_writes(WrittenFiles([folder.at(room) for room in ROOMS])) as watch:
+        with watch_writes(WrittenFiles([folder.at(output) for output in OUTPUTS])) as watch:
             write_results(folder)
         damage(tmp_path / "table.csv")
         with pytest.raises(OSError, match=rf"table\.csv: {said}"):
-            write_manifest(folder, ROOMS, watch.files)
+            write_manifest(folder, OUTPUTS, watch.files)
 
 
 def test_what_is_written_anew_or_removed_counts_as_it_ends(tmp_path):
     folder = Folder(str(tmp_path))
-    with watch_writes(WrittenFiles([folder.at(room) for room in ROOMS])) as watch:
+    with watch_writes(WrittenFiles([folder.at(output) for output in OUTPUTS])) as watch:
         write_results(folder)
         folder.write_bytes(b"longer than it was before", "table.csv")
         folder.remove("shards")
@@ -222,7 +222,7 @@ def test_what_is_written_anew_or_removed_counts_as_it_ends(tmp_path):
             file.write(b"broken off")
             raise RuntimeError
     assert sorted(watch.files) == [folder.at(name) for name in (*NAMES[:2], NAMES[3])]
-    run = {"manifest": write_manifest(folder, ROOMS, watch.files)}
+    run = {"manifest": write_manifest(folder, OUTPUTS, watch.files)}
     with verify_whole(True):
         check_results(folder, run)
 

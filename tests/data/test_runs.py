@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import raycomp
-from raycomp.config import find_config, list_dials, list_kinds, to_dict
+from raycomp.config import find_config, list_kinds, list_options, to_dict
 from raycomp.curate.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.inputs import expand_input
@@ -21,6 +21,7 @@ from raycomp.data.runs import (
 )
 from raycomp.inspect import command as inspect
 from raycomp.inspect.command import explain
+from tests.corpus import by_cpi
 from tests.sealed import seal
 
 
@@ -100,19 +101,19 @@ def override_in(config: dict, path: str, value: str) -> dict:
     return {**config, name: override_in(config.get(name, {}), below, value) if below else value}
 
 
-DIALS = [(kind, dial) for kind in list_kinds() for dial in list_dials(find_config(kind))]
+OPTIONS = [(kind, option) for kind in list_kinds() for option in list_options(find_config(kind))]
 
 
-@pytest.mark.parametrize(("kind", "dial"), DIALS, ids=lambda value: getattr(value, "path", value))
-def test_two_runs_are_one_where_they_differ_in_free_dials_alone(kind, dial):
+@pytest.mark.parametrize(("kind", "option"), OPTIONS, ids=lambda value: getattr(value, "path", value))
+def test_two_runs_are_one_where_they_differ_in_free_options_alone(kind, option):
     config: dict = {}
-    for known in list_dials(find_config(kind)):
+    for known in list_options(find_config(kind)):
         config = override_in(config, known.path, "one")
     one, other = (
-        {"kind": kind, "fingerprint": {}, "config": override_in(config, dial.path, value)}
+        {"kind": kind, "fingerprint": {}, "config": override_in(config, option.path, value)}
         for value in ("one", "another")
     )
-    assert (identify(one) == identify(other)) == ("free" in dial.marks)
+    assert (identify(one) == identify(other)) == ("free" in option.marks)
 
 
 @pytest.mark.parametrize(
@@ -131,27 +132,27 @@ def test_two_runs_are_one_where_they_differ_in_free_dials_alone(kind, dial):
         ("llm.seed", False),
     ],
 )
-def test_what_is_free_tells_no_two_runs_apart(path, is_free):
+def test_what_is_free_distinguishes_no_two_runs(path, is_free):
     run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
     a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
     assert (identify(a) == identify(b)) == is_free
 
 
-@pytest.mark.parametrize("dial", list_dials(CurateConfig), ids=lambda dial: dial.path)
-def test_select_changes_what_no_score_depends_on(dial, tmp_path):
-    """Its input is gone, so that a dial that may be set is refused for that alone."""
-    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+@pytest.mark.parametrize("option", list_options(CurateConfig), ids=lambda option: option.path)
+def test_select_changes_what_no_score_depends_on(option, tmp_path):
+    """Its input is gone, so that an option that may be set is refused for that alone."""
+    config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
     fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
     write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
-    value = True if dial.path == "materialize" else dial.default
-    may = "select" in dial.marks
+    value = True if option.path == "materialize" else option.default
+    may = "select" in option.marks
     match = (
         "is gone or was changed after scoring"
         if may
-        else f"^{dial.path}: select cannot change it, its dials are align"
+        else f"^{option.path}: select cannot change it, its dials are align"
     )
     with pytest.raises(ValueError, match=match):
-        raycomp.select(str(tmp_path / "a"), {dial.path: value}, str(tmp_path / "out"))
+        raycomp.select(str(tmp_path / "a"), {option.path: value}, str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -163,9 +164,9 @@ def test_select_changes_what_no_score_depends_on(dial, tmp_path):
         ("scorer.modl", "'scorer.modl': no such dial, the closest is scorer.model"),
     ],
 )
-def test_a_dial_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
+def test_an_option_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
     fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
-    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
     write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
     with pytest.raises(ValueError, match=f"^{said};"):
         raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))

@@ -20,7 +20,7 @@ from raycomp.data.inputs import check_output, expand_input
 from raycomp.data.model import fetch
 from raycomp.data.paths import resolve
 from raycomp.data.reader import read_shard
-from raycomp.data.stores import told_as_oserror
+from raycomp.data.stores import as_oserror
 from raycomp.data.tar import write_tar
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
@@ -75,9 +75,9 @@ class SdkError(Exception):
 
 
 def test_what_a_library_raises_is_a_line_of_the_storage():
-    with pytest.raises(OSError, match=r"^SdkError: no route$"), told_as_oserror():
+    with pytest.raises(OSError, match=r"^SdkError: no route$"), as_oserror():
         raise SdkError("no route\nRequestId: 1")
-    with pytest.raises(FileNotFoundError), told_as_oserror():
+    with pytest.raises(FileNotFoundError), as_oserror():
         raise FileNotFoundError
 
 
@@ -165,9 +165,9 @@ def serve_azure(port: int) -> tuple[list[str], dict[str, str], str]:
     )
     options = "--blobHost 127.0.0.1 --inMemoryPersistence --silent --skipApiVersionCheck --disableTelemetry"
     place = f"http://127.0.0.1:{port}/{ACCOUNT}"
-    told = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={place};"
+    message = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={place};"
     command = [program, "--blobPort", str(port), *options.split()]
-    return command, {"AZURE_STORAGE_CONNECTION_STRING": told}, "az://bucket"
+    return command, {"AZURE_STORAGE_CONNECTION_STRING": message}, "az://bucket"
 
 
 @pytest.fixture(scope="module", params=[serve_gcs, serve_azure], ids=["gs", "az"])

@@ -2,12 +2,13 @@
 
 import pytest
 
-from raycomp.config import list_dials, override_all
+from raycomp.config import list_options, override_all
 from raycomp.config.change import flatten, to_dict
 from raycomp.curate.config import CurateConfig
 from raycomp.data.whole import with_absolute_paths
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
+from tests.corpus import by_cpi
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,6 @@ def test_an_inherited_scorer_stays_one():
 def test_what_is_no_path_is_let_be(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cpi").touch()
-    paths = {dial.path for dial in list_dials(CurateConfig, "path")}
+    paths = {option.path for option in list_options(CurateConfig, "path")}
     assert paths == {"input", "scorer.model", "scorer.weights", "parser.name"}
-    assert with_absolute_paths(CurateConfig()) == CurateConfig()
+    assert with_absolute_paths(by_cpi()) == by_cpi()

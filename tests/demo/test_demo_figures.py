@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from raycomp.demo.figures import BeforeAfter, Figures, tell_accuracies, tell_beside, tell_limits
+from raycomp.demo.figures import BeforeAfter, Figures, describe_limits, report_accuracies, report_others
 from raycomp.table import Estimate
 
 NAN = float("nan")
@@ -20,26 +20,26 @@ def make_figure(name: str, before: float, after: float, half: float = 0.02) -> B
 FIGURES = Figures(
     kinds=[make_figure("swap object", 0.6, 0.7), make_figure("add object", 0.8, 0.79)],
     mean=make_figure("mean of these", 0.7, 0.745),
-    beside=[make_figure("brittleness", 0.2, 0.1)],
+    others=[make_figure("brittleness", 0.2, 0.1)],
 )
 
 
-def test_what_is_told_follows_the_intervals():
-    told = tell_limits(FIGURES)["What can be told"]
-    assert told == (
+def test_what_is_reported_follows_the_intervals():
+    reported = describe_limits(FIGURES)["What can be told"]
+    assert reported == (
         "The mean accuracy moved by 0.045 [0.025, 0.065]. Up: swap object. Down: brittleness. "
         "Not to be told from no change: add object."
     )
-    assert "shorter caption" not in tell_limits(FIGURES)["What cannot"]
-    blind = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
-    assert "shorter caption wins swap object." in tell_limits(blind)["What cannot"]
+    assert "shorter caption" not in describe_limits(FIGURES)["What cannot"]
+    by_length = replace(FIGURES, kinds=[replace(one, shorter=1.0) for one in FIGURES.kinds[:1]])
+    assert "shorter caption wins swap object." in describe_limits(by_length)["What cannot"]
     same = Figures([make_figure("swap object", 0.6, 0.6, NAN)], FIGURES.mean, [])
-    assert tell_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
+    assert describe_limits(same)["What can be told"].endswith("no change: swap object."), "no interval"
 
 
 def test_every_figure_stands_in_its_row():
-    kinds, beside = tell_accuracies(FIGURES), tell_beside(FIGURES)
+    kinds, others = report_accuracies(FIGURES), report_others(FIGURES)
     assert [row[0] for row in kinds.rows] == ["swap object", "add object", "mean of these"]
     swap = FIGURES.kinds[0]
     assert kinds.rows[0][1:] == (1000, swap.before, swap.after, swap.difference, 0.5, "0.510, 0.520")
-    assert all(len(row) == len(table.columns) for table in (kinds, beside) for row in table.rows)
+    assert all(len(row) == len(table.columns) for table in (kinds, others) for row in table.rows)

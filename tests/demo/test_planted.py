@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.metrics import auc
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_arm
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, SelectConfig, find_selection
 from raycomp.curate.select import choose_tables
-from raycomp.demo.planted import Planted, read_planted, tell_budget, tell_separation, tell_traits
+from raycomp.demo.planted import Planted, read_planted, report_budget, report_separation, report_traits
 from raycomp.schema import PHRASE_TYPE
 from raycomp.words import KEPT
 
@@ -75,15 +75,15 @@ def test_pool_and_choices_are_those_of_plain_sorting(planted):
     assert set(planted.targets) == {"star"}
 
 
-def test_auc_is_told_over_all_pairs_and_inside_the_pool(planted):
-    rows = {(row[0], row[2]): row for row in tell_separation(planted).rows}
+def test_auc_is_reported_over_all_pairs_and_inside_the_pool(planted):
+    rows = {(row[0], row[2]): row for row in report_separation(planted).rows}
     faults, pool = planted.fault_N, by_hand(planted)[0]
     for fault in ("loud", "quiet", "hidden"):
         for over, at in (("all pairs", ~np.isnan(planted.alignment_N)), ("the pool", pool)):
-            _, num_planted, _, num_scored, *told = rows[fault, over]
+            _, num_planted, _, num_scored, *reported = rows[fault, over]
             clean, faulty = at & (faults == "none"), at & (faults == fault)
             assert (num_planted, num_scored) == (FAULTS.count(fault), faulty.sum())
-            for one, score in zip(told, (planted.alignment_N, planted.pas_N), strict=True):
+            for one, score in zip(reported, (planted.alignment_N, planted.pas_N), strict=True):
                 if faulty.any():
                     assert one.value == pytest.approx(auc(score[clean], score[faulty]))
                     assert not one.value < one.low and not one.value > one.high
@@ -95,13 +95,13 @@ def test_auc_is_told_over_all_pairs_and_inside_the_pool(planted):
     assert rows["broken", "all pairs"][3:] == (0, None, None)
 
 
-def test_budget_is_told_by_rule_and_the_draw_is_the_mean_of_the_rules_own_draws(table, planted):
-    rows = {row[0]: row for row in tell_budget(planted).rows}
+def test_budget_is_reported_by_rule_and_the_draw_is_the_mean_of_the_rules_own_draws(table, planted):
+    rows = {row[0]: row for row in report_budget(planted).rows}
     faults, (pool, kept, aligned) = planted.fault_N, by_hand(planted)
     draws = []
     for seed in range(150):
         config = replace(CONFIG, seed=seed, select=SelectConfig(rule="align70_random50"))
-        draws.append(choose_tables([table], find_arm(config))[1][0][0] == KEPT)
+        draws.append(choose_tables([table], find_selection(config))[1][0][0] == KEPT)
     drawn = np.array(draws)
     for fault in ("quiet", "hidden", "all faults"):
         mine = faults == fault if fault != "all faults" else faults != "none"
@@ -113,13 +113,13 @@ def test_budget_is_told_by_rule_and_the_draw_is_the_mean_of_the_rules_own_draws(
     bad = faults != "none"
     expected = [(aligned & bad).sum(), 260 * (pool & bad).sum() / pool.sum()]
     for cell, kept_by_other in zip(rows["all faults, cpi minus these"][4:], expected, strict=True):
-        told = f"{(kept & bad).sum() - kept_by_other:z.1f} [".replace("-", "\u2212")
-        assert cell.startswith(told)
+        reported = f"{(kept & bad).sum() - kept_by_other:z.1f} [".replace("-", "\u2212")
+        assert cell.startswith(reported)
 
 
-def test_what_the_score_favours_beside_faults_is_told(planted):
+def test_what_the_score_favours_next_to_faults_is_reported(planted):
     """PAS alone was planted to depend on the number of things; alignment was not."""
-    table = tell_traits(planted)
+    table = report_traits(planted)
     rows = {row[0]: row for row in table.rows}
     clean = by_hand(planted)[0] & (planted.fault_N == "none")
     assert rows["2 things"][1] + rows["3 things"][1] == clean.sum() == rows["a star"][1]
@@ -135,4 +135,8 @@ def test_what_the_score_favours_beside_faults_is_told(planted):
 
 def test_a_world_of_nothing_has_tables(table):
     empty = read_planted(table.slice(0, 0), CONFIG)
-    assert [len(tell(empty).rows) for tell in (tell_separation, tell_budget, tell_traits)] == [0, 2, 0]
+    assert [len(make(empty).rows) for make in (report_separation, report_budget, report_traits)] == [
+        0,
+        2,
+        0,
+    ]

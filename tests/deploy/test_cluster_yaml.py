@@ -146,8 +146,8 @@ def edit(path: str, value: Any = None) -> Callable[[dict[str, Any]], None]:
     """Return what sets the entry at ``path``, and deletes it where there is no value."""
 
     def change(config: dict[str, Any]) -> None:
-        *room, name = path.split("/")
-        for part in room:
+        *folders, name = path.split("/")
+        for part in folders:
             config = config[part]
         config.pop(name, None)
         if value is not None:

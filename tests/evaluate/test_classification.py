@@ -14,13 +14,13 @@ from raycomp.core.logistic import fit_logistic
 from raycomp.data.tar import write_tar
 from raycomp.evaluate.compare import check_same, compare_tables
 from raycomp.evaluate.config import LinearProbeConfig, ZeroshotConfig
-from raycomp.evaluate.exam import Picture
+from raycomp.evaluate.evaluation import Picture
 from raycomp.evaluate.labelled import find_label
 from raycomp.evaluate.linear_probe import PENALTY, open_linear_probe
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.table import MEANINGS, make_lines
 from raycomp.evaluate.zeroshot import open_zeroshot
-from tests.evaluate.sitting import draw, embed, invent, sit
+from tests.evaluate.embedded import draw, embed, invent, sit
 
 NAMES = ["alarm_clock", "bee", "cat", "dog", "emu", "fox", "goat"]
 
@@ -57,10 +57,10 @@ def test_zeroshot_is_a_slow_loop_over_classes_and_templates(tmp_path):
     counts = dict(zip(NAMES, [5, 1, 9, 3, 4, 6, 2], strict=True))
     (tmp_path / "templates.txt").write_text("a photo of a {}.\n\n a drawing of {c}, a {}\n")
     folder = make_folder(tmp_path / "images", counts)
-    exam = open_zeroshot(ZeroshotConfig(folder, templates=str(tmp_path / "templates.txt")))
-    pictures, texts = invent(exam)
+    evaluation = open_zeroshot(ZeroshotConfig(folder, templates=str(tmp_path / "templates.txt")))
+    pictures, texts = invent(evaluation)
     assert "a drawing of alarm clock, a alarm clock" in texts.place and len(texts.place) == 14
-    rows = exam.grade(pictures, texts).to_pylist()
+    rows = evaluation.grade(pictures, texts).to_pylist()
     recalls, hits, hits5 = {name: [] for name in counts}, [], []
     for row in rows:
         label, file = row["id"].split("/")
@@ -78,7 +78,7 @@ def test_zeroshot_is_a_slow_loop_over_classes_and_templates(tmp_path):
         recalls[label].append(order[0] == label)
         hits.append(order[0] == label)
         hits5.append(label in order[:5])
-    found = values_of(exam.grade(pictures, texts))
+    found = values_of(evaluation.grade(pictures, texts))
     assert found["acc1"].value == pytest.approx(np.mean(hits)) and found["acc1"].chance == 1 / 7
     assert found["acc5"].value == pytest.approx(np.mean(hits5)) and found["acc5"].chance == 5 / 7
     by_class = np.mean([np.mean(own) for own in recalls.values()])
@@ -88,8 +88,8 @@ def test_zeroshot_is_a_slow_loop_over_classes_and_templates(tmp_path):
 
 
 def test_two_models_are_compared_class_by_class(tmp_path):
-    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 40, "b": 4, "c": 7})))
-    tables = [exam.grade(*invent(exam, seed=seed)) for seed in (1, 2)]
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 40, "b": 4, "c": 7})))
+    tables = [evaluation.grade(*invent(evaluation, seed=seed)) for seed in (1, 2)]
     (line,) = (one for one in compare_tables("x", *tables) if one.metric == "mean_per_class_recall")
     first, second = (values_of(table)["mean_per_class_recall"].value for table in tables)
     assert (line.first, line.second) == pytest.approx((first, second))
@@ -97,8 +97,10 @@ def test_two_models_are_compared_class_by_class(tmp_path):
 
 
 def test_rows_whose_id_repeats_are_all_compared(tmp_path):
-    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 5, "b": 3, "c": 4})))
-    first, second = (put(exam.grade(*invent(exam, seed=k)), "id", list("abcd" * 3)) for k in (1, 2))
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 5, "b": 3, "c": 4})))
+    first, second = (
+        put(evaluation.grade(*invent(evaluation, seed=k)), "id", list("abcd" * 3)) for k in (1, 2)
+    )
     line = compare_tables("x", first, second)[0]
     assert (line.n, line.num_all) == (12, 12) and line.only_first + line.only_second > 0
     means = [values_of(table)["acc1"].value for table in (first, second)]
@@ -113,8 +115,8 @@ def test_rows_whose_id_repeats_are_all_compared(tmp_path):
 def test_evaluations_among_other_classes_are_not_compared_but_under_other_names(tmp_path):
     def grade(counts, **names):
         folder = make_folder(tmp_path / str(len(counts)), counts)
-        exam = replace(open_zeroshot(ZeroshotConfig(folder)), **names)
-        return exam.grade(*invent(exam))
+        evaluation = replace(open_zeroshot(ZeroshotConfig(folder)), **names)
+        return evaluation.grade(*invent(evaluation))
 
     three, two = grade({"a": 3, "b": 3, "c": 1}), grade({"a": 3, "b": 3})
     check_same("x", three, grade({"a": 3, "b": 3, "c": 1}, classes=("cat", "dog", "fox")))
@@ -128,30 +130,30 @@ def test_evaluations_among_other_classes_are_not_compared_but_under_other_names(
 def test_classes_of_one_text_tie_and_are_wrong(tmp_path):
     (tmp_path / "names.json").write_text(json.dumps(["crane", "crane", "dog"]))
     folder = make_folder(tmp_path / "images", {"a": 4, "b": 4, "c": 4})
-    exam = open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "names.json")))
-    pictures, texts = invent(exam)
+    evaluation = open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "names.json")))
+    pictures, texts = invent(evaluation)
     for i, text in enumerate(["a photo of a crane."] * 8 + ["a photo of a dog."] * 4):
         pictures.image_MD[i] = texts.text_TD[texts.place[text]]
-    rows = exam.grade(pictures, texts).to_pylist()
+    rows = evaluation.grade(pictures, texts).to_pylist()
     assert [row["rank"] for row in rows] == [2] * 8 + [1] * 4
     assert {row["label"] for row in rows} == {"crane #0", "crane #1", "dog"}
-    found = outcomes_of(exam.grade(pictures, texts))
+    found = outcomes_of(evaluation.grade(pictures, texts))
     assert found["acc1"].tie_N.sum() == 8 and found["acc1"].right_N.mean() == 1 / 3
-    assert values_of(exam.grade(pictures, texts))["mean_per_class_recall"].value == pytest.approx(1 / 3)
+    assert values_of(evaluation.grade(pictures, texts))["mean_per_class_recall"].value == pytest.approx(1 / 3)
 
 
 def test_a_model_that_says_the_same_of_all_is_never_right(tmp_path):
     counts = dict.fromkeys(NAMES, 2)
-    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, counts)))
-    pictures, texts = invent(exam)
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, counts)))
+    pictures, texts = invent(evaluation)
     pictures.image_MD[:] = texts.text_TD[:] = texts.text_TD[0]
-    for outcome in find_outcomes(exam.grade(pictures, texts)):
+    for outcome in find_outcomes(evaluation.grade(pictures, texts)):
         assert not outcome.right_N.any() and outcome.tie_N.all()
 
 
 def test_an_image_that_cannot_be_read_is_a_row_without_judgement(tmp_path):
-    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 2, "b": 2})))
-    table = exam.grade(*invent(exam, bad=["/b/1.jpg"]))
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"a": 2, "b": 2})))
+    table = evaluation.grade(*invent(evaluation, bad=["/b/1.jpg"]))
     lost = table.to_pylist()[3]
     assert (lost["id"], lost["status"]) == ("b/1.jpg", "corrupt_image")
     assert lost["rank"] is lost["predicted"] is lost["label"] is None
@@ -180,18 +182,20 @@ def write_shards(folder, kind, labels):
 @pytest.mark.parametrize("kind", ["cls", "json", "parquet"])
 def test_shards_are_judged_as_a_folder_is(tmp_path, tiny_scorer, kind):
     labels = [6, 0, 3, 3, 1, 5, 2, 4]
-    exam = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "shards", kind, labels)))
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "shards", kind, labels)))
     for i, label in enumerate(labels):
         place = tmp_path / "folder" / NAMES[label]
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{i}.png").write_bytes(flat_png(30 * i))
     texts = str(tmp_path / "shards/zeroshot_classification_templates.txt")
     names = str(tmp_path / "shards/classnames.txt")
-    twin = open_zeroshot(ZeroshotConfig(str(tmp_path / "folder"), names, texts))
-    assert exam.classes == twin.classes == NAMES and exam.templates == twin.templates
+    counterpart = open_zeroshot(ZeroshotConfig(str(tmp_path / "folder"), names, texts))
+    assert (
+        evaluation.classes == counterpart.classes == NAMES and evaluation.templates == counterpart.templates
+    )
     first, second = (
         sorted(sit(one, tiny_scorer).to_pylist(), key=lambda row: (row["label"], row["margin"]))
-        for one in (exam, twin)
+        for one in (evaluation, counterpart)
     )
     for one, other in zip(first, second, strict=True):
         for name in ("status", "label", "predicted", "rank", "ties", "margin"):
@@ -199,17 +203,17 @@ def test_shards_are_judged_as_a_folder_is(tmp_path, tiny_scorer, kind):
 
 
 def test_a_sample_without_a_class_is_counted(tmp_path, tiny_scorer):
-    exam = open_zeroshot(ZeroshotConfig(write_shards(tmp_path, "json", [1, None, 2, True])))
-    assert sit(exam, tiny_scorer)["status"].to_pylist() == ["ok", "no_label", "ok", "no_label"]
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path, "json", [1, None, 2, True])))
+    assert sit(evaluation, tiny_scorer)["status"].to_pylist() == ["ok", "no_label", "ok", "no_label"]
 
 
 @pytest.mark.parametrize("label", [7, -1, "hen"])
 def test_a_class_that_there_is_not_is_named(tmp_path, tiny_scorer, label):
-    exam = open_zeroshot(ZeroshotConfig(write_shards(tmp_path, "json", [1, label])))
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path, "json", [1, label])))
     with pytest.raises(
         ValueError, match=rf"zeroshot\.input=.*s0000001 has class '{label}'; must be .* 0 to 6"
     ):
-        sit(exam, tiny_scorer)
+        sit(evaluation, tiny_scorer)
 
 
 def test_the_class_of_a_sample():
@@ -249,8 +253,8 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, counts, classes, templat
     with pytest.raises(ValueError) as error:
         open_zeroshot(ZeroshotConfig(str(folder), **files))
     assert said in str(error.value) and "\n" not in str(error.value)
-    dial = "classes" if classes is not None else "templates" if templates else "input"
-    assert str(error.value).startswith(f"zeroshot.{dial}=")
+    option = "classes" if classes is not None else "templates" if templates else "input"
+    assert str(error.value).startswith(f"zeroshot.{option}=")
 
 
 def test_shards_need_names_of_classes(tmp_path):
@@ -275,10 +279,10 @@ def test_a_list_of_names_that_is_none(tmp_path):
         open_zeroshot(ZeroshotConfig(folder, classes=str(tmp_path / "none.txt")))
 
 
-def see_classes(exam, seed=0, noise=0.5, bad=()):
+def see_classes(evaluation, seed=0, noise=0.5, bad=()):
     """Return invented pictures whose embeddings lie about a middle of their class."""
     rng = np.random.default_rng(seed)
-    pictures, texts = invent(exam, bad=bad)
+    pictures, texts = invent(evaluation, bad=bad)
     middles = dict(zip(NAMES, draw(np.random.default_rng(7), len(NAMES), 8), strict=True))
     for picture, place in pictures.place.items():
         image_D = middles[picture.uri.split("/")[-2]] + noise * rng.normal(size=8)
@@ -294,9 +298,9 @@ def open_probe(folder, train, test):
 
 
 def test_the_probe_is_a_fit_to_all_of_train_with_the_chosen_penalty(tmp_path):
-    exam = open_probe(tmp_path, {name: 30 for name in NAMES[:4]}, {"bee": 9, "cat": 5, "dog": 7})
-    pictures, texts = see_classes(exam, bad=["train/cat/3.jpg", "test/dog/0.jpg"])
-    table = exam.grade(pictures, texts)
+    evaluation = open_probe(tmp_path, {name: 30 for name in NAMES[:4]}, {"bee": 9, "cat": 5, "dog": 7})
+    pictures, texts = see_classes(evaluation, bad=["train/cat/3.jpg", "test/dog/0.jpg"])
+    table = evaluation.grade(pictures, texts)
     names = NAMES[:4]
     seen = {
         side: [(p.uri.split("/")[-2], i) for p, i in pictures.place.items()
@@ -319,9 +323,9 @@ def test_the_probe_is_a_fit_to_all_of_train_with_the_chosen_penalty(tmp_path):
     assert lost == {("train", "cat/3.jpg"), ("test", "dog/0.jpg")}
 
 
-def test_what_says_nothing_of_the_class_is_told_by_chance(tmp_path):
-    exam = open_probe(tmp_path, {name: 40 for name in NAMES[:4]}, {name: 60 for name in NAMES[:4]})
-    found = values_of(exam.grade(*invent(exam)))
+def test_what_says_nothing_of_the_class_is_classified_by_chance(tmp_path):
+    evaluation = open_probe(tmp_path, {name: 40 for name in NAMES[:4]}, {name: 60 for name in NAMES[:4]})
+    found = values_of(evaluation.grade(*invent(evaluation)))
     assert found["acc1"].low < 1 / 4 < found["acc1"].high
 
 
@@ -337,9 +341,9 @@ def test_what_says_nothing_of_the_class_is_told_by_chance(tmp_path):
     ],
 )
 def test_what_cannot_be_probed_is_named(tmp_path, train, test, said):
-    exam = open_probe(tmp_path, train, test)
+    evaluation = open_probe(tmp_path, train, test)
     with pytest.raises(ValueError, match=said):
-        exam.grade(*invent(exam))
+        evaluation.grade(*invent(evaluation))
 
 
 def test_a_missing_part_of_the_probe_is_named(tmp_path):
@@ -360,13 +364,13 @@ def test_train_and_test_may_be_shards_of_one_name(tmp_path, tiny_scorer):
     assert rows["status"].to_pylist() == ["ok"] * 8  # no caption is no fault of a picture
 
 
-def test_a_class_whose_text_has_no_embedding_is_told(tmp_path):
-    exam = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"bee": 2, "alarm_clock": 1})))
-    pictures, texts = invent(exam)
+def test_a_class_whose_text_has_no_embedding_is_reported(tmp_path):
+    evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"bee": 2, "alarm_clock": 1})))
+    pictures, texts = invent(evaluation)
     of_others = replace(texts, bad=frozenset({"a text of another benchmark"}))
-    assert exam.grade(pictures, of_others).equals(exam.grade(pictures, texts))
+    assert evaluation.grade(pictures, of_others).equals(evaluation.grade(pictures, texts))
     lost = replace(texts, bad=frozenset({"a photo of a alarm clock."}))
     with pytest.raises(
         ValueError, match=r"^zeroshot\.classes: 'a photo of a alarm clock\.' has an embedding"
     ):
-        exam.grade(pictures, lost)
+        evaluation.grade(pictures, lost)

@@ -10,7 +10,7 @@ from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.evaluate.config import ControlsConfig
 from raycomp.evaluate.controls import fingerprint_controls, learn_captions, open_controls, read_captions
-from raycomp.language.blind import bigram_likelihood, count_ngrams
+from raycomp.language.text_only import bigram_likelihood, count_ngrams
 from raycomp.words import BIGRAM, SHORTER_CAPTION, UNIGRAM
 
 ROWS = [
@@ -125,7 +125,7 @@ def test_photos_of_the_test_teach_nothing(shared):
     assert learned.num_same_image == expected > 0
 
 
-def test_what_controls_learn_from_is_told_apart_by_its_content(tmp_path):
+def test_what_controls_learn_from_is_distinguished_by_its_content(tmp_path):
     (tmp_path / "model").mkdir()
     config = ControlsConfig(str(tmp_path / "a.txt"), str(tmp_path / "model"))
     found = []

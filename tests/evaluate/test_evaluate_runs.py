@@ -30,7 +30,7 @@ from raycomp.evaluate.config import (
     ZeroshotConfig,
 )
 from raycomp.evaluate.embed_all import embed_texts
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.models.clip import Clip
 from tests.corpus import write_world_shards
 from tests.sealed import seal
@@ -46,7 +46,7 @@ def model(tiny_scorer) -> ModelConfig:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("world")
-    write_exam(str(folder), NUM_SCENES, 0)
+    write_test_set(str(folder), NUM_SCENES, 0)
     return str(folder)
 
 
@@ -146,7 +146,7 @@ def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluat
     names = Folder(config.world.annotations)
     for name in names.find_names():
         Folder(f"{bucket}/world").write_bytes(names.read_bytes(name), *name.split("/"))
-    dials = {
+    options = {
         "model.name": config.model.name,
         "model.weights": config.model.weights,
         "benchmarks": "world",
@@ -154,7 +154,7 @@ def test_s3_in_and_out_and_other_blocks_and_waves_change_no_byte(config, evaluat
         "cluster.block_rows": 5,
         "waves.shards_per_wave": 1,
     }
-    line = ["evaluate", *(f"--set={name}={value}" for name, value in dials.items())]
+    line = ["evaluate", *(f"--set={name}={value}" for name, value in options.items())]
     assert main([*line, "--out", f"{bucket}/evaluated"]) == 0
     assert digest(Folder(f"{bucket}/evaluated")) == digest(evaluated[0])
 
@@ -207,9 +207,9 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         raycomp.evaluate(replace(asked, overlap="drop"), str(tmp_path / "dropped"))
 
 
-def test_files_that_change_under_a_run_are_told(config, monkeypatch, tmp_path, capsys):
+def test_files_that_change_under_a_run_are_reported(config, monkeypatch, tmp_path, capsys):
     folder = tmp_path / "world"
-    write_exam(str(folder), 3, 0)
+    write_test_set(str(folder), 3, 0)
     asked = replace(config, world=BenchmarkConfig(str(folder)))
 
     def change(*arguments: object) -> object:
@@ -241,7 +241,7 @@ def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
     assert page.count("data:image/jpeg") > 5
 
 
-def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_gone(
+def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_gone(
     evaluated, tmp_path, capsys
 ):
     folders = [tmp_path / name for name in ("a b", "other")]
@@ -268,7 +268,7 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"benchmarks": ""}, "benchmarks: must name at least one of sugarcrepe"),
         ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),
@@ -283,16 +283,16 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_the_user_can_mend_is_told_in_a_line(config, dials, said, tmp_path, capsys):
+def test_what_the_user_can_fix_is_reported_in_a_line(config, options, said, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
     places = {"empty": tmp_path / "empty", "torn": tmp_path / "torn.pt"}
     own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": "world"}
-    all_dials = {**own, "world.annotations": config.world.annotations, **dials}
-    sets = [f"--set={name}={value.format(**places)}" for name, value in all_dials.items()]
+    all_options = {**own, "world.annotations": config.world.annotations, **options}
+    sets = [f"--set={name}={value.format(**places)}" for name, value in all_options.items()]
     assert main(["evaluate", *sets, "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and said in told[0], told
+    reported = capsys.readouterr().err.splitlines()
+    assert len(reported) == 1 and said in reported[0], reported
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 

@@ -13,16 +13,16 @@ from raycomp.core.uids import KEY
 from raycomp.evaluate.command import find_leaks
 from raycomp.evaluate.config import LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.linear_probe import open_linear_probe
-from raycomp.evaluate.outcomes import find_outcomes, tell_parts
+from raycomp.evaluate.outcomes import find_outcomes, name_statuses
 from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.evaluate.zeroshot import open_zeroshot
-from raycomp.run.leaks import check_left, tell_leak
-from tests.evaluate.sitting import invent
+from raycomp.run.leaks import check_left, warn_leak
+from tests.evaluate.embedded import invent
 
 NOTHING = np.zeros(0, KEY)
 
 
-def lay(folder, images: dict[str, list[str]]) -> str:
+def write_files(folder, images: dict[str, list[str]]) -> str:
     """Write a file for every image of a class; what it says are its bytes."""
     for name, contents in images.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -41,13 +41,13 @@ def know(*contents: str, texts: tuple[str, ...] = ()) -> Known:
     return Known(merge_keys([key_images(hashes)]), merge_keys([key_texts(texts)]))
 
 
-def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
-    folder = lay(tmp_path, name_images("a"))
-    exam = open_linear_probe(LinearProbeConfig(folder, folder))
-    (leak,) = find_leaks([exam], invent(exam)[0], None)
+def test_a_probe_whose_train_is_its_test_is_reported_in_a_line(tmp_path):
+    folder = write_files(tmp_path, name_images("a"))
+    evaluation = open_linear_probe(LinearProbeConfig(folder, folder))
+    (leak,) = find_leaks([evaluation], invent(evaluation)[0], None)
     assert leak.shared == (12, 12, 0, 0)
     said = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
-    assert tell_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
+    assert warn_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
     check_left(leak, "warn")
     with pytest.raises(
         UserError, match=r"overlap=drop: linear_probe: 12 of 12 .*; name other images, or set"
@@ -60,11 +60,11 @@ def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
 
 
 def test_a_probe_without_overlap_is_the_same_table_under_both(tmp_path):
-    places = [lay(tmp_path / name, name_images(name)) for name in ("train", "test")]
+    places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
     warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
     seen = invent(warn)
     (leak,) = find_leaks([warn], seen[0], None)
-    assert leak.shared == (12, 0, 0, 0) and tell_leak(leak, "warn") == []
+    assert leak.shared == (12, 0, 0, 0) and warn_leak(leak, "warn") == []
     check_left(leak, "drop")
     assert warn.grade(*seen).equals(drop.grade(*seen), check_metadata=True)
 
@@ -73,12 +73,12 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
     train, test = name_images("train"), name_images("test")
     test["bee"][2], test["cat"][0], test["cat"][5] = train["bee"][1], train["bee"][0], "corrupt"
     train["cat"][3] = "corrupt"  # cannot be learned from, so it leaks nothing
-    places = lay(tmp_path / "train", train), lay(tmp_path / "test", test)
+    places = write_files(tmp_path / "train", train), write_files(tmp_path / "test", test)
     warn, drop = (open_linear_probe(LinearProbeConfig(*places), overlap) for overlap in ("warn", "drop"))
     pictures, texts = invent(warn, bad=["train/cat/03.jpg"])
     (leak,) = find_leaks([drop], pictures, None)
     assert leak.shared == (12, 2, 0, 0)
-    assert "2 of 12 test images" in tell_leak(leak, "drop")[0] and "(16.7 %)" in tell_leak(leak, "drop")[0]
+    assert "2 of 12 test images" in warn_leak(leak, "drop")[0] and "(16.7 %)" in warn_leak(leak, "drop")[0]
     rows, kept = warn.grade(pictures, texts).to_pylist(), drop.grade(pictures, texts).to_pylist()
     learned = {content for own in train.values() for content in own} - {"corrupt"}
     for row, other in zip(rows, kept, strict=True):
@@ -88,45 +88,46 @@ def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_pat
         else:
             assert row == other
     table = drop.grade(pictures, texts)
-    assert [part for part in tell_parts(table) if part == "contaminated"] == ["contaminated"] * 2
+    assert [part for part in name_statuses(table) if part == "contaminated"] == ["contaminated"] * 2
     assert {len(one.key_N) for one in find_outcomes(table)} == {10}
 
 
 def test_images_that_the_model_was_trained_on_are_found_and_left_out_of_every_test(tmp_path):
-    classes = lay(tmp_path / "classes", name_images("a"))
+    classes = write_files(tmp_path / "classes", name_images("a"))
     (tmp_path / "captions.jsonl").write_text(
         "".join(f'{{"image": "bee/{i:02d}.jpg", "captions": ["A bee {i}!", "buzz"]}}\n' for i in range(6))
     )
     (tmp_path / "classes" / "captions.jsonl").write_bytes((tmp_path / "captions.jsonl").read_bytes())
-    others = lay(tmp_path / "others", name_images("b"))
-    exams = [
+    others = write_files(tmp_path / "others", name_images("b"))
+    evaluations = [
         open_zeroshot(ZeroshotConfig(classes)),
         open_retrieval(RetrievalConfig(str(tmp_path / "classes" / "captions.jsonl"))),
         open_linear_probe(LinearProbeConfig(classes, others), "drop"),
     ]
     trained = know("a bee 0", "a bee 4", "b cat 1", "elsewhere", texts=("a bee 3", "a photo of a CAT"))
-    for exam, shared, num_lost in zip(
-        exams, [(12, 2, 2, 1), (6, 2, 7, 1), (12, 1, 0, 0)], (2, 6, 1), strict=True
+    for evaluation, shared, num_lost in zip(
+        evaluations, [(12, 2, 2, 1), (6, 2, 7, 1), (12, 1, 0, 0)], (2, 6, 1), strict=True
     ):
-        pictures, texts = invent(exam)
-        leaks = find_leaks([exam], pictures, trained)
+        pictures, texts = invent(evaluation)
+        leaks = find_leaks([evaluation], pictures, trained)
         assert leaks[-1].shared == shared
-        told = tell_leak(leaks[-1], "warn")
+        reported = warn_leak(leaks[-1], "warn")
         assert re.match(
-            rf"{exam.name}: {shared[1]} of {shared[0]} test images are among the images that", told[0]
+            rf"{evaluation.name}: {shared[1]} of {shared[0]} test images are among the images that",
+            reported[0],
         )
-        before = exam.grade(pictures, texts)
-        after = exam.grade(pictures.bar(trained.image_K), texts)
+        before = evaluation.grade(pictures, texts)
+        after = evaluation.grade(pictures.bar(trained.image_K), texts)
         assert after["status"].to_pylist().count("contaminated") == num_lost
         assert len(after) == len(before) and set(before["status"].to_pylist()) == {"ok"}
-        assert exam.grade(pictures.bar(NOTHING), texts).equals(before, check_metadata=True)
+        assert evaluation.grade(pictures.bar(NOTHING), texts).equals(before, check_metadata=True)
 
 
 def test_training_images_of_the_probe_are_no_test_of_the_model(tmp_path):
-    places = [lay(tmp_path / name, name_images(name)) for name in ("train", "test")]
-    exam = open_linear_probe(LinearProbeConfig(*places), "drop")
-    pictures, texts = invent(exam)
+    places = [write_files(tmp_path / name, name_images(name)) for name in ("train", "test")]
+    evaluation = open_linear_probe(LinearProbeConfig(*places), "drop")
+    pictures, texts = invent(evaluation)
     trained = know(*name_images("train")["bee"], *name_images("train")["cat"])
-    assert [leak.shared.images for leak in find_leaks([exam], pictures, trained)] == [0, 0]
+    assert [leak.shared.images for leak in find_leaks([evaluation], pictures, trained)] == [0, 0]
     barred = replace(pictures, barred_K=trained.image_K)
-    assert exam.grade(barred, texts).equals(exam.grade(pictures, texts), check_metadata=True)
+    assert evaluation.grade(barred, texts).equals(evaluation.grade(pictures, texts), check_metadata=True)

@@ -11,10 +11,10 @@ from raycomp.data.image_folder import list_classes
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig, RetrievalConfig, ZeroshotConfig
 from raycomp.evaluate.images import find_images
-from raycomp.evaluate.open import check_outside, open_exams
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.open import check_outside, open_evaluations
+from raycomp.evaluate.world import write_test_set
 from raycomp.words import OPERATIONS
-from raycomp.worlds.exam import CATEGORIES
+from raycomp.worlds.test_set import CATEGORIES
 
 NAMES = ["VG_100K/1.jpg", "VG_100K_2/2.jpg", "val2014/COCO_val2014_000000000003.jpg", "000000000004.jpg"]
 PUBLISHED = ["vg/VG_100K/1.jpg", "vg/VG_100K_2/2.jpg", "coco/val2014/COCO_val2014_000000000003.jpg"]
@@ -22,7 +22,7 @@ PUBLISHED += ["coco/val2017/000000000004.jpg"]
 FLAT = [name.rpartition("/")[2] for name in NAMES]
 
 
-def lay(folder, *paths):
+def write_files(folder, *paths):
     for path in paths:
         Folder(str(folder)).write_bytes(b"x", path)
     return Folder(str(folder))
@@ -32,13 +32,13 @@ def lay(folder, *paths):
     "paths", [PUBLISHED, FLAT, NAMES, [name.replace(".jpg", ".JPG") for name in PUBLISHED]]
 )
 def test_the_published_layout_and_a_flat_folder_will_do(tmp_path, paths):
-    found = find_images(lay(tmp_path, *paths), [*NAMES, NAMES[0]])
+    found = find_images(write_files(tmp_path, *paths), [*NAMES, NAMES[0]])
     assert found.uris == {name: f"{tmp_path}/{path}" for name, path in zip(NAMES, paths, strict=True)}
     assert found.missing == found.ambiguous == ()
 
 
 def test_a_store_is_listed_once_and_gives_the_same(bucket, monkeypatch):
-    folder = lay(f"{bucket}/images", *PUBLISHED, "a/5.jpg", "b/5.jpg")
+    folder = write_files(f"{bucket}/images", *PUBLISHED, "a/5.jpg", "b/5.jpg")
     calls = []
     listing = Folder.find_names
     monkeypatch.setattr(Folder, "find_names", lambda self: calls.append(1) or listing(self))
@@ -51,7 +51,9 @@ def test_a_store_is_listed_once_and_gives_the_same(bucket, monkeypatch):
 
 
 def test_several_files_of_a_name_are_never_guessed(tmp_path):
-    folder = lay(tmp_path, "a/x.jpg", "b/x.JPG", "a/y.jpg", "y.jpg", "a/v/z.jpg", "b/w/z.jpg", "o.jpg")
+    folder = write_files(
+        tmp_path, "a/x.jpg", "b/x.JPG", "a/y.jpg", "y.jpg", "a/v/z.jpg", "b/w/z.jpg", "o.jpg"
+    )
     found = find_images(folder, ["x.jpg", "y.jpg", "v/z.jpg", "u/z.jpg", "sub/o.jpg", "gone.jpg"])
     assert found.ambiguous == ("x.jpg", "u/z.jpg") and found.missing == ("gone.jpg",)
     named = {name: uri.removeprefix(f"{tmp_path}/") for name, uri in found.uris.items()}
@@ -59,7 +61,7 @@ def test_several_files_of_a_name_are_never_guessed(tmp_path):
 
 
 def test_a_file_stands_for_one_name(tmp_path):
-    folder = lay(tmp_path, "val/0.png", "1.png", "a/2.png", "3.PNG")
+    folder = write_files(tmp_path, "val/0.png", "1.png", "a/2.png", "3.PNG")
     os.symlink("val", tmp_path / "again")
     names = ["train/0.png", "val/0.png", "train/1.png", "val/1.png", "2.png", "b/2.png", "c/3.png", "./3.PNG"]
     found = find_images(folder, names)
@@ -69,15 +71,15 @@ def test_a_file_stands_for_one_name(tmp_path):
     found = find_images(folder, ["train/0.png", "v/1.png", "a/2.png", "gone.png"])
     assert list(found.uris) == ["train/0.png", "v/1.png", "a/2.png"]
     assert found.by_base_name == ("train/0.png", "v/1.png")
-    told = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
-    assert found.tell_by_base_name("x") == [told] and not find_images(folder, ["1.png"]).tell_by_base_name(
+    message = "x: 2 of 4 images were found by their base name alone, such as train/0.png"
+    assert found.warn_by_base_name("x") == [message] and not find_images(folder, ["1.png"]).warn_by_base_name(
         "x"
     )
 
 
 def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, bucket):
     for top in (f"{tmp_path}/r2", f"{bucket}/r2"):
-        folder = lay(top, "0.png", "a/1.png", "x.png")
+        folder = write_files(top, "0.png", "a/1.png", "x.png")
         inside = [f"{top}/0.png", "../r2/a/1.png", "a/../x.png"]
         outside = [
             "../r1/0.png",
@@ -94,8 +96,8 @@ def test_names_that_climb_or_are_absolute_are_the_file_of_their_path(tmp_path, b
 
 
 def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
-    folder = lay(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
-    lay(tmp_path / "elsewhere", "4.jpg", "5.jpg")
+    folder = write_files(tmp_path / "images", "1.jpg", ".2.jpg", ".cache/3.jpg", "._1.jpg")
+    write_files(tmp_path / "elsewhere", "4.jpg", "5.jpg")
     os.symlink(tmp_path / "elsewhere", tmp_path / "images/linked")
     os.symlink(tmp_path / "elsewhere/5.jpg", tmp_path / "images/6.jpg")
     os.symlink(tmp_path / "nowhere.jpg", tmp_path / "images/7.jpg")
@@ -105,7 +107,7 @@ def test_links_are_followed_and_hidden_files_passed_over(tmp_path):
 
 
 def test_links_that_lead_round_are_passed_over_and_a_file_of_several_names_is_one(tmp_path):
-    folder = lay(tmp_path, "val2017/1.jpg", "val2017/2.jpg", "b/2.jpg")
+    folder = write_files(tmp_path, "val2017/1.jpg", "val2017/2.jpg", "b/2.jpg")
     for name in ("val2017/up", "val2017/again", "b/up"):
         os.symlink(tmp_path, tmp_path / name)
     os.symlink("val2017", tmp_path / "images")
@@ -117,14 +119,14 @@ def test_links_that_lead_round_are_passed_over_and_a_file_of_several_names_is_on
 
 
 def test_names_that_lead_out_of_the_folder_find_nothing(tmp_path):
-    folder = lay(tmp_path / "images", "1.jpg")
-    lay(tmp_path, "secret.jpg")
+    folder = write_files(tmp_path / "images", "1.jpg")
+    write_files(tmp_path, "secret.jpg")
     found = find_images(folder, ["1.jpg", "../secret.jpg", f"{tmp_path}/secret.jpg"])
     assert list(found.uris) == ["1.jpg"] and len(found.missing) == 2
 
 
 def test_a_folder_without_them_is_one_line(tmp_path):
-    folder = lay(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
+    folder = write_files(tmp_path / "images", "1.png", "a/2.jpg", "b/2.jpg")
     said = (
         r"images: has none of the 2 images looked for, such as 7.jpg, among its 3 files; of 1 there is more"
     )
@@ -147,9 +149,9 @@ def test_real_photos_of_sugarcrepe_are_found(shared):
     assert len(found.uris) + len(found.missing) == 1560 and not found.ambiguous
 
 
-def test_the_exam_on_disk_is_the_exam(tmp_path):
+def test_the_test_set_on_disk_is_the_test_set(tmp_path):
     for name in ("one", "two"):
-        assert write_exam(f"{tmp_path}/{name}", 12, 5) == len(
+        assert write_test_set(f"{tmp_path}/{name}", 12, 5) == len(
             read_benchmark("world", Folder(f"{tmp_path}/{name}"))
         )
     files = [sorted((tmp_path / name).rglob("*.*")) for name in ("one", "two")]
@@ -162,11 +164,11 @@ def test_the_exam_on_disk_is_the_exam(tmp_path):
     found = find_images(Folder(f"{tmp_path}/one"), (row.image for row in rows))
     assert len(found.uris) == 12 and not found.missing and not any(row.defects for row in rows)
     with pytest.raises(ValueError, match="num_scenes=0: must be at least 1"):
-        write_exam(f"{tmp_path}/none", 0, 5)
+        write_test_set(f"{tmp_path}/none", 0, 5)
 
 
-def test_a_picture_that_changes_makes_another_exam(tmp_path):
-    write_exam(str(tmp_path), 2, 0)
+def test_a_picture_that_changes_makes_another_test_set(tmp_path):
+    write_test_set(str(tmp_path), 2, 0)
     (tmp_path / "captions.json").write_text('[{"image": "images/00001.jpg", "caption": "a red cup"}, '
                                             '{"image": "images/00000.jpg", "caption": "a cup"}]')  # fmt: skip
     for name in ("a", "b"):
@@ -181,7 +183,7 @@ def test_a_picture_that_changes_makes_another_exam(tmp_path):
     )
 
     def fingerprints():
-        return [one.fingerprint for one in open_exams(config, say=lambda line: None)]
+        return [one.fingerprint for one in open_evaluations(config, say=lambda line: None)]
 
     before = fingerprints()
     assert fingerprints() == before
@@ -190,12 +192,12 @@ def test_a_picture_that_changes_makes_another_exam(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "dial", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
+    "option", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
 )
-def test_results_are_not_written_where_an_exam_would_read_them(tmp_path, dial):
-    name = dial.partition(".")[0]
-    config = override_all(EvaluateConfig(), {"benchmarks": name, dial: str(tmp_path)})
-    with pytest.raises(ValueError, match=rf"^out=.*: lies inside {dial}="):
+def test_results_are_not_written_where_a_test_set_would_read_them(tmp_path, option):
+    name = option.partition(".")[0]
+    config = override_all(EvaluateConfig(), {"benchmarks": name, option: str(tmp_path)})
+    with pytest.raises(ValueError, match=rf"^out=.*: lies inside {option}="):
         check_outside(config, str(tmp_path / "out"))
     check_outside(config, str(tmp_path) + "-out")
     check_outside(replace(config, benchmarks=("world",)), str(tmp_path / "out"))

@@ -13,19 +13,19 @@ from raycomp.evaluate.images import check_images
 from raycomp.evaluate.linear_probe import open_linear_probe
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.retrieval import open_retrieval
-from raycomp.evaluate.table import make_lines, tell_lines
+from raycomp.evaluate.table import make_lines, report_lines
 from raycomp.evaluate.zeroshot import open_zeroshot
 from raycomp.worlds.samples import world_shards
-from tests.evaluate.sitting import embed, invent
-from tests.evaluate.test_choice_exam import make_choices, make_exam, see
+from tests.evaluate.embedded import embed, invent
+from tests.evaluate.test_choice_evaluation import make_choices, make_evaluation, see
 
 
-def check(exam, pictures, **limits) -> list[str]:
+def check(evaluation, pictures, **limits) -> list[str]:
     """Return what is said of one exam."""
     said: list[str] = []
     config = override_all(EvaluateConfig(), limits)
     try:
-        assert check_images([exam], pictures, config, said.append) == said
+        assert check_images([evaluation], pictures, config, said.append) == said
     except TooMuchBadData as error:
         said.append(str(error))
     return said
@@ -40,8 +40,8 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path, tiny_s
         if i >= 120:
             (tmp_path / f"{key}.jpg").write_bytes(members["jpg"] if i >= 180 else b"no image")
     (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    exam = open_retrieval(RetrievalConfig(str(tmp_path)))
-    pictures, texts = embed(exam, tiny_scorer)
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    pictures, texts = embed(evaluation, tiny_scorer)
     why = [
         f"the image bytes do not decode), such as {rows[120]['image']}; left out",
         f"there is no image), such as {rows[0]['image']}; left out",
@@ -50,16 +50,16 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path, tiny_s
         f"retrieval: 60 of 200 images are corrupt_image ({why[0]}",
         f"retrieval: 120 of 200 images are no_image ({why[1]}",
     ]
-    *said, error = check(exam, pictures)
+    *said, error = check(evaluation, pictures)
     assert said == lines
     assert error.startswith("retrieval: 75.0% of 80 images that are there cannot be used (60 corrupt_image)")
     assert "max_bad_fraction=0.05" in error
-    error = check(exam, pictures, max_bad_fraction=0.8, max_missing_fraction=0.5)[-1]
+    error = check(evaluation, pictures, max_bad_fraction=0.8, max_missing_fraction=0.5)[-1]
     assert "60.0% of 200 images" in error and "max_missing_fraction=0.5" in error
-    assert check(exam, pictures, max_bad_fraction=0.8) == lines
-    found = make_lines("retrieval", find_outcomes(exam.grade(pictures, texts)))
+    assert check(evaluation, pictures, max_bad_fraction=0.8) == lines
+    found = make_lines("retrieval", find_outcomes(evaluation.grade(pictures, texts)))
     assert {(line.n, line.num_all) for line in found} == {(20, 200)}
-    assert all(row[2:4] == [20, 200] for table in tell_lines(found) for row in table.rows)
+    assert all(row[2:4] == [20, 200] for table in report_lines(found) for row in table.rows)
 
 
 def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):
@@ -68,9 +68,9 @@ def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):
     broken = [(key, {**own, **change}) for (key, own), change in zip(samples, changes, strict=False)]
     del broken[3][1]["jpg"]
     write_tar(str(tmp_path / "0.tar"), [*broken, *samples[4:]])
-    exam = open_retrieval(RetrievalConfig(str(tmp_path)))
-    pictures, _ = embed(exam, tiny_scorer)
-    *said, error = check(exam, pictures)
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    pictures, _ = embed(evaluation, tiny_scorer)
+    *said, error = check(evaluation, pictures)
     statuses = [line.split(" is ")[1].split()[0] for line in said]
     assert statuses == ["bad_encoding", "corrupt_image", "no_caption", "no_image"]
     assert "42.9% of 7 images that are there" in error
@@ -86,8 +86,8 @@ def write_classes(folder, num: int):
 
 def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
     folder = write_classes(tmp_path / "all", 10)
-    exam = open_zeroshot(ZeroshotConfig(folder))
-    *said, error = check(exam, invent(exam, bad=["cat/3.jpg", "dog/4.jpg"])[0])
+    evaluation = open_zeroshot(ZeroshotConfig(folder))
+    *said, error = check(evaluation, invent(evaluation, bad=["cat/3.jpg", "dog/4.jpg"])[0])
     assert [line[:51] for line in said] == ["zeroshot: 2 of 20 images are corrupt_image (the ima"]
     assert error.startswith("zeroshot: 10.0% of 20 images that are there cannot be used (2 corrupt_image)")
     test = write_classes(tmp_path / "test", 5)
@@ -101,21 +101,23 @@ def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
 
 
 def test_an_image_of_several_rows_is_counted_once():
-    exam = make_exam(make_choices(8), ambiguous=("3.jpg",), uris={f"{i}.jpg": f"/{i}.jpg" for i in (0, 1)})
-    pictures, texts = see(exam, bad=(1,))
-    assert [line.partition(" (")[0] for line in check(exam, pictures, max_bad_fraction=0.5)] == [
+    evaluation = make_evaluation(
+        make_choices(8), ambiguous=("3.jpg",), uris={f"{i}.jpg": f"/{i}.jpg" for i in (0, 1)}
+    )
+    pictures, texts = see(evaluation, bad=(1,))
+    assert [line.partition(" (")[0] for line in check(evaluation, pictures, max_bad_fraction=0.5)] == [
         "made: 1 of 4 images is ambiguous_image",
         "made: 1 of 4 images is corrupt_image",
         "made: 1 of 4 images is no_image",
     ]
-    statuses = exam.grade(pictures, texts)["status"].to_pylist()
+    statuses = evaluation.grade(pictures, texts)["status"].to_pylist()
     assert statuses == [s for s in ("ok", "corrupt_image", "no_image", "ambiguous_image") for _ in (0, 1)]
 
 
 def test_a_split_that_is_lost_stays_in_the_table_and_in_the_means():
     rows = make_choices(6) + [one._replace(image=f"x{one.image}") for one in make_choices(4, "swap_obj")]
-    whole = make_exam(rows)
-    some = make_exam(rows, uris={f"{i}.jpg": f"/pictures/{i}.jpg" for i in (0, 1)})
+    whole = make_evaluation(rows)
+    some = make_evaluation(rows, uris={f"{i}.jpg": f"/pictures/{i}.jpg" for i in (0, 1)})
     pictures, texts = see(some)
     lines = {
         line.split: line
@@ -133,8 +135,8 @@ def test_a_split_that_is_lost_stays_in_the_table_and_in_the_means():
 def test_items_count_as_one_example():
     rows = [one._replace(group=f"{i // 2}") for i, one in enumerate(make_choices(8))]
     rows = [one._replace(image=f"{i}.jpg") for i, one in enumerate(rows)]
-    exam = make_exam(rows, uris={f"{i}.jpg": f"/{i}.jpg" for i in range(7)})
-    found = find_outcomes(exam.grade(*see(exam)))
+    evaluation = make_evaluation(rows, uris={f"{i}.jpg": f"/{i}.jpg" for i in range(7)})
+    found = find_outcomes(evaluation.grade(*see(evaluation)))
     assert {(len(outcome.key_N), outcome.num_all) for outcome in found} == {(3, 4)}
 
 

@@ -20,7 +20,7 @@ from raycomp.models.clip import load_start
 from raycomp.run.parts import Stats
 from raycomp.train.trained import TRAINED, write_trained
 from raycomp.worlds.samples import world_shards
-from tests.evaluate.sitting import embed
+from tests.evaluate.embedded import embed
 from tests.sealed import seal
 
 
@@ -33,9 +33,9 @@ def plain(monkeypatch, tiny_scorer) -> list[str]:
     def connect(*_, **__) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(device="cpu", gpu=None)
 
-    def embed_pictures(job, exams):
-        (exam,) = exams
-        pictures, seen["texts"] = embed(exam, tiny_scorer)
+    def embed_pictures(job, evaluations):
+        (evaluation,) = evaluations
+        pictures, seen["texts"] = embed(evaluation, tiny_scorer)
         return pictures, Stats()
 
     monkeypatch.setattr(command, "connect", connect)
@@ -45,7 +45,7 @@ def plain(monkeypatch, tiny_scorer) -> list[str]:
     return ["evaluate", *model, "--set=benchmarks=linear_probe"]
 
 
-def lay(folder: Path, first: int, num: int = 6) -> str:
+def write_files(folder: Path, first: int, num: int = 6) -> str:
     """Write scenes of two classes, so many from the first of a draw."""
     for _, samples in world_shards(first + num, 0, 5, per_shard=100):
         for i, (key, members) in enumerate(samples[first:]):
@@ -55,15 +55,17 @@ def lay(folder: Path, first: int, num: int = 6) -> str:
     return str(folder)
 
 
-def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mistake(plain, tmp_path, capsys):
-    train, test = lay(tmp_path / "train", 0), lay(tmp_path / "test", 4)
+def test_shared_images_are_reported_dropped_and_counted_and_none_left_is_a_users_mistake(
+    plain, tmp_path, capsys
+):
+    train, test = write_files(tmp_path / "train", 0), write_files(tmp_path / "test", 4)
     words = [*plain, f"--set=linear_probe.train={train}"]
     line = "linear_probe: 2 of 6 test images are among the training images (33.3 %)"
     ends = {"warn": "overlap=drop leaves them out", "drop": "they are left out (overlap=drop)"}
     for overlap, end in ends.items():
         out = tmp_path / overlap
-        dials = [f"--set=linear_probe.test={test}", f"--set=overlap={overlap}", f"--out={out}"]
-        assert main([*words, *dials]) == 0
+        options = [f"--set=linear_probe.test={test}", f"--set=overlap={overlap}", f"--out={out}"]
+        assert main([*words, *options]) == 0
         assert f"{line}; {end}" in capsys.readouterr().out
         run = json.loads((out / "run.json").read_text())
         assert (
@@ -76,8 +78,8 @@ def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mis
         ]  # fmt: skip
         assert run["funnel"]["dropped"] == ({} if overlap == "warn" else {"contaminated": 2})
         assert run["funnel"]["kept"] == (6 if overlap == "warn" else 4)
-    dials = [f"--set=linear_probe.test={train}", "--set=overlap=drop", f"--out={tmp_path / 'none'}"]
-    assert main([*words, *dials]) == 2
+    options = [f"--set=linear_probe.test={train}", "--set=overlap=drop", f"--out={tmp_path / 'none'}"]
+    assert main([*words, *options]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert "overlap=drop: linear_probe: 6 of 6 test images" in said and "set overlap=warn" in said
     assert main([*words, "--set=overlap=never", f"--out={tmp_path / 'none'}"]) == 2
@@ -101,7 +103,7 @@ def leave_training(folder: Path, scorer: ScorerConfig, images: list[bytes]) -> s
 
 
 def test_images_that_the_model_was_trained_on_are_known_from_its_folder(plain, tiny_scorer, tmp_path, capsys):
-    test = lay(tmp_path / "test", 0)
+    test = write_files(tmp_path / "test", 0)
     images = [path.read_bytes() for path in sorted(Path(test).rglob("*.jpg"))]
     trained = leave_training(tmp_path / "trained", tiny_scorer, [*images[:1], b"elsewhere"])
     words = ["evaluate", f"--set=model.weights={trained}", "--set=benchmarks=zeroshot"]

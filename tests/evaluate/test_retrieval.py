@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from raycomp.data.tar import write_tar
-from raycomp.evaluate.compare import check_same, tell_other_targets
+from raycomp.evaluate.compare import check_same, warn_other_targets
 from raycomp.evaluate.config import RetrievalConfig
 from raycomp.evaluate.outcomes import find_outcomes
 from raycomp.evaluate.retrieval import find_captions, open_retrieval
 from raycomp.evaluate.table import MEANINGS
 from raycomp.worlds.samples import world_shards
-from tests.evaluate.sitting import embed, invent, sit
+from tests.evaluate.embedded import embed, invent, sit
 
 
 def write_captions(folder, rows, name="captions.jsonl"):
@@ -41,9 +41,9 @@ def test_ranks_on_real_photos_are_those_of_brute_force(shared, tmp_path, tiny_sc
     (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for row in rows:
         (tmp_path / row["image"]).symlink_to(source / "images" / row["image"])
-    exam = open_retrieval(RetrievalConfig(str(tmp_path)))
-    pictures, texts = embed(exam, tiny_scorer)
-    table = exam.grade(pictures, texts)
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    pictures, texts = embed(evaluation, tiny_scorer)
+    table = evaluation.grade(pictures, texts)
     images = {row["image"]: pictures.image_MD[i] for i, row in enumerate(rows)}
     captions = [(row["image"], text) for row in rows for text in row["captions"]]
 
@@ -69,12 +69,12 @@ def test_ranks_on_real_photos_are_those_of_brute_force(shared, tmp_path, tiny_sc
 
 
 def test_a_perfect_model_and_its_chance(tmp_path):
-    exam = write_captions(tmp_path, make_rows())
-    pictures, texts = invent(exam, dim=16)
-    for item in exam.items:
+    evaluation = write_captions(tmp_path, make_rows())
+    pictures, texts = invent(evaluation, dim=16)
+    for item in evaluation.items:
         for text in item.captions:
             texts.text_TD[texts.place[text]] = pictures.image_MD[int(item.image[:-4])]
-    found = outcomes_of(exam.grade(pictures, texts))
+    found = outcomes_of(evaluation.grade(pictures, texts))
     assert all(outcome.right_N.all() and not outcome.tie_N.any() for outcome in found.values())
     # Images of one, two and three captions, four of each; 24 captions in all.
     chances = [1 - np.prod([(24 - own - i) / (24 - i) for i in range(5)]) for own in (1, 2, 3)]
@@ -83,16 +83,16 @@ def test_a_perfect_model_and_its_chance(tmp_path):
 
 
 def test_fewer_images_than_k_have_no_recall_at_k(tmp_path):
-    exam = write_captions(tmp_path, make_rows(5))
-    found = outcomes_of(exam.grade(*invent(exam)))
+    evaluation = write_captions(tmp_path, make_rows(5))
+    found = outcomes_of(evaluation.grade(*invent(evaluation)))
     assert {name for name in found if name.startswith("image")} == {"image_retrieval_recall@1"}
 
 
 def test_an_image_that_cannot_be_judged_takes_its_captions_along(tmp_path):
     whole, cut = make_rows(), make_rows()[1:]
-    exam, smaller = write_captions(tmp_path / "a", whole), write_captions(tmp_path / "b", cut)
-    pictures, texts = invent(exam, bad=["/0.jpg"])
-    table = exam.grade(pictures, texts)
+    evaluation, smaller = write_captions(tmp_path / "a", whole), write_captions(tmp_path / "b", cut)
+    pictures, texts = invent(evaluation, bad=["/0.jpg"])
+    table = evaluation.grade(pictures, texts)
     lost = [row for row in table.to_pylist() if row["image"] == "0.jpg"]
     assert [row["status"] for row in lost] == ["corrupt_image"] * 2
     assert all(row["rank"] is None and row["num_targets"] is None for row in lost)
@@ -106,21 +106,21 @@ def test_an_image_that_cannot_be_judged_takes_its_captions_along(tmp_path):
 def test_a_file_that_is_not_there_is_a_row(tmp_path):
     write_captions(tmp_path, make_rows())
     (tmp_path / "images/3.jpg").unlink()
-    exam = open_retrieval(RetrievalConfig(str(tmp_path)))
-    rows = exam.grade(*invent(exam)).to_pylist()
+    evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
+    rows = evaluation.grade(*invent(evaluation)).to_pylist()
     assert {row["image"] for row in rows if row["status"] == "no_image"} == {"3.jpg"}
 
 
-def test_shared_captions_and_twin_images_are_told_and_lose(tmp_path):
+def test_shared_captions_and_duplicate_images_are_reported_and_lose(tmp_path):
     rows = make_rows(6)
     rows[1]["captions"] = rows[2]["captions"] = ["the same"]
-    exam = write_captions(tmp_path, rows)
-    pictures, texts = invent(exam)
+    evaluation = write_captions(tmp_path, rows)
+    pictures, texts = invent(evaluation)
     pictures.image_MD[4] = pictures.image_MD[5]
-    found = {(row["direction"], row["id"]): row for row in exam.grade(pictures, texts).to_pylist()}
+    found = {(row["direction"], row["id"]): row for row in evaluation.grade(pictures, texts).to_pylist()}
     assert found["text_to_image", "1.jpg#0"]["defects"] == ["shared_caption"]
-    twin = found["text_to_image", "4.jpg#0"]
-    assert twin["defects"] == ["twin_image"] and twin["ties"] >= 1 and twin["rank"] > 1
+    counterpart = found["text_to_image", "4.jpg#0"]
+    assert counterpart["defects"] == ["twin_image"] and counterpart["ties"] >= 1 and counterpart["rank"] > 1
     # The first and second image have one caption between them: whoever likes it best ties.
     for image in ("1.jpg", "2.jpg"):
         row = found["image_to_text", image]
@@ -139,26 +139,26 @@ def test_a_line_for_every_caption_is_one_image(tmp_path):
 def test_a_line_of_json_may_hold_what_unicode_calls_a_line_break(tmp_path):
     rows = [{"image": row["image"], "captions": ["one\u2028two\x85three"]} for row in make_rows(3)]
     (tmp_path / "captions.jsonl").write_text("\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows))
-    lay = write_captions(tmp_path / "plain", rows)
+    files = write_captions(tmp_path / "plain", rows)
     for row in rows:
         (tmp_path / row["image"]).write_bytes(b"x")
-    assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == lay.items
+    assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == files.items
 
 
-def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_told(tmp_path):
+def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_reported(tmp_path):
     rows = make_rows(6)
-    exam = write_captions(tmp_path / "a", rows)
+    evaluation = write_captions(tmp_path / "a", rows)
     other = write_captions(
         tmp_path / "b", [{**row, "captions": [*row["captions"][:-1], "x"]} for row in rows]
     )
-    first = exam.grade(*invent(exam))
+    first = evaluation.grade(*invent(evaluation))
     with pytest.raises(ValueError, match=r"^retrieval: the two evaluations are not of the same examples"):
         check_same("retrieval", first, other.grade(*invent(other)))
-    fewer = exam.grade(*invent(exam, bad=["0.jpg"]))
+    fewer = evaluation.grade(*invent(evaluation, bad=["0.jpg"]))
     check_same("retrieval", first, fewer)
-    assert tell_other_targets("retrieval", first, first) == []
-    (told,) = tell_other_targets("retrieval", first, fewer)
-    assert "the first looked among 6 and 12 targets, the second among 5 and 11" in told
+    assert warn_other_targets("retrieval", first, first) == []
+    (reported,) = warn_other_targets("retrieval", first, fewer)
+    assert "the first looked among 6 and 12 targets, the second among 5 and 11" in reported
 
 
 def test_captions_of_a_sample():
@@ -211,10 +211,10 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, files, said):
     assert str(error.value).startswith(f"retrieval.input={str(tmp_path)!r}")
 
 
-def test_one_image_is_no_exam(tmp_path):
-    exam = write_captions(tmp_path, make_rows(2))
+def test_one_image_is_no_test_set(tmp_path):
+    evaluation = write_captions(tmp_path, make_rows(2))
     with pytest.raises(ValueError, match=r"retrieval\.input=.* 1 of its 2 images can be judged"):
-        invent(exam, bad=["/0.jpg"])
+        invent(evaluation, bad=["/0.jpg"])
 
 
 def test_an_empty_shard_is_refused(tmp_path, tiny_scorer):
@@ -224,11 +224,11 @@ def test_an_empty_shard_is_refused(tmp_path, tiny_scorer):
 
 
 def test_an_image_with_a_caption_that_has_no_embedding_is_not_judged(tmp_path):
-    exam = write_captions(tmp_path, make_rows())
-    pictures, texts = invent(exam)
-    table = exam.grade(pictures, replace(texts, bad=frozenset({"text 4 1"})))
+    evaluation = write_captions(tmp_path, make_rows())
+    pictures, texts = invent(evaluation)
+    table = evaluation.grade(pictures, replace(texts, bad=frozenset({"text 4 1"})))
     rows = table.to_pylist()
     assert {row["image"] for row in rows if row["status"] == "bad_embedding"} == {"4.jpg"}
     statuses = list(pictures.status_M)
     statuses[[one.uri.rpartition("/")[2] for one in pictures.place].index("4.jpg")] = "bad_embedding"
-    assert rows == exam.grade(replace(pictures, status_M=statuses), texts).to_pylist()
+    assert rows == evaluation.grade(replace(pictures, status_M=statuses), texts).to_pylist()

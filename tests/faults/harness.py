@@ -102,24 +102,24 @@ class Run:
 @contextmanager
 def start(config: CurateConfig, out: str, *more: str, **environment: str) -> Iterator[Run]:
     """Start a curation; in the end kill what is left of its session."""
-    dials = [
+    options = [
         f"input={config.input}",
         f"scorer.model={config.scorer.model}",
         "scorer.weights=random:0",
         f"waves.shards_per_wave={PER_WAVE}",
         *more,
     ]
-    with start_command("curate", dials, out, **environment) as run:
+    with start_command("curate", options, out, **environment) as run:
         yield run
 
 
 @contextmanager
-def start_command(command: str, dials: Iterable[str], out: str, **environment: str) -> Iterator[Run]:
-    """Start a command on Ray with these dials; in the end kill what is left of its session."""
+def start_command(command: str, options: Iterable[str], out: str, **environment: str) -> Iterator[Run]:
+    """Start a command on Ray with these options; in the end kill what is left of its session."""
     # A shell's background jobs are born deaf to Ctrl-C.
     line = ["env", "--default-signal=INT,TERM,HUP", sys.executable, "-m", "raycomp", command]
     process = subprocess.Popen(
-        [*line, *(f"--set={dial}" for dial in ("cluster.executor=ray", *dials)), "--out", out],
+        [*line, *(f"--set={option}" for option in ("cluster.executor=ray", *options)), "--out", out],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -142,7 +142,7 @@ def num_files(out: Folder, *parts: str, prefix: str = "") -> int:
     return 0
 
 
-def tell_progress(out: Folder) -> str:
+def report_progress(out: Folder) -> str:
     """Return how far a run has come, as its folder tells."""
     if not out.exists("work"):
         return "finished" if out.exists("report.html") else "starting"
@@ -164,7 +164,7 @@ def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> str | Non
     until = time.monotonic() + delay_s
     if not run.wait_for(lambda: time.monotonic() >= until):
         return None
-    reached = tell_progress(run.out)
+    reached = report_progress(run.out)
     run.kill()
     return reached
 
@@ -199,7 +199,7 @@ def mount(folder: Path, options: str) -> None:
         pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
 
 
-def tell(fault: str, moment: str, happened: str) -> None:
+def report(fault: str, moment: str, happened: str) -> None:
     """Print a line of the table of faults."""
     print(f"\n| {fault} | {moment} | {happened} |", flush=True)
 

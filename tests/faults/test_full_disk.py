@@ -3,7 +3,7 @@
 import pytest
 
 from raycomp.data.folder import Folder
-from tests.faults.harness import finish, mount, start, tell, tell_progress
+from tests.faults.harness import finish, mount, report, report_progress, start
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]
 
@@ -16,8 +16,8 @@ def test_a_full_disk_is_one_line_and_a_restart_goes_on(calm, disk, joined, size_
     mount(disk, f"remount,size={size_kb}k")
     with start(config, out.uri, joined) as run:
         code, said = run.wait()
-    reached = tell_progress(out)
-    tell(f"disk of {size_kb} KB full", reached, f"exit {code}: {said.strip()[-300:]}")
+    reached = report_progress(out)
+    report(f"disk of {size_kb} KB full", reached, f"exit {code}: {said.strip()[-300:]}")
     mount(disk, "remount,size=64m")
     finish(config, out, expected, joined)
     assert code not in (0, -9), "there was room for everything"

@@ -19,10 +19,10 @@ from tests.faults.harness import (
     kill_at,
     num_files,
     processes,
+    report,
+    report_progress,
     seeded,
     start,
-    tell,
-    tell_progress,
 )
 
 pytestmark = pytest.mark.ray
@@ -52,14 +52,14 @@ def kill_in_turn(calm, out: Folder, moments: list[str], seed: int, *more: str) -
             run = stack.enter_context(start(config, out.uri, *more))
             delay_s = random.uniform(0, 0.3)
             reached = kill_at(run, lambda name=name: MOMENTS[name](out), delay_s)
-            tell("driver killed", f"{name} + {delay_s:.2f} s", reached or "had ended before")
+            report("driver killed", f"{name} + {delay_s:.2f} s", reached or "had ended before")
             if reached is None:
                 assert run.wait()[0] == 0
                 break
             runs.append(run)
         finish(config, out, expected, *more)
         left = sum(len(processes(run.process.pid)) for run in runs)
-    tell(f"{len(runs)} such kills", "the end", f"bytes as undisturbed; {left} processes of theirs left")
+    report(f"{len(runs)} such kills", "the end", f"bytes as undisturbed; {left} processes of theirs left")
     return len(runs)
 
 
@@ -78,7 +78,7 @@ def plant_leftovers(out: Folder) -> None:
     out.write_bytes(cut, "work", "parts", "align", "00007", f"00000000-{PER_SHARD}.parquet")
     for folder in (("work",), ("work", "aligned"), ("scores",), ("subset",), ("shards",), ()):
         out.write_bytes(cut, *folder, ".00007.parquet.0123456789abcdef0123456789abcdef.tmp")
-    tell(
+    report(
         "cut parts, cut uncommitted and stray temporary files", "before a restart", f"{len(uncommitted)} cut"
     )
 
@@ -93,9 +93,9 @@ def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: f
         until = time.monotonic() + delay_s
         # Before it holds the folder it may not have got as far as to heed a signal.
         run.reach(lambda: out.exists("lease.json") and MOMENTS[moment](out) and time.monotonic() >= until)
-        reached = tell_progress(out)
+        reached = report_progress(out)
         code, said = run.end(number)
-    tell(f"{word} ({number.name})", reached, f"exit {code}: {said.strip()}")
+    report(f"{word} ({number.name})", reached, f"exit {code}: {said.strip()}")
     assert code == expected and said.startswith(f"raycomp: {word}") and said.count("\n") == 1, said
     assert not out.exists("lease.json")
 
@@ -107,7 +107,7 @@ def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
         code, said = second.wait()
     first.process.send_signal(signal.SIGCONT)
     assert code == 2 and said.startswith("raycomp: out=") and said.count("\n") == 1, said
-    tell("second start in the same folder", tell_progress(out), f"exit 2: {said.strip()}")
+    report("second start in the same folder", report_progress(out), f"exit 2: {said.strip()}")
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.chaos)])
@@ -123,7 +123,7 @@ def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(ca
         refuse_second(calm, out, run, others)
         reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
     assert reached, "it ended before its first wave"
-    tell("driver killed", "a first wave is aligned", reached)
+    report("driver killed", "a first wave is aligned", reached)
     plant_leftovers(out)
     finish(config, out, expected, others)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
@@ -170,17 +170,17 @@ def test_kills_in_every_phase_of_runs_in_one_cluster_change_no_byte(calm, out, j
 def test_kills_at_any_time_change_no_byte(calm, out, joined):
     config, expected = calm
     random = seeded(3)
-    began = time.monotonic()
+    started = time.monotonic()
     with start(config, f"{out.uri}-timed", joined) as run:
         assert run.wait()[0] == 0
-    whole_s = time.monotonic() - began
+    whole_s = time.monotonic() - started
     for _ in range(6):
         after_s = random.uniform(0, whole_s)
         with start(config, out.uri, joined) as run:
             reached = kill_at(run, lambda: True, after_s)
             if reached is None:
                 assert run.wait()[0] == 0
-        tell("driver killed", f"after {after_s:.1f} of {whole_s:.1f} s", reached or "had ended before")
+        report("driver killed", f"after {after_s:.1f} of {whole_s:.1f} s", reached or "had ended before")
         if not out.exists("work") and out.exists("report.html"):
             finish(config, out, expected, joined)
             out.remove()
@@ -195,4 +195,4 @@ def test_another_size_after_a_kill_changes_no_byte(calm, out, joined):
     assert reached, "it ended before its first wave"
     other = ("cluster.scorers=2", "cluster.block_rows=7", "waves.shards_per_wave=3", "scorer.batch_size=5")
     finish(config, out, expected, joined, *other)
-    tell(f"driver killed, restart with {', '.join(other)}", reached, "exit 0, bytes as undisturbed")
+    report(f"driver killed, restart with {', '.join(other)}", reached, "exit 0, bytes as undisturbed")

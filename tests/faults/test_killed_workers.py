@@ -24,9 +24,9 @@ from tests.faults.harness import (
     find_parent,
     finish,
     processes,
+    report,
+    report_progress,
     start,
-    tell,
-    tell_progress,
 )
 
 pytestmark = pytest.mark.ray
@@ -66,9 +66,9 @@ def kill_while_it_works(calm, run: Run, name: str, phase: str | None = None) -> 
     """Kill a worker of that name as soon as it is there; the run must end as if nothing had happened."""
     _, expected = calm
     run.reach(lambda: (phase is None or scores_now(run, phase)) and run.kill_worker(name))
-    reached = tell_progress(run.out)
+    reached = report_progress(run.out)
     code, said = run.wait()
-    tell(f"{name} killed", reached, f"exit {code}, {said.strip() or 'nothing said'}")
+    report(f"{name} killed", reached, f"exit {code}, {said.strip() or 'nothing said'}")
     assert code == 0, said
     check_promise(run.out, expected)
 
@@ -81,7 +81,7 @@ def kill_scorer(out: Folder, raylet: int) -> str:
             for pid, line in processes(os.getsid(0)).items():
                 if line.startswith(ALIGN) and find_parent(pid) == raylet:
                     os.kill(pid, signal.SIGKILL)
-                    return tell_progress(out)
+                    return report_progress(out)
         time.sleep(0.005)
     return ""
 
@@ -96,7 +96,7 @@ def test_a_killed_scorer_is_replaced(calm, out, ray_cluster):
         raycomp.curate(override_all(config, small), out.uri)
         reached = killed.result()
     assert reached.startswith("align"), reached
-    tell(f"{ALIGN} killed", reached, "the run went on")
+    report(f"{ALIGN} killed", reached, "the run went on")
     check_promise(out, expected)
 
 
@@ -150,7 +150,7 @@ def full_store() -> Iterator[Cluster]:
 def test_a_full_object_store_changes_no_byte(calm, out, full_store):
     config, expected = calm
     finish(config, out, expected, f"cluster.address={full_store.address}")
-    tell("object store full of another driver's objects", "all the time", "exit 0, bytes as undisturbed")
+    report("object store full of another driver's objects", "all the time", "exit 0, bytes as undisturbed")
 
 
 def kill_node_of(nodes: Cluster, name: str) -> bool:
@@ -167,11 +167,11 @@ def kill_node_of(nodes: Cluster, name: str) -> bool:
 @pytest.mark.parametrize(("name", "phase"), [(ALIGN, "align"), (ATTRIBUTE, "attribute")])
 def test_a_lost_node_loses_nothing(calm, out, nodes, name, phase):
     config, expected = calm
-    dials = (f"cluster.address={nodes.address}", "cluster.block_rows=5", "scorer.batch_size=5")
-    with start(config, out.uri, *dials) as run:
+    options = (f"cluster.address={nodes.address}", "cluster.block_rows=5", "scorer.batch_size=5")
+    with start(config, out.uri, *options) as run:
         run.reach(lambda: scores_now(run, phase) and kill_node_of(nodes, name))
-        reached = tell_progress(out)
+        reached = report_progress(out)
         code, said = run.wait()
-    tell(f"raylet killed, with {name}", reached, f"exit {code}, {said.strip() or 'nothing said'}")
+    report(f"raylet killed, with {name}", reached, f"exit {code}, {said.strip() or 'nothing said'}")
     assert code == 0, said
     check_promise(out, expected)

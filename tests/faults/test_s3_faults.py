@@ -9,7 +9,7 @@ import pytest
 from raycomp.cli import STORAGE_FAILED
 from raycomp.curate.config import CurateConfig
 from raycomp.data.folder import Folder
-from tests.faults.harness import digests, tell
+from tests.faults.harness import digests, report
 from tests.faults.proxy import FAULTS, Proxy
 
 SECRET = "testing-secret"
@@ -28,7 +28,7 @@ def world(calm, bucket) -> str:
 
 
 def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.CompletedProcess:
-    dials = {
+    options = {
         "input": world,
         "scorer.model": config.scorer.model,
         "scorer.weights": config.scorer.weights,
@@ -38,7 +38,7 @@ def run_curate(config: CurateConfig, world: str, out: str) -> subprocess.Complet
     }
     line = [sys.executable, "-m", "raycomp", "curate", "--out", out]
     done = subprocess.run(
-        [*line, *(f"--set={name}={value}" for name, value in dials.items())], capture_output=True, text=True
+        [*line, *(f"--set={name}={value}" for name, value in options.items())], capture_output=True, text=True
     )
     assert SECRET not in done.stdout + done.stderr
     return done
@@ -52,10 +52,10 @@ def check_equal(out: Folder, expected: dict[str, str]) -> None:
         assert SECRET.encode() not in out.read_bytes(name)
 
 
-def tell_faults(proxy: Proxy, fault: str, happened: str) -> None:
+def report_faults(proxy: Proxy, fault: str, happened: str) -> None:
     """Print the run's line of the table of faults."""
     found = ", ".join(f"{count} {name}" for name, count in sorted(proxy.faults().items()))
-    tell(f"S3: {fault}", f"seed {SEED}, {len(proxy.seen)} requests: {found}", happened)
+    report(f"S3: {fault}", f"seed {SEED}, {len(proxy.seen)} requests: {found}", happened)
 
 
 @pytest.mark.ray
@@ -65,7 +65,7 @@ def test_all_faults_at_once_change_no_byte(proxy, calm, world):
     out = Folder(f"{world}-mixed")
     proxy.start(MIXED, SEED)
     done = run_curate(config, world, out.uri)
-    tell_faults(proxy, "all kinds at once", f"exit {done.returncode}")
+    report_faults(proxy, "all kinds at once", f"exit {done.returncode}")
     found = proxy.faults()
     assert done.returncode == 0, done.stderr
     assert sum(found.values()) >= 10 and {"503", "reset_get"} <= set(found)
@@ -81,7 +81,7 @@ def test_one_fault_changes_no_byte(fault, proxy, calm, world):
     out = Folder(f"{world}-{fault}".replace("_", "-"))
     proxy.start({fault: {"timeout": 0.03, "slow": 0.2}.get(fault, 0.1)}, SEED)
     done = run_curate(config, world, out.uri)
-    tell_faults(proxy, fault, f"exit {done.returncode}")
+    report_faults(proxy, fault, f"exit {done.returncode}")
     assert done.returncode == 0, done.stderr
     assert proxy.faults()[fault] >= 1
     proxy.start({})
@@ -97,7 +97,7 @@ def test_a_storage_that_stays_down_ends_the_run_and_a_restart_finishes_it(start,
     proxy.start(DOWN, start=start)
     done = run_curate(config, world, out.uri)
     lines = done.stderr.strip().splitlines()
-    tell_faults(proxy, f"down from request {start} on", f"exit {done.returncode}: {lines[-1]}")
+    report_faults(proxy, f"down from request {start} on", f"exit {done.returncode}: {lines[-1]}")
     assert done.returncode == STORAGE_FAILED, done.stderr
     bucket, _, folder = out.uri.removeprefix("s3://").partition("/")
     assert bucket in lines[-1] and folder in lines[-1] and "AWS Error" in lines[-1]

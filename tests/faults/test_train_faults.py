@@ -24,7 +24,7 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.train.config import TrainConfig
 from raycomp.train.journal import read_metrics
 from tests.conftest import without_ray
-from tests.faults.harness import Run, find_parent, mount, num_files, processes, seeded, start_command, tell
+from tests.faults.harness import Run, find_parent, mount, num_files, processes, report, seeded, start_command
 
 pytestmark = pytest.mark.ray
 RANK = "ray::RayTrainWorker"
@@ -36,15 +36,15 @@ ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")
 class Calm:
     """What trains with augmentation and negatives on two workers, and what comes of it undisturbed."""
 
-    dials: dict[str, str]
+    options: dict[str, str]
     losses: np.ndarray
     weights: bytes
 
     @contextmanager
     def start(self, out: Folder, *more: str, **other: str) -> Iterator[Run]:
-        dials = {**self.dials, **other}
+        options = {**self.options, **other}
         with start_command(
-            "train", [*(f"{name}={value}" for name, value in dials.items()), *more], out.uri
+            "train", [*(f"{name}={value}" for name, value in options.items()), *more], out.uri
         ) as run:
             yield run
 
@@ -66,7 +66,7 @@ def trained(curated, tmp_path_factory, ray_cluster) -> Calm:
     text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
     model = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}
     (folder / "tiny.json").write_text(json.dumps(model))
-    dials = {
+    options = {
         "input": str(curated[1]),
         "negatives": str(folder / "negatives"),
         "model.name": str(folder / "tiny.json"),
@@ -78,8 +78,8 @@ def trained(curated, tmp_path_factory, ray_cluster) -> Calm:
         "train.checkpoint_steps": str(EVERY),
     }
     out = Folder(str(folder / "out"))
-    raycomp.train(override_all(TrainConfig(), dials), out.uri)
-    return Calm(dials, read_metrics(out)["loss"], out.read_bytes("checkpoint", "model.safetensors"))
+    raycomp.train(override_all(TrainConfig(), options), out.uri)
+    return Calm(options, read_metrics(out)["loss"], out.read_bytes("checkpoint", "model.safetensors"))
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def count_steps(out: Folder) -> int:
         return 0
 
 
-def tell_steps(out: Folder) -> str:
+def report_steps(out: Folder) -> str:
     """Return how far a run has come."""
     kept = ", ".join(str(int(name)) for name in out.list_names("checkpoints"))
     return f"{count_steps(out)} steps, checkpoints of {kept}"
@@ -127,19 +127,19 @@ def kill_workers(calm: Calm, out: Folder, raylet: int, joined: str, seed: int, c
     with calm.start(out, joined) as run:
         for step in sorted(random.sample(range(EVERY + 1, STEPS), count)):
             run.reach(lambda step=step: count_steps(out) >= step)
-            rank, begun = random.randrange(2), find_begun(out)
+            rank, started = random.randrange(2), find_started(out)
             run.reach(lambda rank=rank: kill(raylet, rank))
-            tell(f"rank {rank} of 2 killed", f"seed {seed}: step {step} or just after", tell_steps(out))
-            run.reach(lambda begun=begun: find_begun(out) != begun)
+            report(f"rank {rank} of 2 killed", f"seed {seed}: step {step} or just after", report_steps(out))
+            run.reach(lambda started=started: find_started(out) != started)
         code, said = run.wait()
     assert code == 0 and not said, said
     resumed = out.read_json("run.json")["resumed"]
     assert len(resumed) == count and all(start["step"] > 0 for start in resumed), resumed
     calm.check(out)
-    tell(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
+    report(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
 
 
-def find_begun(out: Folder) -> int:
+def find_started(out: Folder) -> int:
     """Return how many starts have come as far as to train: each has a file of curves."""
     return num_files(out, "tensorboard")
 
@@ -152,14 +152,16 @@ def kill_drivers(calm: Calm, out: Folder, joined: str, seed: int, count: int) ->
             run = stack.enter_context(calm.start(out, joined))
             run.reach(lambda step=step: count_steps(out) >= step)
             run.kill()
-            tell("driver of a training killed", f"seed {seed}: step {step} or just after", tell_steps(out))
+            report(
+                "driver of a training killed", f"seed {seed}: step {step} or just after", report_steps(out)
+            )
         with calm.start(out, joined) as run:
             code, said = run.wait()
     assert code == 0 and not said, said
     calm.check(out)
     (resumed,) = out.read_json("run.json")["resumed"]
     assert resumed["step"] > 0 and resumed["why"] == "begun before"
-    tell(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
+    report(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
 
 
 @pytest.mark.chaos
@@ -176,10 +178,10 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet,
     assert said.startswith("train: a worker was lost") and said.count("\n") == 1, said
     assert "; on from step " in said
     with trained.start(out, joined) as run:
-        code, told = run.wait()
-    assert code == 0 and not told, told
+        code, reported = run.wait()
+    assert code == 0 and not reported, reported
     trained.check(out)
-    tell("rank killed, then the driver", f"steps {first}, {second}", "losses and weights as undisturbed")
+    report("rank killed, then the driver", f"steps {first}, {second}", "losses and weights as undisturbed")
 
 
 @pytest.mark.chaos
@@ -195,9 +197,9 @@ def test_drivers_killed_at_random_steps_change_no_bit(trained, out, joined):
 @pytest.mark.chaos
 def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet):
     """Shards, negatives and output on S3; a checkpoint at every step, for which the storage needs a while."""
-    near = {name: trained.dials[name] for name in ("input", "negatives")}
+    near = {name: trained.options[name] for name in ("input", "negatives")}
     far = {name: f"{bucket}/{name}" for name in near}
-    dials = {**far, "train.checkpoint_steps": "1"}
+    options = {**far, "train.checkpoint_steps": "1"}
     for name, place in near.items():
         for path in Path(place).rglob("*"):
             if path.is_file():
@@ -207,17 +209,17 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
     drivers = [random.randrange(1, 3) * EVERY, random.randrange(7, 9) * EVERY]
     with ExitStack() as stack:
         for step in drivers:
-            run = stack.enter_context(trained.start(out, joined, **dials))
+            run = stack.enter_context(trained.start(out, joined, **options))
             if step == drivers[-1]:
                 run.reach(lambda: has_kept(out, 4 * EVERY))
                 time.sleep(random.uniform(0, 0.3))
                 run.reach(lambda: kill(raylet, 0))
-                tell("S3: rank 0 of 2 killed", f"seed 3: step {4 * EVERY} kept", tell_steps(out))
+                report("S3: rank 0 of 2 killed", f"seed 3: step {4 * EVERY} kept", report_steps(out))
             run.reach(lambda step=step: has_kept(out, step))
             time.sleep(random.uniform(0, 0.3))
             run.kill()
-            tell("S3: driver of a training killed", f"seed 3: step {step} kept", tell_steps(out))
-        with trained.start(out, joined, **dials) as run:
+            report("S3: driver of a training killed", f"seed 3: step {step} kept", report_steps(out))
+        with trained.start(out, joined, **options) as run:
             code, said = run.wait()
     assert code == 0 and not said, said
     trained.check(out)
@@ -230,12 +232,12 @@ def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, numb
     code, word = ENDS[number]
     with trained.start(out, joined, **{"train.steps": "100000"}) as run:
         run.reach(lambda: count_steps(out) > EVERY)
-        began = time.monotonic()
+        started = time.monotonic()
         found, said = run.end(number)
-        spent = time.monotonic() - began
+        spent = time.monotonic() - started
     assert found == code and said.startswith(f"raycomp: {word}") and said.count("\n") == 1, said
     assert not out.exists("lease.json")
-    tell(f"{word} ({number.name})", "training", f"exit {found} after {spent:.1f} s: {said.strip()}")
+    report(f"{word} ({number.name})", "training", f"exit {found} after {spent:.1f} s: {said.strip()}")
     assert spent < 20
     until = time.monotonic() + 20
     while (left := list_workers(raylet)) and time.monotonic() < until:
@@ -247,13 +249,13 @@ def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, numb
 def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
     """Of a run with a cluster of its own."""
     with trained.start(out, **{"train.steps": "6"}) as run:
-        said, told = run.process.communicate(timeout=300)
+        said, reported = run.process.communicate(timeout=300)
         left = processes(run.process.pid)
-    assert run.process.returncode == 0, told
+    assert run.process.returncode == 0, reported
     executor, said = said.split("\n", 1)
     assert executor == "executor: ray (cluster.executor=ray)"
     assert said.startswith("trained 6 steps of 7 pairs in ") and said.count("\n") == 1, said
-    assert all(line.startswith("train: step ") for line in told.splitlines()), told
+    assert all(line.startswith("train: step ") for line in reported.splitlines()), reported
     assert not left, left
 
 
@@ -263,7 +265,7 @@ def test_a_lost_controller_is_one_line_and_a_restart_goes_on(trained, out, joine
         run.reach(lambda: has_kept(out, EVERY))
         run.reach(lambda: kill(raylet, 0, "ray::TrainController"))
         code, said = run.wait()
-    tell("controller of Ray Train killed", tell_steps(out), f"exit {code}: {said.strip()[-300:]}")
+    report("controller of Ray Train killed", report_steps(out), f"exit {code}: {said.strip()[-300:]}")
     assert code == ClusterFailed.exit_code and said.count("\n") == 1, said
     with trained.start(out, joined) as run:
         code, said = run.wait()
@@ -278,7 +280,7 @@ def test_a_full_disk_is_one_line_and_a_restart_goes_on(trained, disk, joined):
     mount(disk, "remount,size=24m")
     with trained.start(out, joined) as run:
         code, said = run.wait()
-    tell("disk of 24 MB full", tell_steps(out), f"exit {code}: {said.strip()[-300:]}")
+    report("disk of 24 MB full", report_steps(out), f"exit {code}: {said.strip()[-300:]}")
     assert code == STORAGE_FAILED, said
     assert said.count("\n") == 1 and "No space left" in said and out.uri in said, said
     mount(disk, "remount,size=64m")
@@ -304,8 +306,8 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.mark.chaos
 def test_a_notice_of_preemption_keeps_a_checkpoint(trained, out, nodes):
-    dials = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
-    with trained.start(out, f"cluster.address={nodes.address}", **dials) as run:
+    options = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
+    with trained.start(out, f"cluster.address={nodes.address}", **options) as run:
         run.reach(lambda: count_steps(out) > 3)
         line = [str(Path(sys.executable).parent / "ray"), "drain-node", "--address", nodes.address]
         line += ["--node-id", nodes.list_all_nodes()[-1].node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
@@ -314,5 +316,5 @@ def test_a_notice_of_preemption_keeps_a_checkpoint(trained, out, nodes):
         assert done.returncode == 0, done.stderr
         noticed = count_steps(out)
         run.reach(lambda: has_kept(out, 1))
-        tell("notice of preemption", f"about step {noticed}", tell_steps(out))
+        report("notice of preemption", f"about step {noticed}", report_steps(out))
         run.end(signal.SIGTERM)

@@ -75,7 +75,7 @@ def pictures(draw) -> bytes:
     return encode(name, mode, *size, num_frames, tuple(options.items()))
 
 
-def look(data: bytes, is_fast: bool) -> tuple | str:
+def decode(data: bytes, is_fast: bool) -> tuple | str:
     """Return pixels (as bytes) and size, or the status; check what is promised of them."""
     try:
         pixels, (width, height) = prepare_image(data, SPEC, MOST_PIXELS, is_fast)
@@ -91,20 +91,20 @@ def look(data: bytes, is_fast: bool) -> tuple | str:
 def whole_images(data):
     image = decode_image(data, MOST_PIXELS)
     assert image.mode == "RGB"
-    found = look(data, False)
+    found = decode(data, False)
     assert found == IMAGE_TOO_LARGE or found[1] == image.size
 
 
 @given(pictures() | NOISE.map(b"".join), EDITS, st.booleans())
 def damaged_images(data, edits, is_fast):
     data = damage(data, edits)
-    assert look(data, is_fast) == look(data, is_fast)
+    assert decode(data, is_fast) == decode(data, is_fast)
 
 
 def load() -> None:
     """Load every decoder, and open_clip's transform."""
     for name, mode in KINDS:
-        look(encode(name, mode, 40, 30, 1, ()), False)
+        decode(encode(name, mode, 40, 30, 1, ()), False)
 
 
 def test_whole_images():

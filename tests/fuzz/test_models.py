@@ -1,4 +1,4 @@
-"""Model configs and weights by anyone: described, or one line that names the dial."""
+"""Model configs and weights by anyone: described, or one line that names the option."""
 
 import io
 import json

@@ -52,9 +52,9 @@ def drawer(vocabulary=VOCABULARY, seed=0, context_length=77) -> ControlWords:
     return ControlWords(LEXICON, encode, context_length, vocabulary, seed)
 
 
-def draw(caption: str, target: str, phrase: str | None = None, **dials) -> Controls | str:
+def draw(caption: str, target: str, phrase: str | None = None, **options) -> Controls | str:
     start = caption.index(target)
-    return drawer(**dials).draw(caption, caption.index(phrase or target), start, start + len(target))
+    return drawer(**options).draw(caption, caption.index(phrase or target), start, start + len(target))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_longest_known_noun_gives_the_sense():
 
 
 @pytest.mark.parametrize(
-    ("caption", "target", "dials", "reason"),
+    ("caption", "target", "options", "reason"),
     [
         ("a stone here", "stone", {}, NO_CATEGORY),
         ("one day here", "day", {}, NO_CATEGORY),
@@ -108,8 +108,8 @@ def test_the_longest_known_noun_gives_the_sense():
         ("a watchdog", "dog", {}, NO_SAME),
     ],
 )
-def test_reasons(caption, target, dials, reason):
-    assert draw(caption, target, **dials) == reason
+def test_reasons(caption, target, options, reason):
+    assert draw(caption, target, **options) == reason
 
 
 def test_two_words_are_related_by_what_stands_above_both():

@@ -98,7 +98,7 @@ def count_truth(texts: list[str], scenes: list[Scene], op: str, lexicon: str) ->
     return {kind: Truth(*(counts[kind, i] for i in range(3))) for kind in kinds}
 
 
-def tell(found: dict[str, Truth], *what: str) -> None:
+def report(found: dict[str, Truth], *what: str) -> None:
     """Say how many of the edits could be true and how many of these are."""
     num, shown, true = (sum(one[i] for one in found.values()) for i in range(3))
     kinds = {kind: tuple(one) for kind, one in found.items()}
@@ -111,7 +111,7 @@ def test_edits_in_words_that_scenes_show_are_false(op, lexicon, scenes, capsys):
     texts = [describe(scene, i % len(TEMPLATES)) for i, scene in enumerate(scenes)]
     found = count_truth(texts, scenes, op, lexicon)
     with capsys.disabled():
-        tell(found, f"{lexicon} lexicon", op)
+        report(found, f"{lexicon} lexicon", op)
     shown, true = (sum(one[i] for one in found.values()) for i in (1, 2))
     assert true <= 0.01 * shown
     assert shown > 4 * NUM_SCENES or lexicon == "packaged"
@@ -122,7 +122,7 @@ def test_a_colour_added_where_none_is_said_is_true_by_chance_alone(lexicon, scen
     """One colour of eight is the thing's own; the packaged lexicon has many other attributes."""
     found = count_truth([without_colours(scene) for scene in scenes], scenes, ADD, lexicon)
     with capsys.disabled():
-        tell(found, "no colours said", f"{lexicon} lexicon", ADD)
+        report(found, "no colours said", f"{lexicon} lexicon", ADD)
     num, shown, true = found[ATTRIBUTE]
     assert abs(true / shown - 1 / len(COLOURS)) < 0.02
     assert shown == num if lexicon == "world" else true / num < 0.06
@@ -134,7 +134,7 @@ def test_a_thing_added_where_one_is_left_out_is_sometimes_true(lexicon, scenes, 
     kept = [scene for scene in scenes if len(scene.things) == 3]
     found = count_truth([without_the_last(scene) for scene in kept], kept, ADD, lexicon)
     with capsys.disabled():
-        tell(found, "a thing left out", f"{lexicon} lexicon", ADD)
+        report(found, "a thing left out", f"{lexicon} lexicon", ADD)
     num, shown, true = found[OBJECT]
     assert 0.02 < true / shown < 1 / 6
     assert lexicon == "world" or true / num < 0.01
@@ -146,6 +146,6 @@ def test_a_replacement_in_a_caption_cut_short_is_false(shorten, lexicon, scenes,
     kept = [scene for scene in scenes if shorten is without_colours or len(scene.things) == 3]
     found = count_truth([shorten(scene) for scene in kept], kept, REPLACE, lexicon)
     with capsys.disabled():
-        tell(found, shorten.__name__, f"{lexicon} lexicon", REPLACE)
+        report(found, shorten.__name__, f"{lexicon} lexicon", REPLACE)
     assert all(one.num_true < 0.01 * one.num_shown for one in found.values())
     assert all(one.num_shown > 100 for one in found.values())

@@ -65,7 +65,7 @@ def read(text: str) -> Said:
 
 
 def holds(text: str, scene: Scene) -> bool | None:
-    """Tell whether a caption is true of a scene, read generously; None where the world cannot say.
+    """Report whether a caption is true of a scene, read generously; None where the world cannot say.
 
     A scene shows shapes, their colours, sizes and where they stand, nothing else. "and" and "with" say that
     both are there. None is for a relation of another kind between things that are there.
@@ -88,7 +88,7 @@ def holds(text: str, scene: Scene) -> bool | None:
 
 
 def can_show(text: str) -> bool:
-    """Tell whether there is a scene of which a caption is true, as far as its words go."""
+    """Report whether there is a scene of which a caption is true, as far as its words go."""
     said = read(text)
     attributes = {word for words in said.attributes for word in words}
     known = {*said.nouns} <= {*SHAPES} and attributes <= {*COLOURS, *SIZES}

@@ -6,7 +6,7 @@ import torch
 from raycomp.models.adapters import add_adapters, freeze
 from raycomp.models.clip import load_start
 from raycomp.models.short_text import encode_text
-from tests.train.fitting import begin, draw_texts, run, write_model
+from tests.train.fitting import draw_texts, run, start_trainer, write_model
 
 VISION = {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16}
 TEXT = {"context_length": 16, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}
@@ -73,17 +73,17 @@ def test_a_tower_that_can_only_be_frozen_whole_says_so(tmp_path, vision):
 def test_frozen_weights_and_statistics_stay_bit_for_bit(tmp_path):
     model = write_model(tmp_path, vision_cfg=RESNET)
     start = load_start(model).state_dict()
-    trainer = begin(model, "clip", num_steps=2, freeze=("image",))
+    trainer = start_trainer(model, "clip", num_steps=2, freeze=("image",))
     run(trainer, until=2)
     moved = {name for name, value in trainer.clip.state_dict().items() if not torch.equal(value, start[name])}
     assert moved and not any(name.startswith("visual.") for name in moved)
-    trainer = begin(model, "clip", num_steps=2)
+    trainer = start_trainer(model, "clip", num_steps=2)
     run(trainer, until=2)
     assert any(
         "running_mean" in n for n, v in trainer.clip.state_dict().items() if not torch.equal(v, start[n])
     )
     with pytest.raises(ValueError, match=r"train\.accumulate=2: must be 1 for a model with batch norms"):
-        begin(model, "clip", accumulate=2)
+        start_trainer(model, "clip", accumulate=2)
 
 
 def test_adapters_go_where_weights_are_trained(clip):

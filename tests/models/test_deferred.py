@@ -106,8 +106,8 @@ def test_parts_of_packages_are_the_real_ones_when_they_are_read(folder):
     except AttributeError as error:
         print(error, "|", *open_clip.tokenize("a &amp;amp; b")[0, :4].tolist())
     """
-    told = run("\n".join(line[4:] for line in lines.splitlines()), folder)
-    assert told == "module 'open_clip' has no attribute 'nothing' | 49406 320 261 321"
+    reported = run("\n".join(line[4:] for line in lines.splitlines()), folder)
+    assert reported == "module 'open_clip' has no attribute 'nothing' | 49406 320 261 321"
 
 
 def test_captioning_models_write(folder):
@@ -120,8 +120,8 @@ def test_captioning_models_write(folder):
     model = open_clip.CoCa(**config).eval()
     print(*model.generate(torch.zeros(1, 3, 32, 32), generation_type="top_k", seq_len=9, max_seq_len=9).shape)
     """
-    told = run("\n".join(line.strip() for line in [f"TINY = {TINY}", *lines.splitlines()]), folder)
-    assert told.startswith("1 ")
+    reported = run("\n".join(line.strip() for line in [f"TINY = {TINY}", *lines.splitlines()]), folder)
+    assert reported.startswith("1 ")
 
 
 def test_the_packaged_parser_does_without_torch_and_others_have_it(folder):
@@ -135,5 +135,5 @@ def test_the_packaged_parser_does_without_torch_and_others_have_it(folder):
     wrapped = PyTorchWrapper(torch.nn.Linear(2, 1)).initialize()
     print(has_torch, wrapped.predict(numpy.ones((1, 2), "f")).shape)
     """
-    told = run("\n".join(line.strip() for line in lines.splitlines()), folder).splitlines()
-    assert told == ["2 False", "True (1, 1)"]
+    reported = run("\n".join(line.strip() for line in lines.splitlines()), folder).splitlines()
+    assert reported == ["2 False", "True (1, 1)"]

@@ -43,8 +43,8 @@ def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[ScorerConfig]:
 
 
 def test_a_hit_is_the_built_description_and_loads_no_torch(scorer, cache):
-    told = describe_scorer(scorer)
-    assert told == measure_scorer(scorer)
+    reported = describe_scorer(scorer)
+    assert reported == measure_scorer(scorer)
     code = (
         "import sys\nfrom raycomp.config import ScorerConfig\n"
         "from raycomp.models.describe import describe_scorer\n"
@@ -53,7 +53,7 @@ def test_a_hit_is_the_built_description_and_loads_no_torch(scorer, cache):
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
-    assert done.stdout.strip() == repr(told), done.stderr
+    assert done.stdout.strip() == repr(reported), done.stderr
 
 
 def test_other_weights_config_or_neighbours_miss(scorer, cache, monkeypatch):
@@ -67,9 +67,9 @@ def test_other_weights_config_or_neighbours_miss(scorer, cache, monkeypatch):
     describe_scorer(replace(scorer, precision="bf16"))
     describe_scorer(replace(scorer, weights="random:7"))
     assert len(built) == 4
-    told = {"model_cfg": json.loads(Path(scorer.model).read_text())}
-    told["model_cfg"]["vision_cfg"]["layers"] += 1
-    weights.with_name("open_clip_config.json").write_text(json.dumps(told))
+    reported = {"model_cfg": json.loads(Path(scorer.model).read_text())}
+    reported["model_cfg"]["vision_cfg"]["layers"] += 1
+    weights.with_name("open_clip_config.json").write_text(json.dumps(reported))
     with pytest.raises(ValueError, match=r"was trained with vision_cfg\.layers=2"):
         describe_scorer(scorer)
 
@@ -85,11 +85,11 @@ def test_other_weights_config_or_neighbours_miss(scorer, cache, monkeypatch):
     ],
 )
 def test_a_damaged_or_foreign_file_is_made_again(scorer, cache, monkeypatch, damage):
-    told = describe_scorer(scorer)
+    reported = describe_scorer(scorer)
     (path,) = cache.iterdir()
     path.write_text(damage(path.read_text()))
     built = count_builds(monkeypatch)
-    assert describe_scorer(scorer) == told == describe_scorer(scorer)
+    assert describe_scorer(scorer) == reported == describe_scorer(scorer)
     assert len(built) == 1
 
 

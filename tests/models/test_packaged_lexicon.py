@@ -27,7 +27,7 @@ def test_siblings_are_known_and_never_alike():
 
 
 def _is_other_kind(first: str, second: str, kind: str) -> bool:
-    """Tell whether two words are alike only in another kind: the colour orange, and the fruit."""
+    """Report whether two words are alike only in another kind: the colour orange, and the fruit."""
     lexicon = load_lexicon()
     return any(
         lexicon.find(first, other) and lexicon.find(second, other)

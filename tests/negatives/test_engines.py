@@ -61,8 +61,8 @@ def make_table(captions: list[str | None], others: list[list[str]] | None = None
     )
 
 
-def make_config(**dials: object) -> NegativesConfig:
-    return NegativesConfig(negatives=WritingConfig(**{"rank": False, **dials}))
+def make_config(**options: object) -> NegativesConfig:
+    return NegativesConfig(negatives=WritingConfig(**{"rank": False, **options}))
 
 
 def write(captions: list[str | None], config: NegativesConfig) -> list[dict]:
@@ -91,8 +91,8 @@ def test_of_many_sequences_some_are_drawn_and_the_others_counted():
     few, many = (write_by_rules(make_table(CAPTIONS[:1]), make_config(calls=calls)) for calls in (4, 6))
     texts = [[one for one in table[NEGATIVES][0].as_py() if one["calls"] <= 4] for table in (few, many)]
     assert texts[0] == texts[1] == few[NEGATIVES][0].as_py()
-    told = [reason for reason in many[FAULTS][0].as_py() if "not tried" in reason]
-    assert told == ["5 calls: 162 sequences not tried", "6 calls: 648 sequences not tried"]
+    reported = [reason for reason in many[FAULTS][0].as_py() if "not tried" in reason]
+    assert reported == ["5 calls: 162 sequences not tried", "6 calls: 648 sequences not tried"]
 
 
 def test_a_caption_too_long_for_any_edit_is_not_tried():
@@ -120,8 +120,8 @@ def test_what_another_caption_of_the_image_says_is_no_negative():
     (row,) = write([caption], config)
     texts = {negative["text"] for negative in row[NEGATIVES]}
     assert texts
-    told = make_table([caption], [sorted(texts)])
-    (row,) = choose_negatives(write_by_rules(told, config), config.negatives).to_pylist()
+    reported = make_table([caption], [sorted(texts)])
+    (row,) = choose_negatives(write_by_rules(reported, config), config.negatives).to_pylist()
     assert not texts & {negative["text"] for negative in row[NEGATIVES]}
 
 
@@ -182,11 +182,11 @@ def test_each_edit_of_a_caption_is_judged_once(llm, monkeypatch):
     for _ in range(2):
         replies |= {prompt.key: answer(prompt) for prompt in find_prompts(table, llm, replies)}
     judged: Counter[tuple[str, str]] = Counter()
-    begin = validity._find_same
+    find_same = validity._find_same
 
     def count(before: Parsed, after: Parsed, *rest: Any) -> str | None:
         judged[before.text, after.text] += 1
-        return begin(before, after, *rest)
+        return find_same(before, after, *rest)
 
     monkeypatch.setattr(validity, "_find_same", count)
     write_by_replies(table, llm, replies)

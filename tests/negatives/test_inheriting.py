@@ -29,9 +29,9 @@ def ranker_of(config: NegativesConfig, out: Path) -> ScorerConfig:
     return taken.value.args[0]
 
 
-def probed_by(out: Path, *dials: str) -> ScorerConfig:
+def probed_by(out: Path, *options: str) -> ScorerConfig:
     with pytest.raises(Taken) as taken:
-        main(["probe", "composition", *(f"--set={dial}" for dial in dials), "--out", str(out)])
+        main(["probe", "composition", *(f"--set={option}" for option in options), "--out", str(out)])
     return taken.value.args[0]
 
 
@@ -40,13 +40,15 @@ def source(tiny_scorer, tmp_path) -> Path:
     return write_curation(tmp_path / "curated", tiny_scorer)
 
 
-@pytest.mark.parametrize("dials", NAMED)
-def test_negatives_are_ranked_by_the_scorer_that_is_named(source, dials, tiny_scorer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", NAMED)
+def test_negatives_are_ranked_by_the_scorer_that_is_named(
+    source, options, tiny_scorer, tmp_path, monkeypatch
+):
     monkeypatch.setattr(command, "describe_scorer", take)
     (source / "shards").mkdir()
     config = NegativesConfig(input=str(source))
     assert ranker_of(config, tmp_path / "out") == tiny_scorer
-    assert ranker_of(override_all(config, dials), tmp_path / "out") == ScorerConfig()
+    assert ranker_of(override_all(config, options), tmp_path / "out") == ScorerConfig()
     assert ranker_of(override(config, "scorer.precision", "bf16"), tmp_path / "out").weights == "openai"
 
 
@@ -57,12 +59,12 @@ def test_captions_without_a_curation_are_ranked_by_the_default_scorer(tmp_path, 
     assert ranker_of(config, tmp_path / "out") == ScorerConfig()
 
 
-@pytest.mark.parametrize("dials", NAMED)
-def test_the_probe_is_of_the_scorer_that_is_named(source, dials, tiny_scorer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", NAMED)
+def test_the_probe_is_of_the_scorer_that_is_named(source, options, tiny_scorer, tmp_path, monkeypatch):
     monkeypatch.setattr("raycomp.models.clip.Clip", take)
     place = f"input={write_negatives(tmp_path / 'negatives', tiny_scorer, source)}"
     assert probed_by(tmp_path / "out", place) == tiny_scorer
-    named = [f"{path}={value}" for path, value in dials.items()]
+    named = [f"{path}={value}" for path, value in options.items()]
     assert probed_by(tmp_path / "named", place, *named) == ScorerConfig()
 
 

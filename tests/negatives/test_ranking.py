@@ -44,15 +44,15 @@ def make_table(captions: list[str]) -> pa.Table:
     return pa.table({UID: [f"{i:032x}" for i in range(len(captions))], CAPTION: captions, OTHERS: others})
 
 
-def make_config(scorer: ScorerConfig, **dials: object) -> NegativesConfig:
-    return NegativesConfig(negatives=WritingConfig(**{"per_caption": 1000, **dials}), scorer=scorer)
+def make_config(scorer: ScorerConfig, **options: object) -> NegativesConfig:
+    return NegativesConfig(negatives=WritingConfig(**{"per_caption": 1000, **options}), scorer=scorer)
 
 
 def choose(table: pa.Table, config: NegativesConfig) -> list[dict]:
     return choose_negatives(table, config.negatives).to_pylist()
 
 
-def test_an_addition_is_told_with_its_own_input():
+def test_an_addition_is_reported_with_its_own_input():
     chain = Candidate("abcd", "ADD+SWAP+ADD", "x", 3, (), inputs=("a", "ab", "abc"))
     assert list_additions(chain) == [("a", "ab"), ("abc", "abcd")]
     assert list_additions(Candidate("b", SWAP, "object", 1, (), inputs=("a",))) == []
@@ -178,11 +178,11 @@ def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype):
         vector = clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0].numpy()
         return float(np.float32(image) @ vector / np.linalg.norm(np.float32(image)) / np.linalg.norm(vector))
 
-    for image, row, blind in zip(image_ND, choose(ranked, config), without, strict=True):
+    for image, row, text_only in zip(image_ND, choose(ranked, config), without, strict=True):
         for negative in row[NEGATIVES]:
             want = cosine(image, row[CAPTION]) - cosine(image, negative["text"])
             assert negative["image_drop"] == pytest.approx(want, abs=1e-6)
-        assert [{**negative, "image_drop": None} for negative in row[NEGATIVES]] == blind[NEGATIVES]
+        assert [{**negative, "image_drop": None} for negative in row[NEGATIVES]] == text_only[NEGATIVES]
 
 
 def test_a_row_that_loses_all_has_no_negative(tiny_scorer):

@@ -173,9 +173,9 @@ def test_replies_are_found_again_and_errors_are_not(tmp_path):
         }
     )
     for _ in range(2):  # a block that is asked again writes over itself
-        receipts = write_replies(table, str(tmp_path)).to_pylist()
+        all_metadata = write_replies(table, str(tmp_path)).to_pylist()
         assert len(list(tmp_path.rglob("*.parquet"))) == 2
-    assert receipts == [
+    assert all_metadata == [
         {"answered": 1, "failed": 1, "away": 1, "error": "lost"},
         {"answered": 1, "failed": 0, "away": 0, "error": None},
     ]

@@ -1,4 +1,4 @@
-"""The dials of vLLM's engines: what they become, and what is refused before anything is started."""
+"""The options of vLLM's engines: what they become, and what is refused before anything is started."""
 
 import asyncio
 import json
@@ -24,11 +24,11 @@ ON_CPU = Session(1, {"num_cpus": 2, "label_selector": {"a": "b"}}, 2, 8, 1, 64)
 ON_GPU = Session(8, {"num_gpus": 1}, None, 64, 2, 64)
 
 
-def make(**dials: object) -> LlmConfig:
-    return override_all(NegativesConfig(), {f"llm.{name}": value for name, value in dials.items()}).llm
+def make(**options: object) -> LlmConfig:
+    return override_all(NegativesConfig(), {f"llm.{name}": value for name, value in options.items()}).llm
 
 
-def test_dials_become_the_arguments_of_an_engine():
+def test_options_become_the_arguments_of_an_engine():
     config = make(tensor_parallel=2, pipeline_parallel=2, context=4096, memory_share=0.5)
     found = engine_settings(config, ON_GPU)
     assert found["tensor_parallel_size"] == found["pipeline_parallel_size"] == 2
@@ -42,7 +42,7 @@ def test_dials_become_the_arguments_of_an_engine():
 
 def test_any_argument_is_read_as_vllm_reads_it():
     pytest.importorskip("vllm")
-    dials = {
+    options = {
         "engine.max_num_seqs": "64",
         "engine.enable_prefix_caching": "false",
         "engine.enforce_eager": True,
@@ -52,7 +52,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
         "engine.speculative_config.num_speculative_tokens": 3,
         "engine.revision": "1234567",
     }
-    found = engine_settings(make(**dials, quantization="fp8"), ON_GPU)
+    found = engine_settings(make(**options, quantization="fp8"), ON_GPU)
     for name, value in {
         "max_num_seqs": 64,
         "enable_prefix_caching": False,
@@ -67,7 +67,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         (
             {"engine.max_num_seq": "64"},
@@ -84,10 +84,10 @@ def test_any_argument_is_read_as_vllm_reads_it():
         ({"quantization": "fp9"}, "llm.quantization='fp9': must be one of .*the closest is fp8"),
     ],
 )
-def test_what_vllm_would_refuse_is_one_line(dials, said):
+def test_what_vllm_would_refuse_is_one_line(options, said):
     pytest.importorskip("vllm")
     with pytest.raises(ValueError, match=said) as error:
-        check_engine(make(**dials))
+        check_engine(make(**options))
     assert "\n" not in str(error.value)
 
 
@@ -112,7 +112,7 @@ def node(gpus: int, alive: bool = True) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("dials", "offered", "asked"),
+    ("options", "offered", "asked"),
     [
         ({}, 0, {"num_gpus": 1}),
         ({"engines": "1..16", "tensor_parallel": 4}, 0, {"num_gpus": 4}),
@@ -120,24 +120,24 @@ def node(gpus: int, alive: bool = True) -> dict:
         ({"engines": "3..4", "tensor_parallel": 8}, 32, {"num_gpus": 8}),
     ],
 )
-def test_an_engine_asks_for_all_its_gpus(monkeypatch, dials, offered, asked):
+def test_an_engine_asks_for_all_its_gpus(monkeypatch, options, offered, asked):
     monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
     monkeypatch.setattr(engine, "count_offered", lambda resource: offered)
-    assert engine._find_resources(make(**dials), ON_GPU) == asked
+    assert engine._find_resources(make(**options), ON_GPU) == asked
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"engines": 3, "tensor_parallel": 8}, "llm.engines=3 of 8 GPUs each: needs 24 GPUs, there are 16"),
         ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*of one node, and the largest has 8"),
     ],
 )
-def test_more_gpus_than_there_can_be_are_refused(monkeypatch, dials, said):
+def test_more_gpus_than_there_can_be_are_refused(monkeypatch, options, said):
     monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
     monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
     with pytest.raises(ValueError, match=said):
-        engine._find_resources(make(**dials), ON_GPU)
+        engine._find_resources(make(**options), ON_GPU)
 
 
 def test_engines_on_cpus_leave_some_for_tasks():
@@ -149,7 +149,7 @@ def test_engines_on_cpus_leave_some_for_tasks():
 
 
 @pytest.mark.parametrize(("there", "first"), [(0, 1), (3, 1), (9, 2), (64, 6)])
-def test_a_pool_begins_with_the_gpus_that_are_there(monkeypatch, there, first):
+def test_a_pool_starts_with_the_gpus_that_are_there(monkeypatch, there, first):
     monkeypatch.setattr(engine.ray, "cluster_resources", lambda: {"GPU": there})
     config = make(engines="1..6", tensor_parallel=4)
     assert engine._count_first(config, ON_GPU) == first

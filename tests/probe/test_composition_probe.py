@@ -9,7 +9,7 @@ import pytest
 from raycomp.probe import probe as probe_loop
 from raycomp.probe.probe import ProbeResult, probe_composition
 from raycomp.probe.probe_pairs import ANY, OTHER, PARAPHRASE, SHARES
-from raycomp.probe.probe_table import tell_probe
+from raycomp.probe.probe_table import report_probe
 from raycomp.table import join_text
 
 WORDS = "ant bee cat dog eel fox".split()
@@ -232,7 +232,7 @@ def test_every_text_is_embedded_once_and_the_seed_decides():
     assert len(set(asked)) == len(asked)
     assert {row["caption"] for row in make_rows()} <= set(asked)
     again, other = (probe_composition(Encoder(True), make_rows(), seed=seed) for seed in (3, 4))
-    assert str(tell_probe(again)) == str(tell_probe(first)) != str(tell_probe(other))
+    assert str(report_probe(again)) == str(report_probe(first)) != str(report_probe(other))
 
 
 def test_rows_of_one_uid_are_one_unit():
@@ -259,21 +259,21 @@ def test_without_images_paraphrases_or_many_rows():
     assert math.isnan(line["SWAP"]["accuracy"]) and math.isnan(line["SWAP"]["relative"])
     assert math.isnan(line["SWAP"]["a_distance"]), "three uids make no five folds"
     assert {row["num"] for row in result.permutation} == {3}, "one word cannot be shuffled"
-    text = join_text(tell_probe(result))
+    text = join_text(report_probe(result))
     assert "none given" in text
     assert "nan" not in text
 
 
 def test_the_text_says_every_number():
     result, lines = probe(True)
-    text = join_text(tell_probe(result))
+    text = join_text(report_probe(result))
     for op, _ in lines:
         assert text.count(f"\n{op} ") == 3 * sum(name == op for name, _ in lines)
     assert "30 uids, 20 with a paraphrase, 15 with another caption" in text
     assert "lower bound, of one pair of each of N = 15 captions (- where a line has fewer)" in text
     assert "near 0 even for a perfect encoder" in " ".join(text.split())
     assert "none given" not in text
-    assert join_text(tell_probe(result, ["Ranked by nobody."])) == f"{text}\n\nRanked by nobody."
+    assert join_text(report_probe(result, ["Ranked by nobody."])) == f"{text}\n\nRanked by nobody."
     assert max(map(len, text.splitlines())) <= 110
 
 

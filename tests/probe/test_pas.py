@@ -13,7 +13,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import ParserConfig, ScorerConfig, to_dict
 from raycomp.core.alignment import pair_cosine
 from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import AttributeConfig, CurateConfig, NonceConfig
+from raycomp.curate.config import NonceConfig
 from raycomp.curate.parse import parse
 from raycomp.data.arrow import to_fixed_lists
 from raycomp.data.parquet import write_table
@@ -23,7 +23,7 @@ from raycomp.models.describe import fingerprint_scorer
 from raycomp.models.device import name_device
 from raycomp.probe.pas import measure_pas
 from raycomp.schema import aligned_schema, scores_schema
-from tests.corpus import scenes
+from tests.corpus import by_cpi, mean_drop, scenes
 
 NUM_SCENES = 24
 
@@ -45,7 +45,7 @@ def write_curation(folder: Path, scorer: ScorerConfig) -> str:
         "alignment": pa.array(pair_cosine(image_ND, text_ND).numpy()),
         "image_embedding": to_fixed_lists(image_ND.numpy()),
     }
-    config = CurateConfig(scorer=scorer, attribute=AttributeConfig(nonces=2), nonce=NonceConfig(seed=3))
+    config = by_cpi(scorer=scorer, attribute=mean_drop(nonces=2), nonce=NonceConfig(seed=3))
     parsed = parse(pa.table(columns), ParserConfig(), config.nonce, config.attribute, scorer)
     table = Attribute(scorer)(parsed)
     schema = scores_schema(empty.schema)
@@ -73,8 +73,8 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
     """In a folder that was moved, as its run.json says: the scorer's own embeddings, the same nonces."""
     source = write_curation(tmp_path / "curated", tiny_scorer)
     assert main(["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]) == 0
-    told = capsys.readouterr().out
-    assert "0.0227" in told and told.startswith((tmp_path / "out/pas.txt").read_text())
+    reported = capsys.readouterr().out
+    assert "0.0227" in reported and reported.startswith((tmp_path / "out/pas.txt").read_text())
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
     phrases = read_phrases(tmp_path / "curated")
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
@@ -85,9 +85,9 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
         assert row["nonces"] == stored["nonces"] and len(stored["nonces"]) == 2
         assert row["nonce"] == pytest.approx(np.mean(stored["drops"]), abs=1e-6)
     uid = rows["targets"][0]["uid"]
-    told = explain(str(tmp_path / "out"), uid).splitlines()
-    assert len(told) == 1 + sum(row["uid"] == uid for row in rows["targets"])
-    assert ", ".join(rows["targets"][0]["nonces"]) in told[1]
+    reported = explain(str(tmp_path / "out"), uid).splitlines()
+    assert len(reported) == 1 + sum(row["uid"] == uid for row in rows["targets"])
+    assert ", ".join(rows["targets"][0]["nonces"]) in reported[1]
     assert [line["count"] for line in rows["retest"]] == [1, 2, 4]
 
 
@@ -104,8 +104,8 @@ def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, mo
     monkeypatch.setattr("raycomp.probe.command.measure_pas", exchange)
     assert main([*line, "--set", "sample=3"]) == USER_ERROR
     assert "must be the one whose image embeddings" in capsys.readouterr().err
-    begun = json.loads((tmp_path / "out/run.json").read_text())
-    assert (begun["status"], begun["device"]) == ("failed", name_device())
+    record = json.loads((tmp_path / "out/run.json").read_text())
+    assert (record["status"], record["device"]) == ("failed", name_device())
 
 
 def test_a_sample_of_pas_is_drawn_by_the_seed(tiny_scorer, tmp_path):

@@ -11,7 +11,7 @@ import torch
 
 from raycomp.config import ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
-from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.config import NonceConfig
 from raycomp.curate.parse import parse
 from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_word_set
 from raycomp.language.inflection import is_plural
@@ -28,10 +28,11 @@ from raycomp.probe.calibration import (
     Samples,
     probe_samples,
 )
-from raycomp.probe.calibration_table import tell_pas
+from raycomp.probe.calibration_table import report_pas
 from raycomp.probe.pas import make_redraw
 from raycomp.table import join_text
 from raycomp.words import HEAD, UNSEEN
+from tests.corpus import mean_drop
 
 LEXICON = load_lexicon()
 MAKER = NonceMaker(open_clip.get_tokenizer("ViT-B-32"))
@@ -80,14 +81,14 @@ def cost_of(caption: str, text: str) -> float:
     return COSTS[SAME if new.category == old.category else CROSS]
 
 
-def make_encode(samples: Samples, is_blind: bool = False, cost=cost_of):
+def make_encode(samples: Samples, is_constant: bool = False, cost=cost_of):
     """A caption lies near its picture, or, blind, near what all share; a variant as far off as it costs."""
     dims = samples.image_ND.shape[1]
     number = {caption: i for i, caption in enumerate(samples.captions)}
 
     def place(caption: str, near: float) -> np.ndarray:
         text_D = np.zeros(dims, np.float32)
-        text_D[len(number) if is_blind else number[caption]] = near
+        text_D[len(number) if is_constant else number[caption]] = near
         text_D[-1] = (1 - near**2) ** 0.5
         return text_D
 
@@ -114,9 +115,9 @@ def probe(samples: Samples, encode=None, seed: int = 0) -> PasResult:
     return probe_samples(samples, encode, words_of(samples, seed), redraw, 0.5, seed)
 
 
-def tell_text(result: PasResult) -> str:
+def report_text(result: PasResult) -> str:
     """Return what the probe says in one line."""
-    return " ".join(join_text(tell_pas(result, "planted")).split())
+    return " ".join(join_text(report_pas(result, "planted")).split())
 
 
 def test_the_planted_order_comes_out():
@@ -127,7 +128,7 @@ def test_the_planted_order_comes_out():
     for name, cost in COSTS.items():
         assert line[name] == pytest.approx(0.8 * cost, abs=1e-6)
     assert line[WRONG] == pytest.approx(0, abs=1e-6)
-    text = tell_text(result)
+    text = report_text(result)
     assert (
         "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order" in text
     )
@@ -143,16 +144,16 @@ def test_the_profile_is_of_what_the_curation_ranked_by():
     means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
     expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
     assert profile["alignment"]["value"] == pytest.approx(expected)
-    assert "mean PAS with alignment, r" in tell_text(probe(samples))
+    assert "mean PAS with alignment, r" in report_text(probe(samples))
 
 
 def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture():
     samples = make_samples()
-    result = probe(samples, make_encode(samples, is_blind=True))
+    result = probe(samples, make_encode(samples, is_constant=True))
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "of too few words (10) stands beside" in tell_text(result)
+    assert "of too few words (10) stands beside" in report_text(result)
 
 
 def test_every_target_is_a_row_or_has_a_reason():
@@ -169,7 +170,7 @@ def test_every_target_is_a_row_or_has_a_reason():
     alone = make_samples(2)
     alone.image_ND[1] = alone.image_ND[0]
     assert probe(alone).left_out == {NO_PICTURE: 4}
-    assert "0 of 4 targets" in tell_text(probe(alone))
+    assert "0 of 4 targets" in report_text(probe(alone))
 
 
 def test_what_no_picture_shows_is_not_measured_again():
@@ -261,7 +262,7 @@ def test_nonces_are_drawn_as_the_curation_drew_them(key, tiny_scorer):
     uids = [f"{i:032x}" for i in range(3)]
     config = NonceConfig(seed=3, key=key)
     table = pa.table({"uid": uids, "caption": captions})
-    parsed = parse(table, ParserConfig(), config, AttributeConfig(nonces=2), tiny_scorer)
+    parsed = parse(table, ParserConfig(), config, mean_drop(nonces=2), tiny_scorer)
     redraw = make_redraw(NonceMaker(MAKER.tokenizer, 3), config)
     drawn = set()
     for uid, caption, phrases in zip(uids, captions, parsed["phrases"].to_pylist(), strict=True):

@@ -12,7 +12,6 @@ import pytest
 
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ScorerConfig, to_dict
-from raycomp.curate.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.runs import identify, read_finished
 from raycomp.models.describe import fingerprint_scorer
@@ -21,6 +20,7 @@ from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.probe import probe_composition
 from raycomp.schema import NEGATIVES_SCHEMA
+from tests.corpus import by_cpi
 from tests.sealed import seal
 
 PAIRS = {
@@ -71,7 +71,7 @@ def write_curation(folder: Path, scorer: ScorerConfig, **columns: list[str]) -> 
         (folder / name).parent.mkdir(parents=True)
         pq.write_table(table, folder / f"{name}.parquet")
     cut = {"count": 5, "bits": None, "uid": None}
-    run = {"kind": "curate", "status": "finished", "config": to_dict(CurateConfig(scorer=scorer))}
+    run = {"kind": "curate", "status": "finished", "config": to_dict(by_cpi(scorer=scorer))}
     run |= {
         "fingerprint": {"shards": 1, "scorer": fingerprint_scorer(scorer)},
         "versions": {},
@@ -96,9 +96,9 @@ def write_selection(folder: Path, curated: Path) -> Path:
     return folder
 
 
-def run_probe(out: Path, *dials: str) -> dict:
+def run_probe(out: Path, *options: str) -> dict:
     """Run ``probe composition``; return the rows that it wrote."""
-    line = [part for dial in dials for part in ("--set", dial)]
+    line = [part for option in options for part in ("--set", option)]
     assert main(["probe", "composition", *line, "--out", str(out)]) == 0
     return json.loads((out / "composition.json").read_text())["rows"]
 
@@ -156,25 +156,25 @@ def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "of 4, 1 are not there"),
         ({"uid": [f"{i + 1:032x}" for i in range(5)]}, "of 4, 4 are not there"),
         ({"image_sha256": ["a", "b", "x", "d", "a"]}, "of 4, 1 differ"),
     ],
 )
-def test_images_must_be_those_of_the_negatives(columns, told, tiny_scorer, tmp_path, capsys):
+def test_images_must_be_those_of_the_negatives(columns, message, tiny_scorer, tmp_path, capsys):
     before = write_curation(tmp_path / "before", tiny_scorer)
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
     after = write_curation(tmp_path / "after", replace(tiny_scorer, weights="random:1"), **columns)
     line = ["probe", "composition", "--set", f"input={source}", "--set", f"images={after}"]
     assert main([*line, "--out", str(tmp_path / "out")]) == USER_ERROR
     said = capsys.readouterr().err
-    assert f"images='{after}'" in said and told in said and said.count("\n") == 1
+    assert f"images='{after}'" in said and message in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "told"),
+    ("ours", "theirs", "message"),
     [
         (["a", "b", "c", "d", "a"], ["a", "b", "c", "d", "a"], None),
         (["a", None, "c", "d", "a"], ["a", "x", "c", "", "a"], "of 2 of 4 captions"),
@@ -182,7 +182,7 @@ def test_images_must_be_those_of_the_negatives(columns, told, tiny_scorer, tmp_p
         (None, ["x"] * 5, "of 4 of 4 captions"),
     ],
 )
-def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, told, tiny_scorer, tmp_path, capsys):
+def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, message, tiny_scorer, tmp_path, capsys):
     """``ours`` none: the curation behind the negatives is gone."""
     hashes = {} if ours is None else {"image_sha256": pa.array(ours, pa.string())}
     before = write_curation(tmp_path / "before", tiny_scorer, **hashes)
@@ -193,7 +193,7 @@ def test_pictures_that_cannot_be_compared_are_counted(ours, theirs, told, tiny_s
     after = write_curation(tmp_path / "after", trained, image_sha256=pa.array(theirs, pa.string()))
     run_probe(tmp_path / "out", f"input={source}", f"images={after}")
     said = capsys.readouterr().out
-    assert told in said if told else "could not be compared" not in said
+    assert message in said if message else "could not be compared" not in said
 
 
 def test_a_moved_curation_is_known_again_as_images(tiny_scorer, tmp_path, capsys):
@@ -211,15 +211,15 @@ def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
     line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
     named = ["--set", f"scorer.model={tiny_scorer.model}", "--set", "scorer.weights=random:1"]
-    for images, told in ((before, "was not scored by"), (source, "holds negatives, must hold a curation")):
+    for images, message in ((before, "was not scored by"), (source, "holds negatives, must hold a curation")):
         assert main([*line, "--set", f"images={images}", *named]) == USER_ERROR
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_sugarcrepe_pp_brings_its_own_paraphrases(shared, tiny_scorer, tmp_path, capsys):
-    dials = [f"input={shared / 'data' / 'benchmarks'}", "benchmarks=sugarcrepe_pp", "sample=4"]
-    dials += [f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0", "pairs=10"]
-    rows = run_probe(tmp_path / "out", *dials)
+    options = [f"input={shared / 'data' / 'benchmarks'}", "benchmarks=sugarcrepe_pp", "sample=4"]
+    options += [f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0", "pairs=10"]
+    rows = run_probe(tmp_path / "out", *options)
     assert "0 defective rows were left out" in capsys.readouterr().out
     lines = {row["op"]: row for row in rows["operations"]}
     assert [lines[op]["num_pairs"] for op in ("paraphrase", "SWAP", "REPLACE")] == [20, 8, 12]
@@ -291,7 +291,7 @@ def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gon
     assert main(line) == 0
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_read(tmp_path, monkeypatch, capsys):
     def refuse(name, config):
         raise AssertionError("read first")
 
@@ -335,7 +335,7 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
         (["overlap"], "input: must name a folder"),
@@ -356,7 +356,7 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
         (["pas", "--set", "pairs=10"], "pairs=10: probe pas does not take it"),
     ],
 )
-def test_mistakes_are_one_line(line, told, tmp_path, capsys):
+def test_mistakes_are_one_line(line, message, tmp_path, capsys):
     assert main(["probe", *line, "--out", str(tmp_path / "out")]) == USER_ERROR
     said = capsys.readouterr().err
-    assert told in said and said.count("\n") == 1
+    assert message in said and said.count("\n") == 1

@@ -120,8 +120,8 @@ def kill_node(node_id: str) -> None:
         if path.name.isdigit():
             try:
                 words = (path / "cmdline").read_bytes().split(b"\0")
-                told = (path / "environ").read_bytes()
+                environ = (path / "environ").read_bytes()
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
-            if words[0].endswith(b"raylet/raylet") and f"RAY_CLOUD_INSTANCE_ID={node_id}".encode() in told:
+            if words[0].endswith(b"raylet/raylet") and f"RAY_CLOUD_INSTANCE_ID={node_id}".encode() in environ:
                 os.kill(int(path.name), signal.SIGKILL)

@@ -74,7 +74,7 @@ def _run(head: Head, line: Sequence[str], more: Mapping[str, str]) -> Iterator[s
     try:
         yield process
     finally:
-        # Told to end, it drains its node for 30 s at most and ends the processes that it started.
+        # When asked to end, it drains its node for 30 s at most and ends the processes that it started.
         process.send_signal(signal.SIGTERM)
         process.wait(180)
 

@@ -64,7 +64,7 @@ def score(config: ClusterConfig, out: Folder) -> dict:
         steps = Pass(session, items, read, (stage,), Part(SCHEMA), rows=PER_CALL, scorer_rows=PER_CALL)
         target = (out.at("scores"),)
         work = Folder(out.at("work"))
-        phase = Phase("score", work, 4, merge, target, steps.crew, lambda: None, steps.most)
+        phase = Phase("score", work, 4, merge, target, steps.worker_pools, lambda: None, steps.most)
         stats = phase.run(list(items), steps.run, dict.fromkeys(items, ROWS))
     return describe_phases({"score": stats})[0]
 

@@ -13,8 +13,8 @@ MOST = There(0.0, 4, 16)
 
 
 def test_changes_are_noted_once_and_taken_once():
-    told = chain([(0, 4), (1, 4), (1, 4), (3, 12)], repeat((3, 12)))
-    with Growth(lambda: next(told), every_s=0.01) as growth:
+    reported = chain([(0, 4), (1, 4), (1, 4), (3, 12)], repeat((3, 12)))
+    with Growth(lambda: next(reported), every_s=0.01) as growth:
         while len(growth.steps) < 4:
             time.sleep(0.01)
         first = growth.take()

@@ -171,9 +171,9 @@ def make_pass(*stages: Stage, num_shards: int = 3, read: Callable[..., Any] = re
 def run_all(steps: Pass, folder: Path, num_threads: int) -> dict[str, bytes]:
     """Run a pass; return its parts by name, and check that its receipts tell of all rows."""
     with use(Local(num_threads)):
-        receipts = [one for some in steps.run(sorted(steps.items), str(folder)) for one in some]
+        all_metadata = [one for some in steps.run(sorted(steps.items), str(folder)) for one in some]
     for ordinal in steps.items:
-        own = [one for one in receipts if one[SHARD_ORDINAL] == ordinal]
+        own = [one for one in all_metadata if one[SHARD_ORDINAL] == ordinal]
         assert sum(one["rows"] for one in own) == ROWS
         assert [one["total"] for one in own if one["total"] is not None] == [ROWS]
         rows = read_parts(str(folder), [one["file"] for one in own])
@@ -360,15 +360,15 @@ NEEDS_RAY = [
 ]
 
 
-@pytest.mark.parametrize(("dials", "more", "why"), NEEDS_RAY)
-def test_what_only_ray_does_is_done_there_and_refused_here_in_one_line(bare, monkeypatch, dials, more, why):
+@pytest.mark.parametrize(("options", "more", "why"), NEEDS_RAY)
+def test_what_only_ray_does_is_done_there_and_refused_here_in_one_line(bare, monkeypatch, options, more, why):
     ray_for = "the engine vLLM runs there" if more == "vllm" else None
     if more and not ray_for:
         monkeypatch.setenv("RAY_ADDRESS", more)
-    is_local, said = choose_executor(ClusterConfig(**dials), lambda: 0, None, ray_for)
+    is_local, said = choose_executor(ClusterConfig(**options), lambda: 0, None, ray_for)
     assert not is_local and re.match(why, said)
     with pytest.raises(ValueError, match=rf"^cluster\.executor=local: {why}.*; set cluster\.executor=ray$"):
-        choose_executor(ClusterConfig(executor="local", **dials), lambda: 0, None, ray_for)
+        choose_executor(ClusterConfig(executor="local", **options), lambda: 0, None, ray_for)
 
 
 def test_what_nothing_speaks_against_is_done_here(bare):
@@ -393,13 +393,13 @@ def test_what_is_better_done_on_ray_is_done_here_only_where_that_is_asked_for(
     if why == "gpu":
         (tmp_path / "driver").touch()
         monkeypatch.setattr(session, "_DRIVER", str(tmp_path / "driver"))
-    told = {
+    message = {
         "large": "the input has 2.0 GB, more than 2",
         "connected": "this process is connected to a cluster",
         "gpu": "this machine has a GPU",
         "better": "many",
     }
-    assert choose_executor(ClusterConfig(), lambda: size, better, None) == (False, told[why])
+    assert choose_executor(ClusterConfig(), lambda: size, better, None) == (False, message[why])
     here = choose_executor(ClusterConfig(executor="local"), lambda: size, better, None)
     assert here == (True, "cluster.executor=local")
     if why == "gpu":

@@ -13,7 +13,7 @@ from raycomp.run.executor import Silent, use
 from raycomp.run.local import Local
 from raycomp.run.progress import Progress, WorkerPool, name_bottleneck
 
-CREW = {
+WORKER_POOLS = {
     "read": WorkerPool("", 4, "cpus"),
     "decode": WorkerPool("", 8, "cpus"),
     "parse": WorkerPool("", 8, "cpus"),
@@ -38,7 +38,7 @@ CREW = {
     ],
 )
 def test_the_longest_stage_of_the_busiest_workers_is_the_bottleneck(busy, stage):
-    assert name_bottleneck(busy, CREW) == stage
+    assert name_bottleneck(busy, WORKER_POOLS) == stage
 
 
 class Log(io.StringIO):
@@ -69,13 +69,13 @@ def log(monkeypatch) -> Log:
 
 
 def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
-    with Progress("align", 4, CREW, every_s=3600) as shown:  # no line but those that are asked for
+    with Progress("align", 4, WORKER_POOLS, every_s=3600) as shown:  # no line but those that are asked for
         shown.started = time.monotonic() - 100
         shown.add(50_000, {"decode": 12.0, "align": 4.0, "device": 3.0})
         shown.finish_one()
-        shown.tell()  # 1.5 s of each decoder, 2 s of each scorer
+        shown.report()  # 1.5 s of each decoder, 2 s of each scorer
         shown.add(0, {"write": 9.0})
-        shown.tell()
+        shown.report()
     first, second, last = log.getvalue().splitlines()
     assert first == "align: shard 1 of 4, 50,000 rows, 500 rows/s, 05:00 left, bottleneck align"
     assert second.endswith(", bottleneck write") and last.startswith("align: shard 1 of 4")
@@ -83,27 +83,27 @@ def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
 
 
 def test_time_left_goes_by_rows_where_their_number_is_known(log):
-    with Progress("attribute", 1, CREW, num_rows=400) as shown:
+    with Progress("attribute", 1, WORKER_POOLS, num_rows=400) as shown:
         shown.started = time.monotonic() - 60
         shown.add(100, {"parse": 1.0})
-        shown.tell()
+        shown.report()
     assert "shard 0 of 1, 100 rows, 2 rows/s, 03:00 left" in log.getvalue()
 
 
 def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(log):
-    with pytest.raises(KeyError), Progress("align", 3, CREW, every_s=0.01) as shown:
+    with pytest.raises(KeyError), Progress("align", 3, WORKER_POOLS, every_s=0.01) as shown:
         assert log.written.wait(30)
         raise KeyError
-    assert not shown.teller.is_alive()
+    assert not shown.reporter.is_alive()
     said = log.getvalue().splitlines()[0]
     assert said.startswith("align: shard 0 of 3, time left unknown, waiting for the first block for 0 s")
 
 
 def test_what_comes_no_more_is_waited_for(log):
-    with Progress("align", 3, CREW) as shown:
+    with Progress("align", 3, WORKER_POOLS) as shown:
         shown.add(10, {"decode": 1.0})
         assert shown.name_wait() == "bottleneck decode"
-        shown.news_at -= 100
+        shown.status_at -= 100
         assert shown.name_wait() == "waiting for the next block for 100 s"
 
 
@@ -119,13 +119,13 @@ def test_what_comes_no_more_is_waited_for(log):
 def test_what_a_cluster_lacks_is_named(there, lack):
     """A phase takes all CPUs itself, so that none is there says nothing."""
     with use(There(there)):
-        assert progress._name_lack(CREW) == lack
-        assert progress._name_lack({name: CREW[name] for name in ("read", "align")}) is None
+        assert progress._name_lack(WORKER_POOLS) == lack
+        assert progress._name_lack({name: WORKER_POOLS[name] for name in ("read", "align")}) is None
 
 
 def test_without_an_executor_nothing_is_lacking_and_no_metric_is_kept(log):
-    assert progress._name_lack(CREW) is None
-    with Progress("align", 1, CREW) as shown:
+    assert progress._name_lack(WORKER_POOLS) is None
+    with Progress("align", 1, WORKER_POOLS) as shown:
         assert isinstance(shown.meter, Silent)
 
 
@@ -134,42 +134,42 @@ class There(Local):
 
     def __init__(self, there: dict[str, float]):
         super().__init__(1)
-        self.there, self.told = there, []
+        self.there, self.reported = there, []
 
     def count(self, resource: str) -> float:
         return self.there.get(resource, 0)
 
     def open_meter(self, phase: str) -> "There":
-        self.told.append(("phase", phase))
+        self.reported.append(("phase", phase))
         return self
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
-        self.told.append((name, value, labels))
+        self.reported.append((name, value, labels))
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        self.told.append((name, value, labels))
+        self.reported.append((name, value, labels))
 
     def add_rows(self, statuses: dict[str, int]) -> None:
-        self.told.append(("rows", statuses))
+        self.reported.append(("rows", statuses))
 
 
 def test_what_a_phase_measures_goes_to_the_executor(log):
-    with use(There({"GPU": 2.0})), Progress("align", 3, CREW) as shown:
+    with use(There({"GPU": 2.0})), Progress("align", 3, WORKER_POOLS) as shown:
         shown.add(10, {"decode": 1.5}, {"ok": 9, "bad": 1})
         shown._put_gauges()
-    told = shown.meter.told
-    assert told[0] == ("phase", "align") and ("rows", {"ok": 9, "bad": 1}) in told
-    assert ("raycomp_busy_seconds", 1.5, {"stage": "decode", "where": "cpus"}) in told
-    assert ("raycomp_planned", 3, {"unit": "shard"}) in told
-    assert ("raycomp_workers", 2, {"stage": "align", "where": "scorers"}) in told
+    reported = shown.meter.reported
+    assert reported[0] == ("phase", "align") and ("rows", {"ok": 9, "bad": 1}) in reported
+    assert ("raycomp_busy_seconds", 1.5, {"stage": "decode", "where": "cpus"}) in reported
+    assert ("raycomp_planned", 3, {"unit": "shard"}) in reported
+    assert ("raycomp_workers", 2, {"stage": "align", "where": "scorers"}) in reported
 
 
 def test_short_phases_do_not_add_up_to_a_long_silence(log, monkeypatch):
-    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 29)
+    monkeypatch.setattr(Progress, "_reported_at", time.monotonic() - 29)
     with Progress("a", 1) as first:
         assert first._name_pause() <= 1
     assert log.getvalue() == ""
-    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 31)
+    monkeypatch.setattr(Progress, "_reported_at", time.monotonic() - 31)
     with Progress("b", 1):
         assert log.written.wait(30)
     assert log.getvalue().startswith("b: shard 0 of 1")
@@ -179,19 +179,19 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
     before = set(threading.enumerate())
     terminal = Terminal()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal))
-    with Progress("align", 4, CREW) as shown:
+    with Progress("align", 4, WORKER_POOLS) as shown:
         shown.add(50, {"decode": 12.0})
         shown.finish_one()
-        shown.tell()
+        shown.report()
     assert "align:  25%|" in terminal.getvalue() and "bottleneck decode" in terminal.getvalue()
     assert set(threading.enumerate()) <= before
 
 
 def test_a_stream_that_is_closed_ends_no_work(log):
     with Progress("align", 1) as shown:
-        shown.tell()
+        shown.report()
         log.close()
-        shown.tell()
+        shown.report()
         shown.finish_one()
     assert shown.shards == 1
 

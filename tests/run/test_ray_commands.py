@@ -24,7 +24,7 @@ def test_s3_in_and_out_and_other_workers_blocks_batches_and_waves_change_no_byte
     for path in Path(config.input).glob("*.tar"):
         Folder(f"{bucket}/world").write_bytes(path.read_bytes(), path.name)
     gates = {"align.keep": "0.6", "attribute.keep": "0.4", "attribute.targets": "nouns"}
-    dials = {
+    options = {
         "input": f"{bucket}/world",
         "scorer.model": config.scorer.model,
         "scorer.weights": config.scorer.weights,
@@ -36,7 +36,7 @@ def test_s3_in_and_out_and_other_workers_blocks_batches_and_waves_change_no_byte
         "materialize": "true",
         **gates,
     }
-    assert main(["curate", *(f"--set={n}={value}" for n, value in dials.items()), "--out", on_s3.uri]) == 0
+    assert main(["curate", *(f"--set={n}={value}" for n, value in options.items()), "--out", on_s3.uri]) == 0
     assert digests(on_s3, "scores") == digests(on_disk, "scores")
     again = raycomp.select(str(out), gates, str(tmp_path / "again"))
     assert again["funnel"]["dropped"] == {"below_alignment_gate": 36, "below_attribution_gate": 18}

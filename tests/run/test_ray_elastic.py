@@ -64,10 +64,10 @@ def test_late_scorers_are_used_and_the_bytes_are_those_of_one_machine(tmp_path, 
         line = [sys.executable, "-c", code]
         done = subprocess.run(line, capture_output=True, text=True, timeout=2 * PATIENCE_S, env=env)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["digest"] == score_at_once(tmp_path / "one")
-    nodes = list(told["nodes"].values())
+    reported = json.loads(done.stdout.splitlines()[-1])
+    assert reported["digest"] == score_at_once(tmp_path / "one")
+    nodes = list(reported["nodes"].values())
     assert nodes[0] == 0 and max(nodes) > 1 and nodes[-1] == 0
-    assert bool(told["killed"]) == loses_node
-    scorers = [scorers for _, scorers, _ in told["phase"]["growth"]]
+    assert bool(reported["killed"]) == loses_node
+    scorers = [scorers for _, scorers, _ in reported["phase"]["growth"]]
     assert scorers[0] == 0 and max(scorers) > (not loses_node)

@@ -11,7 +11,7 @@ from ray import exceptions as rays
 
 from raycomp.config import ClusterConfig, ClusterFailed, TooMuchBadData, UserError
 from raycomp.run import ray_session
-from raycomp.run.ray_failures import told_as_failed_cluster
+from raycomp.run.ray_failures import as_failed_cluster
 
 
 def wrapped(cause: Exception, times: int = 1) -> Exception:
@@ -40,11 +40,11 @@ LOST = [
 
 @pytest.mark.parametrize("times", [0, 1, 2])
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
-def test_what_ray_lost_is_told_in_a_line_with_how_it_goes_on(lost, times):
+def test_what_ray_lost_is_reported_in_a_line_with_how_it_goes_on(lost, times):
     lost.__dict__.pop("__notes__", None)
     error = wrapped(lost, times)
     error.add_note("align: 1 of 3 waves are committed")
-    with pytest.raises(ClusterFailed) as failed, told_as_failed_cluster():
+    with pytest.raises(ClusterFailed) as failed, as_failed_cluster():
         raise error
     assert str(failed.value).startswith(f"Ray failed: {type(lost).__name__}: ")
     assert "\n" not in str(failed.value) and "Traceback" not in str(failed.value)
@@ -75,7 +75,7 @@ INIT_FAILED = rays.ActorDiedError(
     ids=lambda error: type(error).__name__,
 )
 def test_all_else_is_left_as_it_is(error):
-    with pytest.raises(type(error)) as found, told_as_failed_cluster():
+    with pytest.raises(type(error)) as found, as_failed_cluster():
         raise error
     assert found.value is error
 
@@ -106,7 +106,7 @@ time.sleep(1.5)
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_a_head_that_is_gone_is_told_before_ray_ends_the_process(answers):
+def test_a_head_that_is_gone_is_reported_before_ray_ends_the_process(answers):
     """Its patience is 0.7 s here; what is watched no longer ends nothing."""
     env = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
     with socket.socket() as head:
@@ -117,5 +117,5 @@ def test_a_head_that_is_gone_is_told_before_ray_ends_the_process(answers):
         line = [sys.executable, "-c", WATCH, address, "2" if answers else "60"]
         done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env)
     assert done.returncode == (0 if answers else ClusterFailed.exit_code), done
-    told = f"raycomp: Ray's head at {address} has not answered for 1 s ("
-    assert (done.stderr.startswith(told) and done.stderr.count("\n") == 1) or (answers and not done.stderr)
+    message = f"raycomp: Ray's head at {address} has not answered for 1 s ("
+    assert (done.stderr.startswith(message) and done.stderr.count("\n") == 1) or (answers and not done.stderr)

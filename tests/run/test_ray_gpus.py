@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ray.core.generated.autoscaler_pb2 import ClusterConfig as Told
+from ray.core.generated.autoscaler_pb2 import ClusterConfig as Offer
 from ray.data import DataContext
 
 from raycomp.config import ClusterFailed, UserError
@@ -49,7 +49,7 @@ def test_as_many_gpus_may_come_as_there_may_be_workers_with_them(monkeypatch, tm
     assert count_offered("GPU") == offered
 
 
-def test_without_an_autoscaler_that_tells_nothing_is_offered(monkeypatch, tmp_path):
+def test_without_an_autoscaler_that_reports_nothing_is_offered(monkeypatch, tmp_path):
     write_config(monkeypatch, tmp_path)
     monkeypatch.setattr(ray_gpus, "_CLUSTER_CONFIG", tmp_path / "no.yaml")
     assert count_offered("GPU") == 0
@@ -57,14 +57,16 @@ def test_without_an_autoscaler_that_tells_nothing_is_offered(monkeypatch, tmp_pa
 
 def test_what_the_cluster_itself_knows_of_its_node_types_goes_first(monkeypatch, tmp_path):
     write_config(monkeypatch, tmp_path)
-    told = Told()
-    told.node_group_configs.add(resources={"GPU": 8}, max_count=5)
+    offer = Offer()
+    offer.node_group_configs.add(resources={"GPU": 8}, max_count=5)
     find = ray_private.state._calculate_max_resource_from_cluster_config
     monkeypatch.setattr(
-        ray_private.state, "get_max_resources_from_cluster_config", lambda: {"GPU": find(told, "GPU") or 0}
+        ray_private.state,
+        "get_max_resources_from_cluster_config",
+        lambda: {"GPU": find(offer, "GPU") or 0},
     )
     assert count_offered("GPU") == 40 and count_offered("TPU") == 0
-    told.node_group_configs.add(resources={"GPU": 1}, max_count=-1)
+    offer.node_group_configs.add(resources={"GPU": 1}, max_count=-1)
     assert count_offered("GPU") == math.inf
 
 
@@ -73,10 +75,10 @@ def find(gpu: dict | None):
 
 
 @pytest.mark.ray
-def test_a_gpu_that_does_not_come_is_awaited_so_long_and_told_of(ray_cluster, capsys, monkeypatch):
+def test_a_gpu_that_does_not_come_is_awaited_so_long_and_reported(ray_cluster, capsys, monkeypatch):
     monkeypatch.setattr("raycomp.run.progress._LINE_EVERY_S", 0.2)
     with pytest.raises(ValueError, match=r"^cluster\.gpu: no GPU came free within .*=1 s, asked for at \d+:"):
-        await_gpu(1, look=find(L4))
+        await_gpu(1, probe=find(L4))
     assert "start: GPU 0 of 1, time left unknown, waiting for the first GPU for" in capsys.readouterr().err
 
 
@@ -164,8 +166,8 @@ def break_so_often(times: int, folder: Path) -> Pass:
 def test_a_scorer_whose_gpu_breaks_is_started_again_and_scores_its_rows(tmp_path, ray_cluster):
     (tmp_path / "marks").mkdir()
     steps = break_so_often(2, tmp_path / "marks")
-    receipts = [one for block in steps.run([0], str(tmp_path)) for one in block]
-    assert sum(receipt["rows"] for receipt in receipts) == ROWS
+    all_metadata = [one for block in steps.run([0], str(tmp_path)) for one in block]
+    assert sum(metadata["rows"] for metadata in all_metadata) == ROWS
     assert len(list((tmp_path / "marks").iterdir())) == 2
 
 

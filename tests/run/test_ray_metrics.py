@@ -24,16 +24,16 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 PATIENCE_S = 60
 
 
-def told(name: str) -> str:
+def reported(name: str) -> str:
     """Return a metric's name as Prometheus has it."""
     return f"ray_{name}" + ("_total" if METRICS[name].make is ray_metrics.Counter else "")
 
 
 def asked_for() -> dict[str, set[str]]:
     """Return the labels that each metric of the dashboard is asked for; every query must be of a metric."""
-    board = json.loads(DASHBOARD.read_text())
-    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    queries += [one["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    dashboard = json.loads(DASHBOARD.read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     labels: dict[str, set[str]] = {}
     for query in queries:
         found = re.findall(r"\bray_raycomp_\w+", query)
@@ -48,8 +48,8 @@ def asked_for() -> dict[str, set[str]]:
 
 def test_the_dashboard_asks_for_every_metric_by_labels_that_it_has():
     asked = asked_for()
-    assert set(asked) == set(map(told, METRICS))
-    by_name = {told(name): {*LABELS, *kind.labels} for name, kind in METRICS.items()}
+    assert set(asked) == set(map(reported, METRICS))
+    by_name = {reported(name): {*LABELS, *kind.labels} for name, kind in METRICS.items()}
     # Of a quotient, only what both sides have.
     lacking = {name: labels - by_name[name] for name, labels in asked.items() if labels - by_name[name]}
     assert lacking == {"ray_raycomp_rows_total": {"stage"}}
@@ -64,7 +64,7 @@ def test_the_page_names_every_metric_and_event():
     ]
     code = "".join(path.read_text() for path in Path(raycomp.__file__).parent.rglob("*.py"))
     events = {*re.findall(r'log_event\("(\w+)"', code), "begin", "go_on"}
-    assert sorted(named) == sorted([*map(told, METRICS), *events])
+    assert sorted(named) == sorted([*map(reported, METRICS), *events])
 
 
 def test_legends_of_the_dashboard_are_labels_of_its_queries():
@@ -78,7 +78,7 @@ def test_legends_of_the_dashboard_are_labels_of_its_queries():
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, panel["title"]
 
 
-def test_without_a_cluster_nobody_is_told(tmp_path, monkeypatch):
+def test_without_a_cluster_nothing_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray_metrics.Counter, "inc", lambda *_: pytest.fail("told"))
     with keep_events(Folder(str(tmp_path)), "a"):
@@ -115,7 +115,7 @@ def scrape_until(run: str, name: str, key: tuple[str, ...], least: float) -> dic
 
 
 @pytest.mark.ray
-def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
+def test_a_node_of_ray_reports_what_run_json_says(curated, tmp_path, ray_cluster):
     """Rows, and the seconds of every stage, are added up block by block there, wave by wave here."""
     config, _, _ = curated
     record = raycomp.curate(config, str(tmp_path / "out"))
@@ -123,19 +123,19 @@ def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
     values = scrape_until(record["id"], "raycomp_rows", ("attribute", "ok"), num_pool)
     rows = values["raycomp_rows"]
     assert rows == {("align", "ok"): record["funnel"]["read"], ("attribute", "ok"): num_pool}
-    told = {(stage["phase"], stage["stage"]): stage["seconds"] for stage in record["stages"]}
+    reported = {(stage["phase"], stage["stage"]): stage["seconds"] for stage in record["stages"]}
     busy = {key[:2]: value for key, value in values["raycomp_busy_seconds"].items()}
-    assert busy == pytest.approx(told)
+    assert busy == pytest.approx(reported)
     assert values["raycomp_waves"] == {("align",): 1, ("attribute",): 1}
 
 
 @pytest.mark.ray
-def test_what_stands_is_told_again_while_a_phase_goes_on(tmp_path, ray_cluster):
-    crew = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
-    with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, crew) as shown:
+def test_what_stands_is_reported_again_while_a_phase_goes_on(tmp_path, ray_cluster):
+    worker_pools = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
+    with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, worker_pools) as shown:
         for done in (1, 2):
             shown.finish_one()
-            shown.news_at -= 100 * done
+            shown.status_at -= 100 * done
             wait = ("align", "the next block")
             scrape_until("gauges", "raycomp_done", ("align", "shard"), done)
             values = scrape_until("gauges", "raycomp_waiting_seconds", wait, 100 * done)

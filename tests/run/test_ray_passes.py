@@ -83,29 +83,29 @@ def test_read_tasks_share_very_many_shards_and_every_row_arrives(tmp_path, monke
     steps = Pass(
         session, items, read, (), Part(pa.schema([(POSITION, pa.int32())])), rows=BLOCK, is_cut=False
     )
-    receipts = list(chain.from_iterable(steps.run([4, 0, 2, 1, 3], str(tmp_path))))
+    all_metadata = list(chain.from_iterable(steps.run([4, 0, 2, 1, 3], str(tmp_path))))
     for ordinal in items:
-        names = [receipt["file"] for receipt in receipts if receipt[SHARD_ORDINAL] == ordinal]
+        names = [metadata["file"] for metadata in all_metadata if metadata[SHARD_ORDINAL] == ordinal]
         assert read_parts(str(tmp_path), names)[POSITION].to_pylist() == list(range(ROWS))
 
 
 @pytest.mark.ray
 def test_one_shard_is_decoded_by_many_tasks_in_blocks_of_a_few_rows(tmp_path, ray_cluster):
     session = Session(1, {"num_cpus": 2}, None, 6, 1, BLOCK)
-    receipts = list(chain.from_iterable(make_pass(1, session).run([0], str(tmp_path))))
-    rows = read_parts(str(tmp_path), [receipt["file"] for receipt in receipts])
+    all_metadata = list(chain.from_iterable(make_pass(1, session).run([0], str(tmp_path))))
+    rows = read_parts(str(tmp_path), [metadata["file"] for metadata in all_metadata])
     assert rows[POSITION].to_pylist() == list(range(ROWS))
     assert len(set(rows["task"].to_pylist())) > 1
     stats = Stats()
-    for receipt in receipts:
-        stats.add(json.loads(receipt["stats"]))
+    for metadata in all_metadata:
+        stats.add(json.loads(metadata["stats"]))
     assert set(stats.seconds) == {"read", "decode", "score", "device", "write"}
     assert stats.seconds["decode"] >= 0.05 * ROWS / BLOCK
     assert stats.statuses == Counter(ok=ROWS) and set(stats.samples["score"]) == {1.0}
 
 
-def test_a_crew_is_what_scorers_leave_and_knows_its_gpus():
-    on_cpu = make_pass(3, Session(1, {"num_cpus": 2}, 1, 6, 1, BLOCK)).crew
+def test_a_worker_pool_is_what_scorers_leave_and_knows_its_gpus():
+    on_cpu = make_pass(3, Session(1, {"num_cpus": 2}, 1, 6, 1, BLOCK)).worker_pools
     assert {name: place.workers for name, place in on_cpu.items()} == {
         "read": 3,
         "decode": 4,
@@ -113,9 +113,9 @@ def test_a_crew_is_what_scorers_leave_and_knows_its_gpus():
         "write": 4,
     }
     assert on_cpu["score"] == WorkerPool("scores", 1, SCORERS)
-    on_gpu = make_pass(100, Session(2, {"num_gpus": 1}, None, 6, 1, BLOCK)).crew
+    on_gpu = make_pass(100, Session(2, {"num_gpus": 1}, None, 6, 1, BLOCK)).worker_pools
     assert on_gpu["device"].workers == 2 and on_gpu["read"].workers == 8
-    without = make_pass(100, Session(2, {"num_gpus": 1}, None, 6, 1, BLOCK), STAGES[:1]).crew
+    without = make_pass(100, Session(2, {"num_gpus": 1}, None, 6, 1, BLOCK), STAGES[:1]).worker_pools
     assert list(without) == ["read", "decode", "write"] and without["decode"].workers == 6
 
 
@@ -126,7 +126,7 @@ def test_a_second_stage_on_scorers_is_refused():
         make_pass(1, Session(1, {"num_gpus": 1}, None, 6, 1, BLOCK), (*STAGES, again))
 
 
-def test_a_scorer_that_tells_no_device_is_refused_where_it_is_loaded():
+def test_a_scorer_that_reports_no_device_is_refused_where_it_is_loaded():
     _Scorer(STAGES[1], 1)
     with pytest.raises(AssertionError, match="score: tells no device"):
         _Scorer(Stage("score", "scores", SCORERS, lambda num_threads: decode), 1)

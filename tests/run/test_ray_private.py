@@ -31,7 +31,7 @@ from raycomp.run.ray_private import (
 PATIENCE_S = 120
 
 
-class Tell:
+class Teller:
     """An actor of a pool that tells how many of them there are, and how often it was started again."""
 
     def __init__(self, folder: str):
@@ -64,7 +64,7 @@ def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again
     """The first dies at its first call, as one whose GPU broke does."""
     before = count_pool()
     rows = ray.data.range(2, override_num_blocks=1).map_batches(
-        Tell,
+        Teller,
         fn_constructor_args=(str(tmp_path),),
         batch_size=2,
         compute=ActorPoolStrategy(size=1),
@@ -72,9 +72,9 @@ def test_actors_of_a_pool_are_counted_and_know_how_often_they_were_started_again
     )
     with ThreadPoolExecutor(1) as pool:
         counted = pool.submit(count_meanwhile, tmp_path)
-        told = [row["restarts"] for row in rows.iter_rows()]
+        reported = [row["restarts"] for row in rows.iter_rows()]
         scorers, cpus = counted.result()
-    assert told == [1, 1]
+    assert reported == [1, 1]
     assert scorers == before + 1 and cpus == int(ray.cluster_resources()["CPU"])
 
 
@@ -86,17 +86,17 @@ def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
 def test_what_rays_nodes_report_is_caught_and_its_printer_comes_back(capsys):
     printer = worker.print_to_stdstream
     assert callable(printer)
-    told: list[str] = []
+    reported: list[str] = []
     for error in (None, KeyError("a block that fails")):
         try:
-            with catch_notes(told.append):
+            with catch_notes(reported.append):
                 worker.print_to_stdstream({"lines": ["one", "two"], "pid": "raylet"}, ignore_prefix=False)
                 if error:
                     raise error
         except KeyError:
             assert error
         assert worker.print_to_stdstream is printer
-    assert told == ["one", "two"] * 2
+    assert reported == ["one", "two"] * 2
     assert capsys.readouterr() == ("", "")
 
 
@@ -129,7 +129,7 @@ def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
     """They grow without the callback, so what it clears is what Ray Data keeps."""
     kept: list[int] = []
 
-    class Look(ExecutionCallback):
+    class Observe(ExecutionCallback):
         def on_execution_step(self, executor: object) -> None:
             operators = [one for one in executor._topology if isinstance(one, ray_private.MapOperator)]
             assert operators
@@ -138,7 +138,7 @@ def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
     context = DataContext.get_current()
     before = context.custom_execution_callback_classes
     assert ForgetBlocks in before
-    for classes, most in (([ForgetBlocks, Look], 0), ([Look], 12)):
+    for classes, most in (([ForgetBlocks, Observe], 0), ([Observe], 12)):
         kept.clear()
         context.custom_execution_callback_classes = classes
         try:

@@ -68,11 +68,11 @@ def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
         check_temporary_folder()
 
 
-NOBODY = [pytest.param(False, id="listens", marks=pytest.mark.slow), pytest.param(True, id="answers")]
+NO_CLUSTER = [pytest.param(False, id="listens", marks=pytest.mark.slow), pytest.param(True, id="answers")]
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("is_open", NOBODY)
+@pytest.mark.parametrize("is_open", NO_CLUSTER)
 def test_a_cluster_that_does_not_answer_is_waited_for_so_long(is_open):
     """In a process of its own: this one may be connected already."""
     code = (
@@ -133,8 +133,8 @@ def test_rays_way_of_ending_becomes_ours(monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize(("failures", "told"), [(2, None), (3, "Ray did not start on this machine")])
-def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, told):
+@pytest.mark.parametrize(("failures", "message"), [(2, None), (3, "Ray did not start on this machine")])
+def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, message):
     gave_up = Exception("The current node timed out during startup. This could happen because")
     tries = iter([gave_up] * failures + [None] * 3)
 
@@ -143,9 +143,9 @@ def test_a_start_that_ray_gives_up_is_tried_again(monkeypatch, failures, told):
             raise error
 
     monkeypatch.setattr(ray_session.ray, "init", start)
-    with pytest.raises(ClusterFailed, match=told) if told else nullcontext():
+    with pytest.raises(ClusterFailed, match=message) if message else nullcontext():
         ray_session._start(ClusterConfig(num_cpus=5), 5)
-    assert len(list(tries)) == 2 + (told is not None)
+    assert len(list(tries)) == 2 + (message is not None)
 
 
 def raising(error: Exception) -> Callable[..., None]:
@@ -167,8 +167,8 @@ def raising(error: Exception) -> Callable[..., None]:
 def test_a_ray_that_does_not_start_here_is_the_clusters_failure(monkeypatch, error):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_session.ray, "init", raising(error))
-    told = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
-    with pytest.raises(ClusterFailed, match=told):
+    message = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
+    with pytest.raises(ClusterFailed, match=message):
         ray_session._start(ClusterConfig(num_cpus=5), 5)
 
 
@@ -181,14 +181,14 @@ REFUSED.__cause__ = RuntimeError(
 
 
 @pytest.mark.parametrize(
-    ("mode", "error", "told"),
+    ("mode", "error", "message"),
     [
         (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
         ("token", REFUSED, "the token here is missing or another one; set RAY_AUTH_TOKEN_PATH to"),
         ("token", AuthenticationError("no token was found"), "the token here is missing or another one; set"),
     ],
 )
-def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error, told):
+def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error, message):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     if mode:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
@@ -197,13 +197,13 @@ def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error
     with pytest.raises(ValueError) as refused, connect(ClusterConfig(address="10.0.0.1:6379")):
         pass
     said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster asks for a token, "
-    assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{told}")
+    assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{message}")
 
 
 def test_a_cluster_that_cannot_be_joined_fails_in_a_line(monkeypatch):
     monkeypatch.setattr(ray_session.ray, "init", raising(RuntimeError("Version mismatch:\n2.60 and 2.59")))
-    told = "cluster.address='a:1': cannot be joined: Version mismatch: 2.60 and 2.59$"
-    with pytest.raises(ClusterFailed, match=told):
+    message = "cluster.address='a:1': cannot be joined: Version mismatch: 2.60 and 2.59$"
+    with pytest.raises(ClusterFailed, match=message):
         ray_session._start(ClusterConfig(address="a:1"), 5)
     monkeypatch.setattr(ray_session.ray, "init", raising(ConnectionError("no")))
     with pytest.raises(ValueError, match="no Ray cluster answered there within 60 s"):
@@ -290,11 +290,11 @@ def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_rays_nodes_tell_reaches_the_file_and_not_stdout(tmp_path, capsys):
-    told = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
+def test_what_rays_nodes_report_reaches_the_file_and_not_stdout(tmp_path, capsys):
+    message = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
     printed = worker.print_to_stdstream
     with keep_log(Folder(str(tmp_path))):
-        worker.print_to_stdstream(told, ignore_prefix=False)
+        worker.print_to_stdstream(message, ignore_prefix=False)
     assert worker.print_to_stdstream is printed
     assert Folder(str(tmp_path)).read_bytes(*LOG).endswith(b"8 PYTHON worker processes have been started\n")
     assert capsys.readouterr().out == ""
@@ -327,7 +327,7 @@ def test_a_run_that_lost_its_folder_writes_no_log_there(bucket):
 
 
 def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
-    monkeypatch.setattr(Progress, "_told_at", time.monotonic() - 3600)  # by an earlier run in this process
+    monkeypatch.setattr(Progress, "_reported_at", time.monotonic() - 3600)  # by an earlier run here
     monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray_session, "_describe", lambda config, scores: None)
     with connect(ClusterConfig(executor="ray")), Progress("choose", 1) as progress:

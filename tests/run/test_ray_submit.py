@@ -83,7 +83,7 @@ def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool
     assert read_results(again) == read_results(Folder(f"{pool}/curated"))
 
 
-def test_nobody_waits_for_a_label_that_no_node_has(head, pool, transcript):
+def test_no_one_waits_for_a_label_that_no_node_has(head, pool, transcript):
     line = next(line for line, *_ in transcript if " curate " in line).replace("/curated", "/spot").strip()
     said = run(head, f"{line} --set cluster.labels=ray.io/market-type=spot", BUCKET=pool)
     assert "raycomp: cluster.labels='ray.io/market-type=spot': no node has them" in said
@@ -102,8 +102,8 @@ with connect(ClusterConfig(address="{head.address}")):
 
 
 def test_who_has_no_token_is_turned_away(head):
-    nobody = {"RAY_AUTH_TOKEN_PATH": "", "RAY_AUTH_TOKEN": "0" * 64}
-    assert "Invalid authentication token" in run(head, "ray job list 2>&1", **nobody)
+    wrong = {"RAY_AUTH_TOKEN_PATH": "", "RAY_AUTH_TOKEN": "0" * 64}
+    assert "Invalid authentication token" in run(head, "ray job list 2>&1", **wrong)
 
 
 @pytest.fixture
@@ -133,5 +133,7 @@ for node in GcsClient(address="{head.address}").get_all_node_info().values():
 
 
 def read_results(folder: Folder) -> dict[str, bytes]:
-    names = [(room, name) for room in ("scores", "subset", "shards") for name in folder.list_names(room)]
+    names = [
+        (output, name) for output in ("scores", "subset", "shards") for name in folder.list_names(output)
+    ]
     return {"/".join(name): folder.read_bytes(*name) for name in names}

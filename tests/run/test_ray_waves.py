@@ -22,7 +22,7 @@ from raycomp.run.local import Local
 from raycomp.run.parts import Part, Stalled, read_parts, stage_part
 from raycomp.run.progress import WorkerPool
 from raycomp.run.ray_executor import OnRay
-from raycomp.run.ray_passes import read_receipts
+from raycomp.run.ray_passes import read_metadata
 from raycomp.run.waves import Phase
 from raycomp.words import (
     IS_LAST,
@@ -33,7 +33,7 @@ from raycomp.words import (
 )
 
 PART = Part(pa.schema([(POSITION, pa.int32()), (STATUS, pa.string())]))
-CREW = {"read": WorkerPool("reads", 3, "cpus"), "write": WorkerPool("writes", 2, "cpus")}
+WORKER_POOLS = {"read": WorkerPool("reads", 3, "cpus"), "write": WorkerPool("writes", 2, "cpus")}
 ROWS = 5
 NOTES = "_output_blocks_stats"
 COMMIT_S, MERGE_S, PAUSE_S = 0.2, 0.1, 0.3
@@ -54,9 +54,9 @@ def make_rows(ordinal: int) -> pa.Table:
 def test_staging_counts_the_time_it_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "write_table", lambda *_: time.sleep(0.05))
     started = time.perf_counter()
-    receipts = stage_part(pa.concat_tables(map(make_rows, (0, 1))), str(tmp_path), PART).to_pylist()
+    all_metadata = stage_part(pa.concat_tables(map(make_rows, (0, 1))), str(tmp_path), PART).to_pylist()
     took = time.perf_counter() - started
-    seconds = [json.loads(receipt["stats"])["seconds"] for receipt in receipts]
+    seconds = [json.loads(metadata["stats"])["seconds"] for metadata in all_metadata]
     assert [part["read"] for part in seconds] == pytest.approx([0.1, 0.1])
     assert all(part["write"] >= 0.05 for part in seconds) and sum(part["write"] for part in seconds) <= took
 
@@ -70,7 +70,7 @@ class SlowFolder(Folder):
 
 
 @dataclass
-class Receipts:
+class PartMetadata:
     """Stands for the pass of a phase: stages shard after shard.
 
     With ``work``, its first shard is committed there and then the user interrupts.
@@ -108,10 +108,10 @@ def test_walls_add_up_over_a_restart_and_what_was_lost_counts_nowhere(tmp_path, 
 
 
 def check_walls(work: Folder) -> None:
-    phase = Phase("align", work, 1, merge_slowly, (), CREW)
+    phase = Phase("align", work, 1, merge_slowly, (), WORKER_POOLS)
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as interrupt:
-        phase.run([0, 1, 2], partial(Receipts, work=work), None)
+        phase.run([0, 1, 2], partial(PartMetadata, work=work), None)
     assert interrupt.value.__notes__ == ["align: 1 of 3 waves are committed, wave 2 goes on"]
     first_s = time.monotonic() - started
     (name,) = work.list_names("waves")
@@ -120,7 +120,7 @@ def check_walls(work: Folder) -> None:
     assert kept["counts"][STATUS] == {OK: ROWS}
 
     started = time.monotonic()
-    stats = phase.run([0, 1, 2], Receipts, None)
+    stats = phase.run([0, 1, 2], PartMetadata, None)
     second_s = time.monotonic() - started
     assert 2 * (PAUSE_S + COMMIT_S) <= stats.wall_s - kept["wall_s"] <= second_s
     assert 2 * COMMIT_S <= stats.commit_s <= second_s - 2 * PAUSE_S
@@ -128,7 +128,7 @@ def check_walls(work: Folder) -> None:
     assert stats.seconds["read"] == pytest.approx(3 * 0.1)
     assert 3 * MERGE_S <= stats.seconds["write"] <= stats.offered["write"]
     assert stats.offered["read"] == pytest.approx(3 * stats.wall_s)
-    again = phase.run([0, 1, 2], Receipts, None)
+    again = phase.run([0, 1, 2], PartMetadata, None)
     assert again.statuses == stats.statuses
     assert again.wall_s <= stats.wall_s - COMMIT_S  # no manifest tells how long the last commit took
 
@@ -147,7 +147,7 @@ def test_without_the_lease_no_wave_is_committed(tmp_path):
 
     work = Folder(str(tmp_path))
     with use(Local(1)), pytest.raises(LeaseLost, match="gone to another"):
-        Phase("align", work, 1, merge, (), CREW, check=refuse).run([0, 1, 2], Receipts, None)
+        Phase("align", work, 1, merge, (), WORKER_POOLS, check=refuse).run([0, 1, 2], PartMetadata, None)
     assert work.list_names("waves") == ["align-00000000.json"]
 
 
@@ -155,8 +155,8 @@ def test_parts_that_overlap_are_never_merged(tmp_path):
     """Rows that two tries cut in different places would stand twice."""
     whole = make_rows(0)
     tables = (whole, whole.slice(2))
-    receipts = [stage_part(table, str(tmp_path), PART).to_pylist()[0] for table in tables]
-    names = [receipt["file"] for receipt in receipts]
+    all_metadata = [stage_part(table, str(tmp_path), PART).to_pylist()[0] for table in tables]
+    names = [metadata["file"] for metadata in all_metadata]
     assert read_parts(str(tmp_path), names[:1])[POSITION].to_pylist() == list(range(ROWS))
     with pytest.raises(RuntimeError, match="overlap"):
         read_parts(str(tmp_path), names)
@@ -180,7 +180,7 @@ def test_a_waves_parts_go_once_it_is_committed(tmp_path, ray_cluster, executor):
     work = Watched(str(tmp_path))
     merge = partial(merge_counted, target=str(tmp_path))
     with use(executor):
-        stats = Phase("align", work, 2, merge, (), CREW).run(list(range(4)), Receipts, None)
+        stats = Phase("align", work, 2, merge, (), WORKER_POOLS).run(list(range(4)), PartMetadata, None)
     first, second = ((tmp_path / f"seen-align-{n:08d}.json").read_text().split() for n in (0, 2))
     assert stats.statuses == {OK: 4 * ROWS}
     assert {"00000", "00001"} <= set(first) and {"00002", "00003"} <= set(second)
@@ -204,7 +204,7 @@ def stage_or_hang(batch: dict, parts_uri: str, flag: str) -> pa.Table:
 
 
 @pytest.mark.ray
-def test_a_phase_that_stands_still_begins_again_from_its_commits(tmp_path, ray_cluster, monkeypatch, capfd):
+def test_a_phase_that_stands_still_starts_again_from_its_commits(tmp_path, ray_cluster, monkeypatch, capfd):
     """A busy machine may take longer to start its workers: then it stands still once more."""
     work, asked = Folder(str(tmp_path)), []
 
@@ -215,12 +215,12 @@ def test_a_phase_that_stands_still_begins_again_from_its_commits(tmp_path, ray_c
         stage = partial(stage_or_hang, parts_uri=parts_uri, flag=str(tmp_path / "hung"))
         rows = [{"id": ordinal} for ordinal in ordinals]
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(stage, batch_size=1)
-        return read_receipts(dataset)
+        return read_metadata(dataset)
 
     monkeypatch.setattr(DataContext.get_current(), "execution_no_progress_timeout_s", 6)
     merge = partial(merge_counted, target=str(tmp_path))
     with use(OnRay(6)):
-        stats = Phase("align", work, 1, merge, (), CREW).run([0, 1, 2], run, None)
+        stats = Phase("align", work, 1, merge, (), WORKER_POOLS).run([0, 1, 2], run, None)
     assert stats.statuses == {OK: 3 * ROWS}
     line = r"^align: no block came for \d+ s; begun again from its commits$"
     said = re.findall(line, capfd.readouterr().err, re.MULTILINE)
@@ -245,7 +245,7 @@ class Still:
 @pytest.mark.ray
 def test_a_phase_that_stands_still_for_good_ends_in_one_line(tmp_path, ray_cluster, capfd):
     merge = partial(merge_counted, target=str(tmp_path))
-    phase = Phase("align", Folder(str(tmp_path)), 1, merge, (), CREW)
+    phase = Phase("align", Folder(str(tmp_path)), 1, merge, (), WORKER_POOLS)
     with pytest.raises(
         ClusterFailed, match=r"^align: no block came for [\d,]+ s, 4 times without a commit .* goes on"
     ):
@@ -263,7 +263,7 @@ def test_nothing_is_kept_of_blocks_that_are_done(ray_cluster):
     """What Ray Data notes of every block would fill the driver; it is looked for where Ray Data keeps it."""
     kept = []
 
-    class Look(ExecutionCallback):
+    class Observe(ExecutionCallback):
         def on_execution_step(self, executor: object) -> None:
             kept.append([len(op._output_blocks_stats) for op in executor._topology if hasattr(op, NOTES)])
 
@@ -271,7 +271,7 @@ def test_nothing_is_kept_of_blocks_that_are_done(ray_cluster):
     before = context.custom_execution_callback_classes
     for classes, most in ((before, 0), ([], 20)):
         kept.clear()
-        context.custom_execution_callback_classes = [*classes, Look]
+        context.custom_execution_callback_classes = [*classes, Observe]
         try:
             list(ray.data.range(20, override_num_blocks=20).map_batches(pass_on).iter_batches())
         finally:

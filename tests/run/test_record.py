@@ -10,7 +10,7 @@ from raycomp.run.progress import WorkerPool
 from raycomp.run.record import describe_phases, describe_stages
 from raycomp.words import STATUS
 
-CREW = {
+WORKER_POOLS = {
     "read": WorkerPool("reads", 4, "cpus"),
     "decode": WorkerPool("decodes", 4, "cpus"),
     "parse": WorkerPool("parses", 4, "cpus"),
@@ -21,10 +21,12 @@ CREW = {
 }
 
 
-def make_stats(wall_s: float, rows: int, crew: dict[str, WorkerPool] = CREW, **seconds: float) -> Stats:
-    offered = Counter({stage: place.workers * wall_s for stage, place in crew.items()})
+def make_stats(
+    wall_s: float, rows: int, worker_pools: dict[str, WorkerPool] = WORKER_POOLS, **seconds: float
+) -> Stats:
+    offered = Counter({stage: place.workers * wall_s for stage, place in worker_pools.items()})
     return Stats(
-        crew=crew,
+        worker_pools=worker_pools,
         seconds=Counter(seconds),
         offered=offered,
         wall_s=wall_s,
@@ -47,7 +49,7 @@ def test_shares_are_of_the_time_that_all_workers_had():
     assert {row["phase"] for row in rows} == {"align"}
 
 
-def test_a_phase_tells_how_busy_its_scorers_and_their_gpus_were():
+def test_a_phase_reports_how_busy_its_scorers_and_their_gpus_were():
     rank = make_stats(5.0, 400, read=1.0, parse=19.0, rank=6.0, write=0.5)
     align, second = describe_phases({"align": make_align(device=9.0), "negatives": rank})
     assert align["scorer_busy_share"] == pytest.approx(16 / 20)
@@ -59,13 +61,13 @@ def test_a_phase_tells_how_busy_its_scorers_and_their_gpus_were():
     assert second["bottleneck"] == "parse"
 
 
-def test_a_phase_that_only_merged_has_no_scorers_to_tell_of():
+def test_a_phase_that_only_merged_has_no_scorers_to_report():
     (phase,) = describe_phases({"attribute": make_stats(2.0, 0, write=4.0)})
     assert "scorer_busy_share" not in phase and phase["bottleneck"] == "write"
 
 
 def test_a_restart_with_other_workers_adds_up_what_each_try_had():
-    more = CREW | {"align": WorkerPool("aligns", 4, "scorers")}
+    more = WORKER_POOLS | {"align": WorkerPool("aligns", 4, "scorers")}
     first, second = make_stats(10.0, 100, align=18.0), make_stats(5.0, 60, more, align=10.0)
     first.add(json.loads(json.dumps(second.to_dict())))
     (phase,) = describe_phases({"align": first})

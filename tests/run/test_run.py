@@ -31,7 +31,7 @@ from raycomp.probe.config import ProbeConfig
 from raycomp.run.lease import LEASE, hold_lease
 from raycomp.run.opening import describe_run, refuse_other
 from raycomp.run.parts import Stats
-from raycomp.run.run import begin
+from raycomp.run.run import start_run
 
 WORDS = ("a dog", "", "a red cube", "two cats")
 
@@ -48,7 +48,7 @@ def fingerprint() -> dict:
 
 def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu", said=None, gpu=None):
     """The toy command: one file per caption, begun again where it stopped; ``lost`` rows are not told."""
-    with begin("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
+    with start_run("count", config, fingerprint, str(out), (said if said is not None else []).append) as run:
         if run.is_finished:
             return run.record
         run.bind(device, gpu)
@@ -59,7 +59,7 @@ def count_words(config: ProbeConfig, out: Path, words=WORDS, lost=0, device="cpu
             came["counted" if run.work.read_json(f"{i}.json") else "empty_caption"] += 1
         came["counted"] -= lost
         run.close({"ok": 3, "empty_caption": 1}, came, "counted", words=7)
-        run.tell("counted 7 words", "<p>7</p>")
+        run.report("counted 7 words", "<p>7</p>")
     return run.record
 
 
@@ -72,13 +72,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
+def test_a_run_starts_is_interrupted_goes_on_and_finishes(tmp_path):
     out, said = tmp_path / "out", []
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), out, interrupted(), said=said)
     assert names(out) == ["logs", RUN, "work"] and names(out / "work") == ["0.json", "1.json"]
-    begun = json.loads((out / RUN).read_text())
-    assert (begun["status"], begun["kind"], begun["device"]) == ("running", "count", "cpu")
+    started = json.loads((out / RUN).read_text())
+    assert (started["status"], started["kind"], started["device"]) == ("running", "count", "cpu")
     (out / "work/0.json").write_text("5")  # what is done is not done again
     record = json.loads(json.dumps(count_words(ProbeConfig(), out, said=said)))
     assert record["funnel"] == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"empty_caption": 1}}
@@ -125,15 +125,15 @@ def test_events_of_all_starts_bear_the_id_of_the_run(tmp_path):
 
     record = count_words(ProbeConfig(), tmp_path / "out", words())
     count_words(ProbeConfig(), tmp_path / "after")
-    told = events(tmp_path / "out")
-    assert [event["event"] for event in told] == ["begin", "fail", "go_on", "finish"]
-    assert {event["run"] for event in told} == {record["id"]}
-    assert told[0]["command"] == told[2]["command"] == rerun and told[1]["error"] == "KeyboardInterrupt"
-    assert told[3]["funnel"] == record["funnel"]
+    logged = events(tmp_path / "out")
+    assert [event["event"] for event in logged] == ["begin", "fail", "go_on", "finish"]
+    assert {event["run"] for event in logged} == {record["id"]}
+    assert logged[0]["command"] == logged[2]["command"] == rerun and logged[1]["error"] == "KeyboardInterrupt"
+    assert logged[3]["funnel"] == record["funnel"]
     assert [event["event"] for event in events(tmp_path / "within")] == ["begin", "finish"]
 
 
-def test_another_dial_is_refused_but_a_free_one(tmp_path):
+def test_another_option_is_refused_but_a_free_one(tmp_path):
     config = ProbeConfig(scorer=ScorerConfig())
     finished = count_words(config, tmp_path)
     free = override(config, "scorer.batch_size", 7)
@@ -163,7 +163,7 @@ def test_a_funnel_that_does_not_add_up_is_not_published(tmp_path, words, lost):
 
 def test_rows_that_were_read_as_ok_become_only_what_the_command_may_make_of_them(tmp_path):
     came = {"counted": 8, "empty_caption": 1, "too_long": 1}
-    with begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+    with start_run("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
         for reasons in ((), ("too_short",)):
             with pytest.raises(RuntimeError, match="the funnel does not close: "):
                 run.close({"ok": 9, "empty_caption": 1}, came, "counted", reasons=reasons)
@@ -187,29 +187,32 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
 
 
 @pytest.mark.parametrize(("kind", "config"), [("weigh", ProbeConfig()), ("count", CurateConfig())])
-def test_a_kind_of_run_whose_dials_nobody_could_look_up_is_not_begun(tmp_path, kind, config):
-    with pytest.raises(AssertionError, match=f"^{kind}: "), begin(kind, config, fingerprint, str(tmp_path)):
+def test_a_kind_of_run_whose_options_no_one_could_look_up_is_not_started(tmp_path, kind, config):
+    with (
+        pytest.raises(AssertionError, match=f"^{kind}: "),
+        start_run(kind, config, fingerprint, str(tmp_path)),
+    ):
         pass
     assert names(tmp_path) == []
 
 
 def test_a_run_says_how_it_is_run_again(tmp_path):
     lines = {"Look": "raycomp show"}
-    with begin("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
+    with start_run("count", ProbeConfig(seed=3), fingerprint, str(tmp_path), commands=lines) as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
     assert run.record["commands"] == {
         "Rerun": f"raycomp count --set seed=3 --out {tmp_path}",
         "Look": "raycomp show",
     }
     out = str(tmp_path / "other")
-    with begin("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
+    with start_run("count", ProbeConfig(seed=3), fingerprint, out, rerun="raycomp count these") as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
     assert run.record["commands"] == {"Rerun": "raycomp count these"}
 
 
 def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
     open_funnel = pytest.raises(RuntimeError, match="ended with its funnel open")
-    with open_funnel, begin("count", ProbeConfig(), fingerprint, str(tmp_path)):
+    with open_funnel, start_run("count", ProbeConfig(), fingerprint, str(tmp_path)):
         pass
     assert json.loads((tmp_path / RUN).read_text())["status"] == "failed"
 
@@ -217,9 +220,9 @@ def test_a_run_with_an_open_funnel_is_not_published(tmp_path):
 def test_what_changed_meanwhile_is_not_published(tmp_path):
     found = iter(["before", "after"])
     changed = pytest.raises(ValueError, match=r"^input: changed while the run went on")
-    with changed, begin("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
+    with changed, start_run("count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path)) as run:
         run.close({"ok": 1}, {"kept": 1}, "kept")
-        run.tell("all is well", "<p>")
+        run.report("all is well", "<p>")
     assert names(tmp_path) == ["logs", RUN] and events(tmp_path)[-1]["error"] == "ValueError"
 
 
@@ -230,7 +233,7 @@ def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path
     config = ProbeConfig()
     with (
         pytest.raises(ValueError, match="too few CPUs"),
-        begin("probe", config, fingerprint, uri, print) as run,
+        start_run("probe", config, fingerprint, uri, print) as run,
     ):
         if writes != "nothing":
             (run.work if writes == "work" else run.folder).write_json(1, "waves", "a.json")
@@ -240,9 +243,9 @@ def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path
         assert Folder(uri).find_names() == []
 
 
-def test_a_run_that_was_begun_before_stays_where_it_is_refused(tmp_path):
+def test_a_run_that_was_started_before_stays_where_it_is_refused(tmp_path):
     for error in (KeyboardInterrupt(), ValueError("a")):
-        with pytest.raises(type(error)), begin("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
+        with pytest.raises(type(error)), start_run("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
             raise error
     assert {"run.json", "logs"} <= {*names(tmp_path)}
 
@@ -254,7 +257,7 @@ def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
     assert not (tmp_path / LEASE).exists()
 
 
-def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
+def test_a_run_goes_on_only_on_the_kind_of_device_it_was_started_on(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu")
     with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
@@ -272,7 +275,7 @@ def test_a_run_goes_on_only_on_gpus_like_the_first(tmp_path):
     assert count_words(ProbeConfig(), tmp_path, device="gpu", gpu=l4)["gpu"] == l4
 
 
-def test_a_run_goes_on_only_with_the_versions_it_was_begun_with(tmp_path):
+def test_a_run_goes_on_only_with_the_versions_it_was_started_with(tmp_path):
     run = describe_run("curate", CurateConfig(), {"input": "a"}, {})
     newer = {**run, "versions": {**run["versions"], "torch": "99.0"}}
     folder, written = Folder(str(tmp_path)), json.loads(json.dumps(run))
@@ -291,17 +294,17 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, cont
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "message"),
     [
         ("words.json", r".*/words\.json: is missing; the run wrote it with 1 bytes"),
         ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),
     ],
 )
-def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, told):
+def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tmp_path, gone, message):
 
     def count() -> dict:
-        rooms = ("words.json", "plot.svg", "tables")
-        with begin("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, rooms=rooms) as run:
+        outputs = ("words.json", "plot.svg", "tables")
+        with start_run("count", ProbeConfig(), fingerprint, str(tmp_path), [].append, outputs=outputs) as run:
             if not run.is_finished:
                 for name in ("words.json", "tables/1.csv", "tables/2.csv", "tables/.hidden"):
                     run.folder.write_bytes(b"7", *name.split("/"))
@@ -310,7 +313,7 @@ def test_what_a_finished_run_wrote_where_its_command_says_must_still_be_there(tm
 
     assert count()["manifest"]["files"] == count()["manifest"]["files"] == 3
     (tmp_path / gone).unlink()
-    with pytest.raises(ValueError, match=f"was finished, but {told}"):
+    with pytest.raises(ValueError, match=f"was finished, but {message}"):
         count()
 
 
@@ -320,7 +323,7 @@ def test_a_run_needs_no_ray():
 
 
 @pytest.mark.parametrize("kind", ["curate", "negatives"])
-def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(tmp_path, monkeypatch, kind):
+def test_a_folder_that_cannot_be_written_is_reported_before_a_model_is_loaded(tmp_path, monkeypatch, kind):
     rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     (tmp_path / "file").touch()
@@ -334,7 +337,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(tm
         run(config(input=str(tmp_path / "rows.parquet")), str(tmp_path / "file/out"))
 
 
-def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, monkeypatch):
+def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, monkeypatch):
     """The curation is replaced between the first time it is read and the second."""
     points = {"lexicon": "a", "shards": 1, "input": "a"}
     first, second = (
@@ -345,11 +348,11 @@ def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, mo
     monkeypatch.setattr(command, "read_finished", lambda source: next(found))
     monkeypatch.setattr(command, "list_scores", lambda run, source: [])
 
-    def begin(kind, config, fingerprint, *rest):
+    def start_run(kind, config, fingerprint, *rest):
         asked.extend([fingerprint(), fingerprint()])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "begin", begin)
+    monkeypatch.setattr(command, "start", start_run)
     with pytest.raises(KeyboardInterrupt):
         raycomp.select(str(tmp_path), {"materialize": False}, str(tmp_path / "out"))
     assert [one["scores"] for one in asked] == [identify(first), identify(second)]
@@ -359,8 +362,8 @@ def test_staged_results_appear_once_every_check_has_passed(tmp_path):
     found = iter(["before", "after", "before", "before"])
 
     def train() -> dict:
-        with begin(
-            "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), rooms=("model",)
+        with start_run(
+            "count", ProbeConfig(), lambda: {"input": next(found)}, str(tmp_path), outputs=("model",)
         ) as run:
             run.work.write_bytes(b"weights", "model", "a.bin")
             run.staged = ("model",)
@@ -386,7 +389,7 @@ def test_staged_results_appear_once_every_check_has_passed(tmp_path):
     ],
 )
 def test_a_run_keeps_what_it_failed_of_where_it_would_fail_again(tmp_path, error, status, capsys):
-    with pytest.raises(type(error)), begin("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
+    with pytest.raises(type(error)), start_run("count", ProbeConfig(), fingerprint, str(tmp_path)) as run:
         run.bind("cpu")
         run.work.write_bytes(b"1", "half")
         raise error
@@ -404,21 +407,23 @@ def test_a_run_keeps_what_it_failed_of_where_it_would_fail_again(tmp_path, error
 
 def test_what_was_made_of_files_that_were_modified_since_is_made_again(tmp_path):
     """Another name for the time; the identity of the input stays."""
-    told: list[str] = []
+    message: list[str] = []
     for time, is_there in (("monday", False), ("monday", True), ("tuesday", False)):
         known = {"input": "the same", TIMES: time}
         with (
             pytest.raises(KeyboardInterrupt),
-            begin("count", ProbeConfig(), lambda known=known: known, str(tmp_path), told.append) as run,
+            start_run(
+                "count", ProbeConfig(), lambda known=known: known, str(tmp_path), message.append
+            ) as run,
         ):
             run.bind("cpu")
             assert run.work.exists("half") == run.folder.exists("scores") == is_there
             run.work.write_bytes(b"1", "half")
             run.folder.write_bytes(b"1", "scores", "0")
             raise KeyboardInterrupt
-    assert [line for line in told if "modified since" in line] == told and len(told) == 1
+    assert [line for line in message if "modified since" in line] == message and len(message) == 1
     times = iter(["tuesday", "wednesday"])  # modified while it runs: what is written is compared by content
-    with begin(
+    with start_run(
         "count", ProbeConfig(), lambda: {"input": "the same", TIMES: next(times)}, str(tmp_path)
     ) as run:
         run.close({"ok": 1}, {"counted": 1}, "counted")
@@ -433,7 +438,7 @@ def test_a_finished_run_of_before_is_known_by_what_held_no_times(tmp_path, capsy
     for parser, is_same in (("p", True), ("q", False)):
         now = {"input": "without", TIMES: "x", "parser": parser}
         refused = nullcontext() if is_same else pytest.raises(ValueError, match="differs in parser")
-        with refused, begin("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
+        with refused, start_run("count", ProbeConfig(), lambda now=now: now, str(tmp_path)) as run:
             assert run.is_finished
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.curate.config import CurateConfig, SelectConfig, find_arm
+from raycomp.curate.config import CurateConfig, SelectConfig, find_selection
 from raycomp.curate.measures import read_corpus
 from raycomp.curate.rules import PAS
 from raycomp.screen.judge import (
@@ -80,7 +80,7 @@ def test_who_knows_keeps_no_fault_that_need_not_be_kept():
         assert row.faults_kept == max(0, row.kept - sound) and row.auc == row.auc_in_strata == 1
 
 
-def test_a_score_of_the_number_of_targets_tells_nothing_within_strata():
+def test_a_score_of_the_number_of_targets_separates_nothing_within_strata():
     corpus = make_corpus(2)
     rows = {(row.rule, row.keep): row for row in judge(corpus)}
     assert rows["cpi counts", 0.5].auc_in_strata == 0.5 != rows["cpi counts", 0.5].auc
@@ -109,7 +109,7 @@ def test_the_sum_of_the_screen_is_the_rule_align_pas():
     """What the screen confirmed is what ``select.rule=align_pas`` keeps."""
     table, config = make_table(700, 5, unscored=0.0), CurateConfig(select=SelectConfig("align_pas"))
     kept_N = choose(table, config)[0] == KEPT
-    found = read_corpus(table, find_arm(config))
+    found = read_corpus(table, find_selection(config))
     num = len(found.row_M)
     corpus = replace(
         make_corpus(),

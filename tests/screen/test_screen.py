@@ -10,10 +10,10 @@ from raycomp.cli import main
 from raycomp.config import ClusterConfig
 from raycomp.data.folder import Folder
 from raycomp.screen import command
-from raycomp.screen.cell import run_cell
 from raycomp.screen.config import CUES, TEXT_VISIBLE, ScreenConfig
-from raycomp.screen.draws import ScreenCell, check_captions, draw_pairs
+from raycomp.screen.draws import ScreenRun, check_captions, draw_pairs
 from raycomp.screen.judge import READINGS, REGISTERED
+from raycomp.screen.one_run import run_one
 from raycomp.screen.tables import SEEN_KINDS, STRATA, compare, compare_registered, list_shares
 from raycomp.worlds.crowds import KINDS, MISSING_STAMP, WRONG_RELATION
 from raycomp.worlds.faults import NO_FAULT
@@ -64,14 +64,14 @@ def test_a_row_of_every_world_cue_kind_rule_and_share(screened):
 def test_a_screen_that_was_broken_off_goes_on_to_the_same_bytes(screened, tmp_path, monkeypatch):
     done: list[str] = []
 
-    def stop(one: ScreenCell, *args) -> None:
+    def stop(one: ScreenRun, *args) -> None:
         if len(done) == 1:
             raise KeyboardInterrupt
         done.append(one.name)
-        run_cell(one, *args)
+        run_one(one, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(command, "run_cell", stop)
+        patch.setattr(command, "run_one", stop)
         with pytest.raises(KeyboardInterrupt):
             command.screen(CONFIG, str(tmp_path / "out"))
     before = {name: (tmp_path / "out" / "cells" / f"{name}.json").stat().st_mtime_ns for name in done}
@@ -90,8 +90,8 @@ def test_captions_show_a_fault_where_the_logo_goes_with_it(tmp_path):
     assert all(row["auc"] == 1 for row in found["text"]), "and there is no interval"
 
 
-def test_pairs_of_a_cell_are_what_their_cue_says():
-    pairs = list(draw_pairs(ScreenCell(3, CUES["noun-50"]), CONFIG))
+def test_pairs_of_a_run_are_what_their_cue_says():
+    pairs = list(draw_pairs(ScreenRun(3, CUES["noun-50"]), CONFIG))
     assert len(pairs) == 2 * 40 + 5 * 20
     for is_sound in (True, False):
         logos = [p.said.logo for p, _ in pairs if (p.fault == NO_FAULT) == is_sound]
@@ -99,13 +99,13 @@ def test_pairs_of_a_cell_are_what_their_cue_says():
     assert all((p.said.stamp is not None) == stamped for p, stamped in pairs)
     assert all(stamped for p, stamped in pairs if p.fault == MISSING_STAMP)
     assert all(len(p.said.things) > 1 for p, _ in pairs if p.fault == WRONG_RELATION)
-    visible = list(draw_pairs(ScreenCell(3, CUES[TEXT_VISIBLE]), CONFIG))
+    visible = list(draw_pairs(ScreenRun(3, CUES[TEXT_VISIBLE]), CONFIG))
     assert all(p.said.logo == (p.fault != NO_FAULT) for p, _ in visible)
 
 
 def test_another_world_is_another_draw():
     captions = [
-        [p.caption for p, _ in draw_pairs(ScreenCell(world, CUES["no-logo"]), CONFIG)] for world in (0, 1, 0)
+        [p.caption for p, _ in draw_pairs(ScreenRun(world, CUES["no-logo"]), CONFIG)] for world in (0, 1, 0)
     ]
     assert captions[0] == captions[2] != captions[1]
 
@@ -115,8 +115,8 @@ def test_differences_are_paired_by_world(screened):
     found = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*no-logo.json"))]
     rule = "cpi paper"
     one, base = (list_shares(found, "no-logo", KINDS[0], r) for r in (rule, "alignment"))
-    told = compare(found, "no-logo", KINDS[0], rule)
-    assert told.value == pytest.approx(np.mean(np.subtract(one, base))) and told.num == 2
+    reported = compare(found, "no-logo", KINDS[0], rule)
+    assert reported.value == pytest.approx(np.mean(np.subtract(one, base))) and reported.num == 2
 
 
 def test_the_registered_figure_is_the_mean_over_kinds_that_scorers_see(screened):

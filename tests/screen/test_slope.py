@@ -8,7 +8,7 @@ import pytest
 from raycomp.cli import main
 from raycomp.config import ClusterConfig
 from raycomp.screen.config import SlopeConfig
-from raycomp.screen.slope import CATEGORIES, SlopeCell, draw_test, draw_training, fit_slope
+from raycomp.screen.slope import CATEGORIES, SlopeRun, draw_test, draw_training, fit_slope
 from raycomp.screen.slope_command import list_gains, list_slopes, slope
 from raycomp.words import FAULT_KINDS
 from raycomp.worlds.crowds import MISSING_STAMP, WRONG_OBJECT, Crowd, swap_colours
@@ -28,10 +28,8 @@ CONFIG = SlopeConfig(
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)
-def test_trainings_of_a_cell_differ_in_faulty_pictures_alone(kind):
-    drawn = {
-        share: list(draw_training(SlopeCell(3, kind), share, CONFIG)) for share in (0.0, 0.25, 0.33, 0.5)
-    }
+def test_trainings_of_a_run_differ_in_faulty_pictures_alone(kind):
+    drawn = {share: list(draw_training(SlopeRun(3, kind), share, CONFIG)) for share in (0.0, 0.25, 0.33, 0.5)}
     faulty = {
         share: {i for i, p in enumerate(pairs) if p.fault != NO_FAULT} for share, pairs in drawn.items()
     }
@@ -46,7 +44,7 @@ def test_trainings_of_a_cell_differ_in_faulty_pictures_alone(kind):
 
 def test_negatives_of_a_test_scene_differ_from_its_caption():
     for kind in (WRONG_OBJECT, MISSING_STAMP):
-        for pair, negatives in draw_test(SlopeCell(1, kind), CONFIG):
+        for pair, negatives in draw_test(SlopeRun(1, kind), CONFIG):
             assert tuple(negatives) == CATEGORIES and pair.shown == pair.said
             assert pair.caption not in negatives.values()
             assert sorted(pair.caption.split()) == sorted(negatives["swap_attribute"].split())

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core.selection import format_uids
-from raycomp.study.cells import METHODS, Cell, list_cells
 from raycomp.study.config import StudyConfig
+from raycomp.study.runs import METHODS, StudyRun, list_runs
 from raycomp.study.trial import count_faults, draw_clean
 from raycomp.words import OPERATIONS
 
@@ -31,26 +31,26 @@ def test_the_oracle_is_a_half_without_faults_drawn_by_the_seed(scores: pa.Table)
     assert found == {"pairs": NUM, "faults": {"none": 167, "wrong_object": 33}}
 
 
-def test_an_arm_that_cannot_have_its_half_is_told(scores: pa.Table) -> None:
+def test_a_rule_that_cannot_have_its_half_is_reported(scores: pa.Table) -> None:
     faulty = scores.filter(pa.array([fault == "wrong_object" for fault in scores["fault"].to_pylist()]))
     with pytest.raises(ValueError, match=r"oracle50: has 0 of the \d+ pairs"):
         count_faults("oracle50", draw_clean(faulty, 0)["uid"], faulty)
 
 
-def test_cells_come_with_all_arms_of_a_seed_before_the_next() -> None:
-    cells = list_cells(StudyConfig(seeds=4, other_seeds=2))
-    assert len({cell.name for cell in cells}) == len(cells) == 4 * 5 + 2 * (7 + 5 + 3)
-    assert [cell.seed for cell in cells[:10]] == [0] * 5 + [1] * 5
-    assert [cell.group for cell in cells[:2]] == ["clip-cpi50", "clip-align50"]
-    some = list_cells(StudyConfig(cells=("negclip-full-swap", "clip-cpi50")))
-    assert Counter(cell.group for cell in some) == {"clip-cpi50": 16, "negclip-full-swap": 3}
+def test_runs_come_with_all_rules_of_a_seed_before_the_next() -> None:
+    runs = list_runs(StudyConfig(seeds=4, other_seeds=2))
+    assert len({one_run.name for one_run in runs}) == len(runs) == 4 * 5 + 2 * (7 + 5 + 3)
+    assert [one_run.seed for one_run in runs[:10]] == [0] * 5 + [1] * 5
+    assert [one_run.group for one_run in runs[:2]] == ["clip-cpi50", "clip-align50"]
+    some = list_runs(StudyConfig(cells=("negclip-full-swap", "clip-cpi50")))
+    assert Counter(one_run.group for one_run in some) == {"clip-cpi50": 16, "negclip-full-swap": 3}
     with pytest.raises(ValueError, match=r"cells='negclip-ful'.*negclip-full"):
-        list_cells(StudyConfig(cells=("negclip-ful",)))
+        list_runs(StudyConfig(cells=("negclip-ful",)))
 
 
 def test_negatives_are_written_as_methods_and_operations_ask() -> None:
     for method in METHODS:
-        writing = Cell(method, "full", 0).writing
+        writing = StudyRun(method, "full", 0).writing
         assert writing.calls == 1 + method.endswith("_mc") and writing.operations == OPERATIONS
         assert writing.per_caption >= METHODS[method].num_negatives
-    assert Cell("negclip", "full", 0, "ADD").writing.operations == ("ADD",)
+    assert StudyRun("negclip", "full", 0, "ADD").writing.operations == ("ADD",)

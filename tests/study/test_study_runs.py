@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from raycomp.data.folder import Folder
-from raycomp.study.cells import Cell, list_cells
 from raycomp.study.command import study
 from raycomp.study.config import StudyConfig
-from raycomp.study.trial import list_worlds, run_cell
+from raycomp.study.runs import StudyRun, list_runs
+from raycomp.study.trial import list_worlds, run_one
 
-CELLS = ("clip-cpi50", "clip-align50", "clip-oracle50", "triplet_mc-full", "negclip-full-add")
+RUNS = ("clip-cpi50", "clip-align50", "clip-oracle50", "triplet_mc-full", "negclip-full-add")
 CONFIG = StudyConfig(
     worlds=1,
     seeds=2,
@@ -26,7 +26,7 @@ CONFIG = StudyConfig(
     scorer_steps=2,
     scenes=12,
     unseen_scenes=6,
-    cells=CELLS,
+    cells=RUNS,
     side_by_side=2,
 )
 
@@ -50,19 +50,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         study(CONFIG, str(folder), listen)
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     (place,) = list_worlds(CONFIG, Folder(str(folder / "work")))
-    run_cell(Cell("clip", "oracle50", 1), place, CONFIG, Folder(str(folder.parent / "alone")))
+    run_one(StudyRun("clip", "oracle50", 1), place, CONFIG, Folder(str(folder.parent / "alone")))
     times = {path: path.stat().st_mtime_ns for path in (folder / "cells").glob("*.json")}
     assert len(times) >= 2
     again: list[str] = []
     run = study(replace(CONFIG, side_by_side=1), str(folder), again.append)
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
     assert not any("world" in line for line in again[:-1]), "made a world again"
-    assert run["status"] == "finished" and run["funnel"]["kept"] == len(list_cells(CONFIG)) == 8
+    assert run["status"] == "finished" and run["funnel"]["kept"] == len(list_runs(CONFIG)) == 8
     return folder
 
 
-def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
-    assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_cells(CONFIG)}
+def test_a_study_leaves_runs_tables_figures_and_a_page(finished: Path) -> None:
+    assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_runs(CONFIG)}
     facts = read_facts(finished, "clip-cpi50-01")
     assert facts["pairs"] == sum(facts["faults"].values()) == 24
     assert read_facts(finished, "clip-oracle50-01")["faults"] == {"none": 24}
@@ -77,7 +77,7 @@ def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
     assert not (finished / "work").exists()
 
 
-def test_a_cell_is_the_same_whatever_runs_beside_it(finished: Path) -> None:
+def test_a_run_is_the_same_whatever_runs_next_to_it(finished: Path) -> None:
     one, other = (pq.read_table(f"{folder}/cells/clip-oracle50-01.parquet") for folder in list_both(finished))
     assert one.equals(other) and len(one) > 50
     one, other = (read_facts(folder, "clip-oracle50-01") for folder in list_both(finished))
@@ -98,7 +98,7 @@ def test_a_finished_study_is_left_as_it_is(finished: Path) -> None:
     assert "finished already" in heard[-1] and (finished / "report.html").read_bytes() == before
 
 
-def test_what_cannot_be_a_study_is_told_in_a_line(tmp_path: Path) -> None:
+def test_what_cannot_be_a_study_is_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"s3://bucket/a.*local folder"):
         study(CONFIG, "s3://bucket/a")
     with pytest.raises(ValueError, match=r"cells='clip-cp50'.*the closest is clip-cpi50"):

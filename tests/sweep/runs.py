@@ -8,10 +8,10 @@ from raycomp.table import Estimate
 METRIC = "world.accuracy.macro"
 
 
-def note(job, dials, site, folder) -> dict[str, Estimate]:
+def note(job, options, training, folder) -> dict[str, Estimate]:
     """Leave a file for each start; the higher the learning rate below 1, the better; 1 fails, 2 breaks."""
-    rate = float(dials["train.learning_rate"])
-    started = f"{job.folder}/started-{dials['train.learning_rate']}-{site.name}-{time.time_ns()}"
+    rate = float(options["train.learning_rate"])
+    started = f"{job.folder}/started-{options['train.learning_rate']}-{training.name}-{time.time_ns()}"
     open(started, "x").close()
     if rate == 1:
         raise ValueError("train.loss: is not finite")
@@ -19,5 +19,5 @@ def note(job, dials, site, folder) -> dict[str, Estimate]:
         raise KeyError("ours")
     if rate == 3:
         raise OSError("disk full")
-    value = rate + site.number / 100
+    value = rate + training.number / 100
     return {METRIC: Estimate(value, math.nan, math.nan)}

@@ -16,7 +16,7 @@ import pytest
 import raycomp
 from raycomp.config import ModelConfig, load_job
 from raycomp.evaluate.config import BenchmarkConfig, EvaluateConfig
-from raycomp.evaluate.world import write_exam
+from raycomp.evaluate.world import write_test_set
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
 from raycomp.train.config import FitConfig, TrainConfig
@@ -49,15 +49,15 @@ class Cut(Exception):
 @pytest.fixture(scope="module")
 def config(curated, tiny_scorer, tmp_path_factory) -> SweepConfig:
     """Two shares of the pairs of a curation that is there, one training each."""
-    exam = tmp_path_factory.mktemp("exam")
-    write_exam(str(exam), 12, 0)
+    evaluation = tmp_path_factory.mktemp("exam")
+    write_test_set(str(evaluation), 12, 0)
     return SweepConfig(
         space="attribute.keep=grid(0.5,0.4)",
         seeds=1,
         report_seeds=1,
         curated=str(curated[1]),
         train=TrainConfig(model=ModelConfig(tiny_scorer.model, "random:0"), train=FIT),
-        evaluate=EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(str(exam))),
+        evaluate=EvaluateConfig(benchmarks=("world",), world=BenchmarkConfig(str(evaluation))),
     )
 
 
@@ -98,7 +98,7 @@ def test_a_sweep_that_goes_on_trains_nothing_twice(finished):
     assert sum(row["starts"] == 1 for row in rows) >= 2 and not (folder / "work").exists()
 
 
-def test_the_best_is_told_of_and_written_as_a_job(finished, config):
+def test_the_best_is_reported_and_written_as_a_job(finished, config):
     folder, run = finished
     (best,) = run["best"]
     rows = pq.read_table(folder / "trials.parquet").to_pylist()
@@ -128,7 +128,7 @@ def test_the_best_as_a_job_comes_to_the_same_figures(finished, tmp_path):
     assert again["best"] == [{**run["best"][0], "group": {}}]
 
 
-def test_methods_are_tuned_alike_and_a_trial_that_fails_is_told(config, tmp_path):
+def test_methods_are_tuned_alike_and_a_trial_that_fails_is_reported(config, tmp_path):
     space = "attribute.aggregate=grid(mean,min) train.learning_rate=grid(1e-4,1e30)"
     run = sweep(
         replace(config, space=space, per="attribute.aggregate", report_seeds=0),
@@ -197,9 +197,9 @@ def test_a_sweep_is_a_job_of_a_cluster(tmp_path, tmp_path_factory):
         ]
         wide = [*line, "--set", "train.train.workers=64", "--out", str(tmp_path / "wide")]
         refused = subprocess.run(wide, cwd=ROOT, env=head.env, text=True, capture_output=True)
-        told = refused.stdout + refused.stderr
-        assert "train.train.workers=64: a trial needs 65 CPUs with so many, the cluster can have 4" in told
-        assert "exit code 2" in told and not (tmp_path / "wide" / "run.json").exists()
+        said = refused.stdout + refused.stderr
+        assert "train.train.workers=64: a trial needs 65 CPUs with so many, the cluster can have 4" in said
+        assert "exit code 2" in said and not (tmp_path / "wide" / "run.json").exists()
         done = subprocess.run(
             [*line, "--set", "report_seeds=0", "--set", "seeds=1", "--out", str(tmp_path / "out")],
             cwd=ROOT,

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from raycomp.config import LeaseLost
-from raycomp.sweep.choose import choose_best, list_sites
+from raycomp.sweep.choose import choose_best, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.journal import FAILED, FINISHED
 from raycomp.sweep.plan import make_plan
 from raycomp.sweep.ray_tune import Watch, train_points, tune_group
-from raycomp.sweep.site import Job
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.seed_training import Job
+from raycomp.sweep.worlds import scored_options
 from tests.sweep.runs import METRIC, note
 
 pytestmark = pytest.mark.ray
@@ -26,7 +26,7 @@ def cluster(ray_cluster):
 
 def job_of(config, folder) -> Job:
     folder.mkdir(exist_ok=True)
-    return Job(make_plan(config, scored_dials()), str(folder), str(folder / "work"), (), note)
+    return Job(make_plan(config, scored_options()), str(folder), str(folder / "work"), (), note)
 
 
 def count_starts(folder) -> Counter:
@@ -35,7 +35,7 @@ def count_starts(folder) -> Counter:
 
 
 def tune(job, say=lambda line: None, check=lambda: None, at_once=2) -> None:
-    development, _ = list_sites(job.config.seeds, 0)
+    development, _ = list_seed_trainings(job.config.seeds, 0)
     tune_group(job, {}, development, Watch(check, say, METRIC, at_once))
 
 
@@ -60,14 +60,16 @@ def test_trials_that_go_on_are_not_run_twice(tmp_path, search):
     tune(job, heard.append, at_once=1)
     trials, starts = job.journal.read(), count_starts(tmp_path / search)
     assert len(trials) == 3 and all(len(trial.outcomes) == 2 for trial in trials)
-    assert all(sites <= set(trial.outcomes) for trial in trials for sites in [done.get(trial.name, set())])
+    assert all(
+        trainings <= set(trial.outcomes) for trial in trials for trainings in [done.get(trial.name, set())]
+    )
     # The one that was cut off in the middle may have been begun twice; none that had ended was.
     assert sum(starts.values()) <= 7 and len(starts) == 6
     tune(job, heard.append)
     assert count_starts(tmp_path / search) == starts
     best = choose_best(trials, {}, METRIC, "max", 2)
-    assert float(best.trial.dials["train.learning_rate"]) == max(
-        float(trial.dials["train.learning_rate"]) for trial in trials
+    assert float(best.trial.options["train.learning_rate"]) == max(
+        float(trial.options["train.learning_rate"]) for trial in trials
     )
 
 
@@ -75,7 +77,7 @@ def test_asha_stops_who_is_behind(tmp_path):
     space = "train.learning_rate=grid(0.4,0.1,0.9,0.2)"
     job = job_of(replace(CONFIG, scheduler="asha", space=space), tmp_path / "asha")
     tune(job, at_once=1)
-    ended = {trial.dials["train.learning_rate"]: len(trial.outcomes) for trial in job.journal.read()}
+    ended = {trial.options["train.learning_rate"]: len(trial.outcomes) for trial in job.journal.read()}
     # Behind the median of those before them at their first training: 0.1 of (0.4), 0.2 of (0.1, 0.4, 0.9).
     assert ended == {"0.4": 2, "0.1": 1, "0.9": 2, "0.2": 1}
     starts = count_starts(tmp_path / "asha")
@@ -83,29 +85,29 @@ def test_asha_stops_who_is_behind(tmp_path):
     assert count_starts(tmp_path / "asha") == starts
 
 
-def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
+def test_a_training_that_fails_by_its_options_ends_its_trial_alone(tmp_path):
     space = "train.learning_rate=grid(1,0.2)"
     job = job_of(replace(CONFIG, space=space), tmp_path / "failed")
     heard: list[str] = []
     tune(job, heard.append)
     found = {
-        trial.dials["train.learning_rate"]: [one.status for one in trial.outcomes.values()]
+        trial.options["train.learning_rate"]: [one.status for one in trial.outcomes.values()]
         for trial in job.journal.read()
     }
     assert found == {"1.0": [FAILED], "0.2": [FINISHED, FINISHED]}
     assert any("is not finite" in line for line in heard)
-    _, report = list_sites(2, 1)
+    _, report = list_seed_trainings(2, 1)
     train_points(job, [{"train.learning_rate": "0.2"}], report, Watch(lambda: None, heard.append, METRIC, 2))
     assert "report seed 2" in heard[-1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "kind"), [("2", KeyError), ("3", OSError)])
-def test_what_is_no_fault_of_the_dials_ends_the_sweep(tmp_path, rate, kind):
+def test_what_is_no_fault_of_the_options_ends_the_sweep(tmp_path, rate, kind):
     job = job_of(replace(CONFIG, space=f"train.learning_rate=grid({rate},0.2)"), tmp_path / "broken")
     with pytest.raises(kind):
         tune(job, at_once=1)
-    assert not any(site for trial in job.journal.read() for site in trial.outcomes)
+    assert not any(training for trial in job.journal.read() for training in trial.outcomes)
 
 
 @pytest.mark.slow

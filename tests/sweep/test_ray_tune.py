@@ -1,4 +1,4 @@
-"""What Ray Tune is given and gives back: points as dials, a search without repeats."""
+"""What Ray Tune is given and gives back: points as options, a search without repeats."""
 
 import math
 
@@ -8,11 +8,11 @@ from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
 from raycomp.run.session import Session
+from raycomp.sweep.capacity import count_trials, cpus_of
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import make_plan
-from raycomp.sweep.ray_tune import _make_search, _Once, _to_dials, _to_point, _to_tune, find_cause
-from raycomp.sweep.room import count_trials, cpus_of
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.ray_tune import _make_search, _Once, _to_options, _to_point, _to_tune, find_cause
+from raycomp.sweep.worlds import scored_options
 from tests.sweep.test_refused import of_workers
 
 SPACE = (
@@ -23,40 +23,43 @@ SPACE = (
 
 @pytest.fixture
 def plan():
-    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_dials())
+    return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_options())
 
 
-def test_a_point_of_a_search_is_the_dials_of_a_trial_and_back(plan):
+def test_a_point_of_a_search_is_the_options_of_a_trial_and_back(plan):
     point = {"attribute.aggregate": "min", "train.learning_rate": 0.00034567891, "train.batch_size": 9}
-    dials = _to_dials(plan, point, {"train.loss": "siglip"})
-    assert dials == {
+    options = _to_options(plan, point, {"train.loss": "siglip"})
+    assert options == {
         "train.loss": "siglip",
         "attribute.keep": "0.5",
         "attribute.aggregate": "min",
         "train.learning_rate": "0.000345679",
         "train.batch_size": "9",
     }
-    plan.check(dials)
-    back = _to_point(plan, dials, {"train.loss": "siglip"})
+    plan.check(options)
+    back = _to_point(plan, options, {"train.loss": "siglip"})
     assert back == {**point, "train.learning_rate": 0.000345679}
-    assert _to_dials(plan, back, {"train.loss": "siglip"}) == dials
+    assert _to_options(plan, back, {"train.loss": "siglip"}) == options
 
 
-def test_a_search_begins_with_the_trials_that_were_begun_and_stays_in_the_space(plan):
+def test_a_search_starts_with_the_trials_that_were_started_and_stays_in_the_space(plan):
     group = {"train.loss": "clip"}
-    begun = [
-        _to_dials(plan, {"attribute.aggregate": how, "train.learning_rate": 5e-4, "train.batch_size": n}, one)
+    started = [
+        _to_options(
+            plan, {"attribute.aggregate": how, "train.learning_rate": 5e-4, "train.batch_size": n}, one
+        )
         for how, n, one in (("min", 8, group), ("mean", 12, {"train.loss": "siglip"}), ("mean", 16, group))
     ]
-    search = _make_search(plan, group, begun)
+    search = _make_search(plan, group, started)
     assert search.set_search_properties("metric", "max", _to_tune(plan, group))
-    found = [_to_dials(plan, search.suggest(str(n)), group) for n in range(12)]
-    assert found[:2] == [begun[0], begun[2]]
-    assert len({str(dials) for dials in found}) == 12
-    for dials in found:
-        plan.check(dials)
+    found = [_to_options(plan, search.suggest(str(n)), group) for n in range(12)]
+    assert found[:2] == [started[0], started[2]]
+    assert len({str(options) for options in found}) == 12
+    for options in found:
+        plan.check(options)
         assert (
-            1e-4 <= float(dials["train.learning_rate"]) <= 1e-3 and 8 <= int(dials["train.batch_size"]) <= 16
+            1e-4 <= float(options["train.learning_rate"]) <= 1e-3
+            and 8 <= int(options["train.batch_size"]) <= 16
         )
 
 
@@ -65,7 +68,7 @@ class Few(Searcher):
 
     def __init__(self):
         super().__init__(metric="metric", mode="max")
-        self.told: list[tuple[str, bool]] = []
+        self.reported: list[tuple[str, bool]] = []
         self.turn = 0
 
     def suggest(self, trial_id):
@@ -73,7 +76,7 @@ class Few(Searcher):
         return {"x": "ab"[self.turn % 2]}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
-        self.told.append((trial_id, error))
+        self.reported.append((trial_id, error))
 
 
 def test_a_search_without_anything_new_ends():
@@ -81,9 +84,9 @@ def test_a_search_without_anything_new_ends():
     search = _Once(inner, lambda point: point["x"])
     assert [search.suggest("1"), search.suggest("2")] == [{"x": "b"}, {"x": "a"}]
     assert search.suggest("3") == Searcher.FINISHED
-    assert inner.told and all(error for _, error in inner.told)
+    assert inner.reported and all(error for _, error in inner.reported)
     search.on_trial_complete("2", {"metric": 1.0})
-    assert inner.told[-1] == ("2-0", False)
+    assert inner.reported[-1] == ("2-0", False)
 
 
 def test_whole_numbers_are_drawn_with_both_ends(plan):
@@ -98,9 +101,9 @@ def wrap(error):
     return RayTaskError("f", "traceback", error).as_instanceof_cause()
 
 
-def test_what_ended_a_trial_is_told_without_its_wrappers():
-    for told in (OSError("disk full"), ValueError("a: must be b")):
-        assert find_cause(wrap(wrap(told))) is told and find_cause(told) is told
+def test_what_ended_a_trial_is_reported_without_its_wrappers():
+    for reported in (OSError("disk full"), ValueError("a: must be b")):
+        assert find_cause(wrap(wrap(reported))) is reported and find_cause(reported) is reported
     ours = wrap(wrap(KeyError("x")))
     assert find_cause(ours) is ours
 

@@ -12,11 +12,11 @@ import pytest
 from raycomp.cli import main
 from raycomp.data.folder import Folder
 from raycomp.evaluate.config import EvaluateConfig
-from raycomp.run.run import Run, begin
-from raycomp.sweep import command, room
+from raycomp.run.run import Run, start_run
+from raycomp.sweep import capacity, command
+from raycomp.sweep.capacity import cpus_of, plan_alone
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, Site
-from raycomp.sweep.room import cpus_of, plan_alone
+from raycomp.sweep.journal import DEVELOPMENT, FINISHED, Journal, Outcome, SeedTraining
 from raycomp.table import Estimate
 from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.words import OK
@@ -78,7 +78,7 @@ KEEP = "--space=attribute.keep=grid(0.7,0.5)"
 )
 def test_a_users_mistake_is_one_line_and_leaves_nothing(words, said, capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(room, "is_connected", lambda: False)
+    monkeypatch.setattr(capacity, "is_connected", lambda: False)
     assert main(["sweep", *words, "--out", str(tmp_path / "x")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and said in error, error
@@ -90,9 +90,9 @@ FINISHED_ONE = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.99, 0.98, 1
 
 
 @contextmanager
-def begun(out: str) -> Iterator[Run]:
+def started(out: str) -> Iterator[Run]:
     """A sweep with one training done, as a command of its own begins it; published where the block ends."""
-    with begin(
+    with start_run(
         "sweep",
         CONFIG,
         partial(command._fingerprint, CONFIG, command._check(CONFIG)[0]),
@@ -100,7 +100,9 @@ def begun(out: str) -> Iterator[Run]:
         lambda line: None,
     ) as run:
         journal = Journal(run.folder)
-        journal.write(journal.begin({"attribute.keep": "0.7"}, "2026"), Site(DEVELOPMENT, 0), FINISHED_ONE)
+        journal.write(
+            journal.start({"attribute.keep": "0.7"}, "2026"), SeedTraining(DEVELOPMENT, 0), FINISHED_ONE
+        )
         run.close({OK: 1}, {OK: 1}, OK)
         yield run
 
@@ -111,7 +113,7 @@ def test_a_trial_of_another_sweep_is_refused_whenever_the_folder_is_read(
 ):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(command, "connect", lambda *_, **__: pytest.fail("Ray was started"))
-    with nullcontext() if is_finished else pytest.raises(KeyboardInterrupt), begun(str(tmp_path)):
+    with nullcontext() if is_finished else pytest.raises(KeyboardInterrupt), started(str(tmp_path)):
         if not is_finished:
             raise KeyboardInterrupt
     words = ["sweep", "--space", CONFIG.space, "--set", "seeds=1", "--set", "report_seeds=0"]
@@ -129,7 +131,7 @@ def test_a_trial_of_another_sweep_is_refused_whenever_the_folder_is_read(
 
 def test_a_damaged_outcome_is_said_and_forgotten_before_ray_starts(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(KeyboardInterrupt), begun(str(tmp_path)) as run:
+    with pytest.raises(KeyboardInterrupt), started(str(tmp_path)) as run:
         raise KeyboardInterrupt
     (name,) = Journal(run.folder).list_trials()
     run.folder.write_bytes(b"{", "trials", name, "development-00.json")
@@ -142,7 +144,7 @@ def test_a_damaged_outcome_is_said_and_forgotten_before_ray_starts(capsys, tmp_p
     with pytest.raises(KeyboardInterrupt):
         command.sweep(CONFIG, str(tmp_path), said.append)
     assert [line.partition(":")[0] for line in said] == [f"trials/{name}/development-00.json"]
-    assert Journal(run.folder).list_sites(name) == []
+    assert Journal(run.folder).list_seed_trainings(name) == []
 
 
 def test_little_worlds_need_a_disk(capsys):
@@ -150,11 +152,11 @@ def test_little_worlds_need_a_disk(capsys):
     assert "little worlds need a local folder" in capsys.readouterr().err
 
 
-def of_workers(workers, **dials):
-    return SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(workers=workers)), **dials)
+def of_workers(workers, **options):
+    return SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(workers=workers)), **options)
 
 
-def test_a_machine_has_room_for_every_trial_that_is_begun_there():
+def test_a_machine_has_room_for_every_trial_that_is_started_there():
     cores = os.cpu_count() or 1
     with pytest.raises(ValueError, match=f"workers={cores + 1}: must be at most {cores}, the cores"):
         plan_alone(of_workers(cores + 1))
@@ -163,7 +165,7 @@ def test_a_machine_has_room_for_every_trial_that_is_begun_there():
     assert plan_alone(of_workers(1, max_concurrent=7)) == cpus_of(7, 1) == 15
 
 
-def test_data_of_yours_need_an_exam():
+def test_data_of_yours_need_a_test_set():
     with pytest.raises(ValueError, match=r"evaluate\.benchmarks"):
         SweepConfig(space="a=1", curated="x")
     assert not SweepConfig(

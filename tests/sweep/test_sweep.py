@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raycomp.config import Domain, load_job, override_all
 from raycomp.config.space import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.data.folder import Folder
-from raycomp.sweep.choose import choose_best, estimate_all, list_sites
+from raycomp.sweep.choose import choose_best, estimate_all, list_seed_trainings
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.curves import list_curves, list_grids, list_plots, list_trade_offs
 from raycomp.sweep.job_file import fix, write_job
@@ -22,7 +22,7 @@ from raycomp.sweep.journal import (
     REPORT,
     Journal,
     Outcome,
-    Site,
+    SeedTraining,
     Trial,
     name_trial,
 )
@@ -30,31 +30,31 @@ from raycomp.sweep.metric import check_metric, list_world_metrics
 from raycomp.sweep.plan import draw, list_groups, list_points, make_plan, write_number
 from raycomp.sweep.rows import make_rows
 from raycomp.sweep.tables import list_warnings, make_tables
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 from raycomp.train.config import TrainConfig
 
 METRIC = "world.accuracy.macro"
 
 
-def plan_of(space, **dials):
-    return make_plan(SweepConfig(space=space, **dials), scored_dials())
+def plan_of(space, **options):
+    return make_plan(SweepConfig(space=space, **options), scored_options())
 
 
-def trial_of(dials, development, report=(), begun="2026-01-01"):
-    sites = {Site(DEVELOPMENT, i): value for i, value in enumerate(development)}
-    sites |= {Site(REPORT, len(development) + i): value for i, value in enumerate(report)}
+def trial_of(options, development, report=(), started="2026-01-01"):
+    trainings = {SeedTraining(DEVELOPMENT, i): value for i, value in enumerate(development)}
+    trainings |= {SeedTraining(REPORT, len(development) + i): value for i, value in enumerate(report)}
     outcomes = {
-        site: Outcome(FAILED, {}, why="loss is not finite")
+        training: Outcome(FAILED, {}, why="loss is not finite")
         if value is None
         else Outcome(FINISHED, {METRIC: Estimate(value, value - 0.1, value + 0.1)}, 2.0)
-        for site, value in sites.items()
+        for training, value in trainings.items()
     }
-    return Trial(name_trial(dials), dials, begun, outcomes)
+    return Trial(name_trial(options), options, started, outcomes)
 
 
 @pytest.mark.parametrize(
-    ("space", "dials", "words"),
+    ("space", "options", "words"),
     [
         ("attribute.kep=grid(1,0.5)", {}, "no such dial, the closest is attribute.keep"),
         ("align=grid(1,0.5)", {}, "align cannot be swept"),
@@ -108,14 +108,14 @@ def trial_of(dials, development, report=(), begun="2026-01-01"):
         ),
     ],
 )
-def test_what_cannot_be_tried_is_told_in_a_line(space, dials, words):
+def test_what_cannot_be_tried_is_reported_in_a_line(space, options, words):
     with pytest.raises(ValueError) as error:
-        plan_of(space, **dials)
+        plan_of(space, **options)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("space", "dials", "words"),
+    ("space", "options", "words"),
     [
         (
             "method=grid(no-trust;finetune,joint-finetune)",
@@ -135,8 +135,8 @@ def test_what_cannot_be_tried_is_told_in_a_line(space, dials, words):
         ),
     ],
 )
-def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space, dials, words):
-    asked = {"command": "continual", "continual.little.backbones": 4, "space": space, **dials}
+def test_what_a_trial_of_continual_learning_would_refuse_is_refused_before(space, options, words):
+    asked = {"command": "continual", "continual.little.backbones": 4, "space": space, **options}
     with pytest.raises(ValueError) as error:
         make_plan(override_all(SweepConfig(), asked), None)
     assert words in str(error.value) and "\n" not in str(error.value)
@@ -160,7 +160,7 @@ def test_scores_are_chosen_from_only_where_there_are_some():
         make_plan(config, None)
 
 
-def test_a_grid_is_tried_whole_and_dials_go_to_their_commands():
+def test_a_grid_is_tried_whole_and_options_go_to_their_commands():
     plan = plan_of("select.rule=align_only attribute.keep=grid(1.0,0.5) train.loss=grid(clip,negclip)")
     points = list_points(plan)
     assert len(points) == 4 and len({*map(name_trial, points)}) == 4
@@ -247,17 +247,17 @@ def test_the_best_is_chosen_on_development_seeds_alone():
     )
 
 
-def test_of_trials_that_all_failed_the_first_reason_is_told():
+def test_of_trials_that_all_failed_the_first_reason_is_reported():
     trials = [trial_of({"train.loss": "clip"}, [0.5]), trial_of({"train.loss": "negclip"}, [None])]
     with pytest.raises(ValueError, match=r"no trial of train.loss=negclip came to its end: loss is not"):
         choose_best(trials, {"train.loss": "negclip"}, METRIC, "max", 1)
 
 
-def test_rows_have_the_dials_and_what_was_not_trained():
+def test_rows_have_the_options_and_what_was_not_trained():
     plan = plan_of("attribute.keep=grid(0.7,0.5) attribute.aggregate=mean", seeds=2, report_seeds=1)
-    dials = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
-    trials = [trial_of(dials, [0.5, 0.6], [0.4]), trial_of({**dials, "attribute.keep": "0.5"}, [None])]
-    table = make_rows(plan, trials, list_sites(2, 1)[0], METRIC)
+    options = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
+    trials = [trial_of(options, [0.5, 0.6], [0.4]), trial_of({**options, "attribute.keep": "0.5"}, [None])]
+    table = make_rows(plan, trials, list_seed_trainings(2, 1)[0], METRIC)
     assert table["status"].to_pylist() == ["finished"] * 3 + ["failed", "stopped"]
     assert table["split"].to_pylist() == ["development", "development", "report"] + ["development"] * 2
     assert table["metric"].to_pylist() == [0.5, 0.6, 0.4, None, None]
@@ -267,17 +267,17 @@ def test_rows_have_the_dials_and_what_was_not_trained():
 
 
 def test_a_journal_gives_back_what_was_written(tmp_path):
-    journal, dials = Journal(Folder(str(tmp_path))), {"train.loss": "clip"}
-    name = journal.begin(dials, "2026-01-02")
-    assert journal.begin(dials, "2026-01-03") == name  # begun once
-    later = journal.begin({"train.loss": "siglip"}, "2026-01-01")
+    journal, options = Journal(Folder(str(tmp_path))), {"train.loss": "clip"}
+    name = journal.start(options, "2026-01-02")
+    assert journal.start(options, "2026-01-03") == name  # begun once
+    later = journal.start({"train.loss": "siglip"}, "2026-01-01")
     outcome = Outcome(FINISHED, {METRIC: Estimate(0.5, float("nan"), 1.0)}, 1.5, 2)
-    assert journal.find(name, Site(DEVELOPMENT, 0)) is None
-    journal.write(name, Site(DEVELOPMENT, 0), outcome)
-    found = journal.find(name, Site(DEVELOPMENT, 0))
+    assert journal.find(name, SeedTraining(DEVELOPMENT, 0)) is None
+    journal.write(name, SeedTraining(DEVELOPMENT, 0), outcome)
+    found = journal.find(name, SeedTraining(DEVELOPMENT, 0))
     assert found and found.starts == 2 and math.isnan(found.metrics[METRIC].low)
     assert [trial.name for trial in journal.read()] == [later, name]
-    assert {*journal.read()[1].outcomes} == {Site(DEVELOPMENT, 0)}
+    assert {*journal.read()[1].outcomes} == {SeedTraining(DEVELOPMENT, 0)}
 
 
 def test_the_best_as_a_job_is_a_sweep_of_that_one_trial(tmp_path):
@@ -291,12 +291,12 @@ def test_the_best_as_a_job_is_a_sweep_of_that_one_trial(tmp_path):
     file.write_text(write_job(plan, winners, str(file)))
     config = load_job(str(file))
     assert config == fix(plan, winners[0]) and config.seed == 3
-    again = make_plan(config, scored_dials())
-    assert list_points(again) == [dict(winners[0].trial.dials)]
+    again = make_plan(config, scored_options())
+    assert list_points(again) == [dict(winners[0].trial.options)]
     other = load_job(f"{file}:of_negclip")
     assert "train.loss=negclip" in other.space
     assert load_job(f"{file}:train").train.learning_rate == float(
-        winners[0].trial.dials["train.learning_rate"]
+        winners[0].trial.options["train.learning_rate"]
     )
 
 
@@ -308,7 +308,7 @@ def test_a_curve_has_a_point_for_every_value():
     ]
     (curve,) = list_curves(plan, trials, METRIC)
     ((name, points),) = curve.series
-    assert curve.dial == "attribute.keep" and name == "development seeds"
+    assert curve.option == "attribute.keep" and name == "development seeds"
     assert [(x, round(one.value, 6)) for x, one in points] == [(0.7, 0.35), (0.5, 0.65)]
     # As trials share their seeds, two of them do not make four trainings: what one alone has, they have.
     half = 0.05 * 12.7062  # Student's t of one degree of freedom
@@ -317,7 +317,7 @@ def test_a_curve_has_a_point_for_every_value():
     assert [(name, round(one.value, 6)) for name, one in plot.rows] == [("mean", 0.45), ("min", 0.45)]
 
 
-def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
+def test_a_grid_of_two_options_has_a_series_for_each_value_of_the_shorter():
     plan = plan_of("attribute.keep=grid(0.7,0.5,0.6) train.learning_rate=grid(1e-3,1e-4)", seeds=2)
     keeps, rates = ("0.7", "0.5", "0.6"), ("0.001", "0.0001")
     trials = [
@@ -326,7 +326,7 @@ def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
         for j, rate in enumerate(rates)
     ]
     (curve,) = list_grids(plan, trials[:-1], METRIC)
-    assert (curve.dial, curve.name) == ("attribute.keep", "attribute.keep-by-train.learning_rate")
+    assert (curve.option, curve.name) == ("attribute.keep", "attribute.keep-by-train.learning_rate")
     assert [name for name, _ in curve.series] == [
         f"train.learning_rate {rate}" for rate in ("0.0001", "0.001")
     ]
@@ -345,15 +345,15 @@ def test_what_is_learned_stands_over_what_is_forgotten():
     for i, (loss, rate) in enumerate((a, b) for a in ("clip", "negclip") for b in ("1e-3", "1e-4")):
         trial = trial_of({"train.loss": loss, "train.learning_rate": rate}, [0.5, 0.6])
         outcomes = {
-            site: replace(
+            training: replace(
                 outcome,
                 metrics={
                     **outcome.metrics,
-                    learned: Estimate(10.0 + i + site.number, 0, 0),
-                    lost: Estimate(i + site.number / 2, 0, 0),
+                    learned: Estimate(10.0 + i + training.number, 0, 0),
+                    lost: Estimate(i + training.number / 2, 0, 0),
                 },
             )
-            for site, outcome in trial.outcomes.items()
+            for training, outcome in trial.outcomes.items()
         }
         trials.append(replace(trial, outcomes=outcomes))
     (curve,) = list_trade_offs(plan, trials, METRIC)
@@ -362,17 +362,17 @@ def test_what_is_learned_stands_over_what_is_forgotten():
     assert found == {"clip": [(0.2, 10.5), (1.2, 11.5)], "negclip": [(2.2, 12.5), (3.2, 13.5)]}
 
 
-def test_of_continual_learning_the_main_figures_of_every_trial_are_told():
+def test_of_continual_learning_the_main_figures_of_every_trial_are_reported():
     config = SweepConfig(command="continual", space="buffer.size=grid(0,16)", seeds=1, report_seeds=0)
     plan, metric = make_plan(config, None), "world.last_minus_frozen.all"
     names = (metric, "world.last.all", "world.forgetting_best.all", "world.seconds.all")
     outcome = Outcome(FINISHED, {name: Estimate(value, value, value) for value, name in enumerate(names)})
     trials = [
-        Trial(size, {"buffer.size": size}, "2026-01-01", {Site(DEVELOPMENT, 0): outcome})
+        Trial(size, {"buffer.size": size}, "2026-01-01", {SeedTraining(DEVELOPMENT, 0): outcome})
         for size in ("0", "16")
     ]
     lacking = {name: one for name, one in outcome.metrics.items() if "forgetting" not in name}
-    trials[1] = replace(trials[1], outcomes={Site(DEVELOPMENT, 0): replace(outcome, metrics=lacking)})
+    trials[1] = replace(trials[1], outcomes={SeedTraining(DEVELOPMENT, 0): replace(outcome, metrics=lacking)})
     *_, more = make_tables(plan, trials, [choose_best(trials, {}, metric, "max", 1)], metric)
     assert [column.name for column in more.columns[1:]] == ["world.last", "world.forgetting_best"]
     assert [row[1].value for row in more.rows] == [1, 1]

@@ -8,21 +8,21 @@ import pytest
 
 from raycomp.config import read_space, write_space
 from raycomp.data.folder import Folder
-from raycomp.sweep.check import check_trials, mend_trials
+from raycomp.sweep.check import check_trials, repair_trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.job_file import name_functions
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, Site, name_trial
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, FINISHED, Journal, Outcome, SeedTraining, name_trial
 from raycomp.sweep.plan import Plan, list_points, make_plan
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.worlds import scored_options
 from raycomp.table import Estimate
 
 RATE, STEPS = "train.learning_rate", "train.steps"
-SITE = Site(DEVELOPMENT, 0)
+SEED_TRAINING = SeedTraining(DEVELOPMENT, 0)
 OUTCOME = Outcome(FINISHED, {"world.accuracy.macro": Estimate(0.5, 0.4, float("nan"))}, 1.0)
 
 
 def plan_of(space: str, search: str = "grid") -> Plan:
-    return make_plan(SweepConfig(space=space, search=search), scored_dials())
+    return make_plan(SweepConfig(space=space, search=search), scored_options())
 
 
 PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
@@ -32,9 +32,9 @@ PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
 def journal(tmp_path: Path) -> Journal:
     """Two trials, one of them trained with one seed."""
     journal = Journal(Folder(str(tmp_path)))
-    for dials in list_points(PLAN):
-        journal.begin(dials, "2026-01-01")
-    journal.write(name_trial({RATE: "0.001"}), SITE, OUTCOME)
+    for options in list_points(PLAN):
+        journal.start(options, "2026-01-01")
+    journal.write(name_trial({RATE: "0.001"}), SEED_TRAINING, OUTCOME)
     return journal
 
 
@@ -57,7 +57,7 @@ def test_two_spellings_of_a_space_are_the_same_trials(space, again):
 
 def test_a_whole_journal_is_left_as_it_is(journal):
     files, said = journal.folder.find_names(), []
-    mend_trials(PLAN, journal, said.append)
+    repair_trials(PLAN, journal, said.append)
     check_trials(PLAN, journal)
     assert not said and journal.folder.find_names() == files and len(files) == 3
     assert [len(trial.outcomes) for trial in journal.read()].count(1) == 1
@@ -90,18 +90,18 @@ def test_a_whole_journal_is_left_as_it_is(journal):
 )
 def test_a_damaged_outcome_is_trained_again(journal, content):
     name = name_trial({RATE: "0.001"})
-    file = Path(journal.folder.at("trials", name, f"{SITE.name}.json"))
+    file = Path(journal.folder.at("trials", name, f"{SEED_TRAINING.name}.json"))
     bad = content if isinstance(content, bytes) else json.dumps({**OUTCOME.to_dict(), **content}).encode()
     file.write_bytes(bad if content != {} else b"{}")
     with pytest.raises(ValueError, match=f"{name}/development-00.json: .*; the sweep was finished"):
         check_trials(PLAN, journal)
     said: list[str] = []
-    mend_trials(PLAN, journal, said.append)
+    repair_trials(PLAN, journal, said.append)
     (line,) = said
     assert line.startswith(f"trials/{name}/development-00.json: ") and "\n" not in line
     assert "trained again" in line
-    assert journal.find(name, SITE) is None and len(journal.read()) == 2
-    mend_trials(PLAN, journal, pytest.fail)
+    assert journal.find(name, SEED_TRAINING) is None and len(journal.read()) == 2
+    repair_trials(PLAN, journal, pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_a_trial_with_damaged_options_is_started_again(journal, content):
     ):
         check_trials(PLAN, journal)
     said: list[str] = []
-    mend_trials(PLAN, journal, said.append)
+    repair_trials(PLAN, journal, said.append)
     assert len(said) == 1 and said[0].startswith(f"trials/{name}: ")
     assert journal.list_trials() == [name_trial({RATE: "0.0001"})]
-    assert journal.begin({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
+    assert journal.start({RATE: "0.001"}, "2026-01-02") == name and len(journal.read()) == 2
 
 
-def plant(journal: Journal, name: str, dials: dict[str, str]) -> None:
-    journal.folder.write_json({"dials": dials, "begun": "2026"}, "trials", name, "dials.json")
-    journal.write(name, SITE, OUTCOME)
+def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
+    journal.folder.write_json({"dials": options, "begun": "2026"}, "trials", name, "dials.json")
+    journal.write(name, SEED_TRAINING, OUTCOME)
 
 
 @pytest.mark.parametrize(
-    ("name", "dials", "words"),
+    ("name", "options", "words"),
     [
         ("foreign", {RATE: "0.001"}, "its options are not those that it is named after"),
         (name_trial({RATE: "0.001"}), {RATE: "0.0001"}, "its options are not those that it is named after"),
@@ -139,13 +139,13 @@ def plant(journal: Journal, name: str, dials: dict[str, str]) -> None:
         (None, {}, "the space has train.learning_rate"),
     ],
 )
-def test_a_trial_of_another_sweep_is_refused(journal, name, dials, words):
-    name = name or name_trial(dials)
-    plant(journal, name, dials)
+def test_a_trial_of_another_sweep_is_refused(journal, name, options, words):
+    name = name or name_trial(options)
+    plant(journal, name, options)
     files = journal.folder.find_names()
     place = re.escape(journal.folder.at("trials", name))
     line = f"^{place}: is not of this sweep: .*{re.escape(words)}.*; remove it$"
-    for check in (lambda: check_trials(PLAN, journal), lambda: mend_trials(PLAN, journal, pytest.fail)):
+    for check in (lambda: check_trials(PLAN, journal), lambda: repair_trials(PLAN, journal, pytest.fail)):
         with pytest.raises(ValueError, match=line):
             check()
     assert journal.folder.find_names() == files, "nothing of others is removed"
@@ -154,15 +154,17 @@ def test_a_trial_of_another_sweep_is_refused(journal, name, dials, words):
 def test_a_folder_that_is_no_trial_is_never_removed(journal):
     journal.folder.write_json("mine", "trials", "notes", "a.json")
     with pytest.raises(ValueError, match="trials/notes: is not of this sweep: is not the name of a trial"):
-        mend_trials(PLAN, journal, pytest.fail)
+        repair_trials(PLAN, journal, pytest.fail)
     assert journal.folder.exists("trials", "notes", "a.json")
 
 
-@pytest.mark.parametrize("site", [Site(DEVELOPMENT, 7), Site("report", 0), Site("foreign", 0)])
-def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, site):
+@pytest.mark.parametrize(
+    "training", [SeedTraining(DEVELOPMENT, 7), SeedTraining("report", 0), SeedTraining("foreign", 0)]
+)
+def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, training):
     name = name_trial({RATE: "0.001"})
-    journal.write(name, site, OUTCOME)
-    with pytest.raises(ValueError, match=f"{name}/{site.name}.json: is not of this sweep: no training"):
+    journal.write(name, training, OUTCOME)
+    with pytest.raises(ValueError, match=f"{name}/{training.name}.json: is not of this sweep: no training"):
         check_trials(PLAN, journal)
 
 
@@ -180,23 +182,23 @@ def test_a_training_with_a_seed_of_another_sweep_is_refused(journal, site):
 )
 def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path, space, value, fits):
     plan, journal = plan_of(space, "random"), Journal(Folder(str(tmp_path)))
-    name = journal.begin({space.partition("=")[0]: value}, "2026")
+    name = journal.start({space.partition("=")[0]: value}, "2026")
     if fits:
-        mend_trials(plan, journal, pytest.fail)
+        repair_trials(plan, journal, pytest.fail)
     else:
         with pytest.raises(ValueError, match=f"trials/{name}: is not of this sweep"):
-            mend_trials(plan, journal, pytest.fail)
+            repair_trials(plan, journal, pytest.fail)
 
 
 def test_trials_in_the_spelling_of_an_earlier_version_are_read_and_not_resumed(tmp_path):
     journal = Journal(Folder(str(tmp_path)))
-    name = journal.begin({RATE: "1e-3"}, "2026")
-    journal.write(name, SITE, Outcome(FAILED, {}, why="loss is not finite"))
+    name = journal.start({RATE: "1e-3"}, "2026")
+    journal.write(name, SEED_TRAINING, Outcome(FAILED, {}, why="loss is not finite"))
     check_trials(PLAN, journal)
     with pytest.raises(
         ValueError, match=rf"{name}: was started by another version .* {RATE}=1e-3 for 0.001; name"
     ):
-        mend_trials(PLAN, journal, pytest.fail)
+        repair_trials(PLAN, journal, pytest.fail)
 
 
 @pytest.mark.parametrize(

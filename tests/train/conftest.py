@@ -20,9 +20,9 @@ def world(tmp_path_factory) -> World:
 def trained(world, tmp_path_factory) -> tuple[Path, dict]:
     """What one worker makes of it."""
     out = tmp_path_factory.mktemp("trained") / "out"
-    dials = {"train.workers": 1, "train.checkpoint_steps": 6, "train.evaluate_steps": 8}
+    options = {"train.workers": 1, "train.checkpoint_steps": 6, "train.evaluate_steps": 8}
     with without_ray():
-        return out, train(world.config(**dials), str(out), evaluate=count_heads)
+        return out, train(world.config(**options), str(out), evaluate=count_heads)
 
 
 @pytest.fixture(scope="session")

@@ -66,11 +66,11 @@ def batches(own: slice, loss: str = "clip", num_steps: int = STEPS) -> Iterator[
         yield whole.cut(own)
 
 
-def begin(
-    model: ModelConfig, loss: str, rank: int = 0, num_ranks: int = 1, num_steps: int = STEPS, **dials: Any
+def start_trainer(
+    model: ModelConfig, loss: str, rank: int = 0, num_ranks: int = 1, num_steps: int = STEPS, **options: Any
 ) -> Trainer:
     """Return a trainer of a rank before its first step."""
-    config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **dials})
+    config = FitConfig(loss=loss, **{"learning_rate": 3e-4, "warmup": 0.25, **options})
     clip = load_start(model, find_loss(loss).bias)
     return Trainer(PairsObjective(clip, config, num_steps, BATCH, num_kinds=KINDS), num_steps)
 
@@ -78,7 +78,7 @@ def begin(
 def run(trainer: Trainer, rank: int = 0, num_ranks: int = 1, until: int = STEPS) -> list[float]:
     """Take the steps up to ``until``, the batches being those of their steps; return their losses."""
     all_steps = batches(slice_of(rank, num_ranks, BATCH), trainer.config.loss, until)
-    return [told.loss for told in trainer.run(list(all_steps)[trainer.step :])]
+    return [reported.loss for reported in trainer.run(list(all_steps)[trainer.step :])]
 
 
 def on_ranks(measure: Callable[..., Any], folder: Path, *arguments: Any) -> dict[int, list[Any]]:
@@ -106,15 +106,15 @@ def _run_rank(rank: int, measure: Callable[..., Any], folder: str, arguments: tu
 
 
 def measure_curves(rank: int, num_ranks: int, model: ModelConfig) -> dict[str, list[float]]:
-    return {loss: run(begin(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
+    return {loss: run(start_trainer(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
 
 
-def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, dials: Any) -> dict[str, Any]:
+def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, options: Any) -> dict[str, Any]:
     """Return losses and weights of some steps.
 
     AdamW divides by the gradient's size: where that is as small as eps, a rounding error is a whole step.
     """
-    trainer = begin(model, loss, rank, num_ranks, **{"eps": 1e-4, **dials})
+    trainer = start_trainer(model, loss, rank, num_ranks, **{"eps": 1e-4, **options})
     losses = run(trainer, rank, num_ranks, 5)
     return {"losses": losses, **trainer.clip.state_dict()}
 
@@ -123,14 +123,14 @@ def measure_resumed(rank: int, num_ranks: int, model: ModelConfig, folder: str) 
     """Return losses and weights of six steps: in one go, and with a stop after the third."""
     found = []
     for stop in (None, 3):
-        trainer, losses = begin(model, "ceclip", rank, num_ranks, 6), []
+        trainer, losses = start_trainer(model, "ceclip", rank, num_ranks, 6), []
         if stop:
             out = Folder(f"{folder}/{num_ranks}")
             losses = run(trainer, rank, num_ranks, stop)
             if rank == 0:
                 save_state(trainer, out)
             dist.barrier()
-            trainer = begin(model, "ceclip", rank, num_ranks, 6)
+            trainer = start_trainer(model, "ceclip", rank, num_ranks, 6)
             load_state(trainer, out, stop)
         losses += run(trainer, rank, num_ranks, 6)
         found.append({"losses": losses, "weights": trainer.clip.state_dict()})

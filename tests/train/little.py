@@ -15,7 +15,7 @@ from tests.corpus import scenes
 
 STEPS, BATCH = 20, 10  # three workers do not share ten pairs evenly
 # One rounding error is one step of AdamW where a gradient is as small as eps.
-DIALS = {
+OPTIONS = {
     "max_bad_fraction": 0.06,
     "model.weights": "random:0",
     "train.batch_size": BATCH,
@@ -37,12 +37,14 @@ class World:
     input: str
     model: str
 
-    def config(self, **dials) -> TrainConfig:
-        return override_all(TrainConfig(), {"input": self.input, "model.name": self.model, **DIALS, **dials})
+    def config(self, **options) -> TrainConfig:
+        return override_all(
+            TrainConfig(), {"input": self.input, "model.name": self.model, **OPTIONS, **options}
+        )
 
-    def line(self, out: Path, **dials) -> list[str]:
+    def line(self, out: Path, **options) -> list[str]:
         """Return the command line."""
-        whole = {"input": self.input, "model.name": self.model, **DIALS, **dials}
+        whole = {"input": self.input, "model.name": self.model, **OPTIONS, **options}
         return ["train", *(f"--set={name}={value}" for name, value in whole.items()), "--out", str(out)]
 
 
@@ -72,12 +74,12 @@ def count_heads(clip, step: int) -> dict[str, float]:
     return {"taken": step, "scale": float(clip.logit_scale.exp())}
 
 
-def refuse(line: list[str], out: Path, capsys, told: str) -> None:
+def refuse(line: list[str], out: Path, capsys, message: str) -> None:
     """See that a command is refused in one line, and that another run may have its folder."""
     assert main(line) == 2
     # A busy machine also tells what it waits for.
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("train: step ")]
-    assert len(said) == 1 and said[0].startswith("raycomp: ") and told in said[0], said
+    assert len(said) == 1 and said[0].startswith("raycomp: ") and message in said[0], said
     assert not out.exists() or not os.listdir(out), os.listdir(out)
 
 

@@ -14,8 +14,8 @@ from raycomp.train.tally import check_pairs, tally_pairs
 from raycomp.words import DUPLICATE_UID
 
 
-def make_config(**dials) -> TrainConfig:
-    return override_all(TrainConfig(), dials)
+def make_config(**options) -> TrainConfig:
+    return override_all(TrainConfig(), options)
 
 
 def index_all(pairs: Pairs) -> tuple[list[pa.Table], Counter]:

@@ -16,7 +16,7 @@ from raycomp.train.evaluation import read_results, try_evaluation
 from raycomp.train.journal import read_metrics
 from raycomp.train.rank import Writer, train_rank
 from raycomp.train.training import OWN_COLUMNS
-from tests.train.fitting import batches, begin, write_model
+from tests.train.fitting import batches, start_trainer, write_model
 
 STEPS = 4
 
@@ -52,7 +52,7 @@ def test_numbers_that_json_has_not_stay_numbers():
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         (None, "returned NoneType; return a dict"),
         ([("a", 1.0)], "returned list; return a dict"),
@@ -74,8 +74,8 @@ def test_numbers_that_json_has_not_stay_numbers():
         ),
     ],
 )
-def test_anything_else_is_refused_in_one_line(found, told):
-    with pytest.raises(UserError, match=f"^evaluate: {told}") as caught:
+def test_anything_else_is_refused_in_one_line(found, message):
+    with pytest.raises(UserError, match=f"^evaluate: {message}") as caught:
         read_results(found)
     assert "\n" not in str(caught.value)
     assert {"step", "loss", "learning_rate", "samples_per_s"} <= set(OWN_COLUMNS)
@@ -84,7 +84,7 @@ def test_anything_else_is_refused_in_one_line(found, told):
 def run(folder, evaluate) -> tuple[dict[str, torch.Tensor], Writer]:
     """Return the weights that a training with an evaluation, or without one, comes to."""
     model = write_model(folder)
-    trainer = begin(model, "clip", num_steps=STEPS, evaluate_steps=2)
+    trainer = start_trainer(model, "clip", num_steps=STEPS, evaluate_steps=2)
     config = TrainConfig(model=model, train=trainer.config)
     writer = Writer(trainer, config, Folder(str(folder / "out")), lambda row: None, evaluate)
     train_rank(trainer, batches(slice(None)), 100, writer)
@@ -117,7 +117,7 @@ def test_training_is_the_same_to_the_bit_with_an_evaluation_and_without(tmp_path
 
 
 def test_a_trial_leaves_torchs_random_state(tmp_path):
-    clip = begin(write_model(tmp_path), "clip").clip
+    clip = start_trainer(write_model(tmp_path), "clip").clip
     torch.manual_seed(3)
     before = torch.get_rng_state()
     try_evaluation(draw_and_seed, clip)
@@ -148,7 +148,7 @@ def freeze(clip, step: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("evaluate", "told"),
+    ("evaluate", "message"),
     [
         (fail, r"^evaluate: KeyError: 'no\\nsuch'; the call before the first step, with step 0, failed$"),
         (leave, "^evaluate: SystemExit: 0; the call before"),
@@ -159,8 +159,8 @@ def freeze(clip, step: int) -> dict[str, float]:
         (freeze, r"^evaluate: changes requires_grad of"),
     ],
 )
-def test_a_mistake_is_found_before_the_first_step(tmp_path, evaluate, told):
-    with pytest.raises(UserError, match=told):
+def test_a_mistake_is_found_before_the_first_step(tmp_path, evaluate, message):
+    with pytest.raises(UserError, match=message):
         run(tmp_path, evaluate)
     assert Folder(str(tmp_path / "out")).read_bytes("metrics.jsonl") == b""
 

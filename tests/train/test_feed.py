@@ -37,9 +37,9 @@ def make_image(seed: int, side: int = 40) -> bytes:
     return buffer.getvalue()
 
 
-def make_drawing(**dials) -> Drawing:
+def make_drawing(**options) -> Drawing:
     model = ModelConfig(name="ViT-B-32", weights="random:0")
-    return Drawing(SPEC, model, FitConfig(**{"crop": (0.5, 1.0), **dials}), 10**6, KINDS)
+    return Drawing(SPEC, model, FitConfig(**{"crop": (0.5, 1.0), **options}), 10**6, KINDS)
 
 
 def make_row(number: int, negatives: list[tuple[str, int, bool]] = ()) -> dict:
@@ -81,7 +81,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize(("loss", "slots"), [("clip", 1), ("negclip", 2), ("ceclip", 4), ("triplet", 1)])
-def test_a_row_is_the_same_whatever_stands_beside_it(loss, slots):
+def test_a_row_is_the_same_whatever_stands_next_to_it(loss, slots):
     draw = make_drawing(loss=loss, num_negatives=slots)
     alone = [make_one(row, draw, epoch=3) for row in ROWS]
     order = np.random.default_rng(0).permutation(NUM)

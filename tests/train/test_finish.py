@@ -17,7 +17,7 @@ from raycomp.models.describe import fingerprint_scorer
 from raycomp.train.publish import publish
 from raycomp.train.rank import finish, interpolate
 from tests.sealed import seal
-from tests.train.fitting import begin, draw_images, draw_texts, run, write_model
+from tests.train.fitting import draw_images, draw_texts, run, start_trainer, write_model
 
 STEPS = 3
 
@@ -27,9 +27,9 @@ def model(tmp_path_factory) -> ModelConfig:
     return write_model(tmp_path_factory.mktemp("model"))
 
 
-def train(model: ModelConfig, out: str | Path, loss: str = "clip", **dials):
+def train(model: ModelConfig, out: str | Path, loss: str = "clip", **options):
     """Train some steps and finish; return the trainer."""
-    trainer = begin(model, loss, num_steps=STEPS, **dials)
+    trainer = start_trainer(model, loss, num_steps=STEPS, **options)
     run(trainer, until=STEPS)
     finish(trainer, model, Folder(str(out)))
     write_record(Folder(str(out)))
@@ -74,7 +74,7 @@ def test_open_clip_and_raycomp_load_what_was_trained(tmp_path, loss, more):
     assert (hub.logit_bias is not None) == (loss == "siglip" or "init_logit_bias" in more)
 
 
-def test_siglip_begins_as_open_clip_trains_it(model):
+def test_siglip_starts_as_open_clip_trains_it(model):
     clip = load_start(model, with_bias=True)
     assert clip.logit_scale.exp().item() == pytest.approx(10) and clip.logit_bias.item() == -10
     assert load_start(model).logit_bias is None
@@ -83,18 +83,18 @@ def test_siglip_begins_as_open_clip_trains_it(model):
 def test_a_bias_under_a_softmax_stays(tmp_path):
     """open_clip adds it to all logits, where it cancels."""
     biased = write_model(tmp_path, "biased", init_logit_bias=-3.0)
-    trainer = begin(biased, "clip")
+    trainer = start_trainer(biased, "clip")
     curve = run(trainer, until=STEPS)
     assert trainer.clip.logit_bias.item() == -3
-    assert curve == run(begin(write_model(tmp_path, "plain"), "clip"), until=STEPS)
+    assert curve == run(start_trainer(write_model(tmp_path, "plain"), "clip"), until=STEPS)
 
 
-def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
+def test_quick_gelu_of_a_tag_is_reported(tmp_path, monkeypatch):
     """A tag of another model's weights, which open_clip would load with QuickGELU, without a download."""
     config = ModelConfig(name=write_model(tmp_path, "tagged").name, weights="openai")
     tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear"}
-    begun = load_start(write_model(tmp_path, "tagged"))
-    torch.save(begun.state_dict(), tmp_path / "tag.pt")
+    initial = load_start(write_model(tmp_path, "tagged"))
+    torch.save(initial.state_dict(), tmp_path / "tag.pt")
     for module in ("raycomp.models.clip", "open_clip.factory"):
         monkeypatch.setattr(f"{module}.get_pretrained_cfg", lambda *_: tag)
     monkeypatch.setattr("open_clip.factory.download_pretrained", lambda *_, **__: str(tmp_path / "tag.pt"))
@@ -105,8 +105,8 @@ def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
     assert torch.equal(embed(load_by_open_clip(checkpoint)), embed(trainer.clip))
     scorer = ScorerConfig(str(checkpoint / "model.json"), str(checkpoint / "model.safetensors"))
     for loaded in (Clip(scorer).model, open_clip.create_model(f"local-dir:{checkpoint}")):
-        told = open_clip.get_model_preprocess_cfg(loaded)
-        assert (tuple(told["mean"]), told["interpolation"]) == ((0.5, 0.5, 0.5), "bilinear")
+        message = open_clip.get_model_preprocess_cfg(loaded)
+        assert (tuple(message["mean"]), message["interpolation"]) == ((0.5, 0.5, 0.5), "bilinear")
     with_it = fingerprint_scorer(scorer)
     (checkpoint / "open_clip_config.json").unlink()
     assert fingerprint_scorer(scorer) != with_it
@@ -115,8 +115,8 @@ def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
 
 def test_a_builtin_name_becomes_its_config():
     """Only the names are asked for: no model of such a size is built."""
-    told = describe_start(ModelConfig(name="ViT-B/32", weights="openai"))
-    assert told == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
+    message = describe_start(ModelConfig(name="ViT-B/32", weights="openai"))
+    assert message == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
     assert "quick_gelu" not in describe_start(ModelConfig(name="ViT-B-32", weights="random:0"))
     assert (
         describe_start(ModelConfig(name="ViT-B-32", weights="openai"), with_bias=True)["init_logit_bias"]
@@ -168,9 +168,9 @@ def test_adapters_end_as_plain_weights(model, tmp_path):
 def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bucket):
     out = f"{bucket}/trained" if on_s3 else str(tmp_path / "trained")
     trainer = train(model, out)
-    told: list[str] = []
+    message: list[str] = []
     target = f"{bucket}/published" if on_s3 else str(tmp_path / "published")
-    publish(out, target, told.append)
+    publish(out, target, message.append)
     assert Folder(target).list_names() == ["open_clip_config.json", "open_clip_model.safetensors"]
     local = tmp_path / "local"
     local.mkdir()
@@ -178,7 +178,7 @@ def test_published_it_is_as_open_clip_saves_for_a_hub(model, tmp_path, on_s3, bu
         (local / name).write_bytes(Folder(target).read_bytes(name))
     loaded, _, prepare = open_clip.create_model_and_transforms(f"local-dir:{local}")
     assert torch.equal(embed(loaded), embed(trainer.clip))
-    assert "local-dir:" in told[0] and "Normalize" in str(prepare)
+    assert "local-dir:" in message[0] and "Normalize" in str(prepare)
 
     class NoTokenizer:
         def save_pretrained(self, folder: Path) -> None:
@@ -222,18 +222,18 @@ def test_publish_says_what_is_missing(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"status": "running"}, "the run has not finished; the same command resumes it"),
         ({"status": "failed", "failed": "not finite"}, "the run has failed: not finite"),
         ({"kind": "curate"}, "was not written by a run of raycomp|holds curate, must hold a training"),
     ],
 )
-def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, told):
+def test_a_training_that_was_refused_is_not_published(model, tmp_path, changes, message):
     folder = Folder(str(tmp_path / "in"))
     train(model, folder.uri)
     folder.write_json(folder.read_json("run.json") | changes, "run.json")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         publish(folder.uri, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -258,7 +258,7 @@ def test_only_what_the_training_wrote_is_published(model, tmp_path):
 
 
 def test_nothing_is_written_of_what_is_not_finite(model, tmp_path):
-    trainer = begin(model, "clip")
+    trainer = start_trainer(model, "clip")
     with torch.no_grad():
         trainer.clip.positional_embedding[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"positional_embedding after step 0: must be finite"):
@@ -267,7 +267,7 @@ def test_nothing_is_written_of_what_is_not_finite(model, tmp_path):
 
 
 def test_a_checkpoint_of_open_clips_training_is_a_start(model, tmp_path):
-    trainer = begin(model, "clip")
+    trainer = start_trainer(model, "clip")
     run(trainer, until=1)
     state = {f"module.{name}": value for name, value in trainer.clip.state_dict().items()}
     saved = {"epoch": 1, "name": "x", "state_dict": state, "optimizer": trainer.optimizer.state_dict()}
@@ -288,11 +288,11 @@ class Pickled:
 def test_weights_that_cannot_be_a_start_are_one_line(model, tmp_path, fault, suffix, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"weights.{suffix}"
-    begun = load_start(write_model(tmp_path, "other", embed_dim=16) if fault == "other" else model)
+    initial = load_start(write_model(tmp_path, "other", embed_dim=16) if fault == "other" else model)
     if suffix == "pt":
-        torch.save({"state_dict": Pickled() if fault == "pickle" else begun.state_dict()}, path)
+        torch.save({"state_dict": Pickled() if fault == "pickle" else initial.state_dict()}, path)
     else:
-        safetensors.torch.save_file(begun.state_dict(), path)
+        safetensors.torch.save_file(initial.state_dict(), path)
         if fault == "pickle":
             path.write_bytes(b"\x80\x04K\x01.")
     if fault in ("cut", "empty"):

@@ -23,13 +23,13 @@ from tests.train.fitting import (
     STEPS,
     WORDS,
     batches,
-    begin,
     draw_images,
     draw_texts,
     measure_curves,
     measure_parts,
     on_ranks,
     run,
+    start_trainer,
     write_model,
 )
 
@@ -43,7 +43,7 @@ def model(tmp_path_factory) -> ModelConfig:
 
 @pytest.mark.parametrize("loss", ["clip", "siglip"])
 def test_twenty_steps_have_the_losses_of_open_clips_own_parts(model, loss):
-    found = run(begin(model, loss))
+    found = run(start_trainer(model, loss))
     clip = load_start(model, find_loss(loss).bias).train()
     named = list(clip.named_parameters())
     free = [p for n, p in named if p.ndim < 2 or any(w in n for w in ("bn", "ln", "bias", "logit_scale"))]
@@ -98,10 +98,10 @@ def test_parts_give_the_weights_of_the_whole_batch(model, loss):
     assert_equal_within(measure_parts(0, 1, model, loss, {"accumulate": 5}), whole, 1e-6)
 
 
-@pytest.mark.parametrize("dials", [{}, {"freeze": ("image",), "lora_rank": 2}], ids=["all", "adapters"])
-def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, tmp_path, dials):
-    whole = measure_parts(0, 1, model, "triplet", dials)
-    for found in on_ranks(measure_parts, tmp_path, model, "triplet", {**dials, "accumulate": 3}).values():
+@pytest.mark.parametrize("options", [{}, {"freeze": ("image",), "lora_rank": 2}], ids=["all", "adapters"])
+def test_parts_give_the_weights_of_the_whole_batch_over_ranks(model, tmp_path, options):
+    whole = measure_parts(0, 1, model, "triplet", options)
+    for found in on_ranks(measure_parts, tmp_path, model, "triplet", {**options, "accumulate": 3}).values():
         for of_rank in found:
             assert_equal_within(of_rank, whole, 1e-6)
 
@@ -110,7 +110,7 @@ def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
     """Where patches are dropped, both embeddings of a part must drop the same: else no gradient is right."""
     vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 4, "patch_dropout": 0.5}
     drops = write_model(tmp_path, "drops", vision_cfg=vision)
-    trainer = begin(drops, "clip", accumulate=3)
+    trainer = start_trainer(drops, "clip", accumulate=3)
     batch = next(batches(slice(None)))
     trainer.clip.train()
     one, same, other = (trainer._embed(batch, part)["image"] for part in (1, 1, 2))
@@ -118,13 +118,13 @@ def test_what_a_model_draws_is_drawn_again_for_a_part(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(model):
-    trainer = begin(model, "clip")
-    told = trainer.run(batches(slice(None)))
-    assert next(told).step == 0
+    trainer = start_trainer(model, "clip")
+    reported = trainer.run(batches(slice(None)))
+    assert next(reported).step == 0
     with torch.no_grad():
         trainer.clip.visual.proj.fill_(torch.nan)
     with pytest.raises(ValueError, match=r"loss=nan at step 1: must be finite; train\.learning_rate=0\.0003"):
-        next(told)
+        next(reported)
 
 
 def spoil(model: ModelConfig, kind: str, config: FitConfig) -> Trainer:
@@ -151,14 +151,14 @@ def test_weights_that_embed_nothing_are_named_at_the_first_step(model, kind, num
 
 
 def test_a_tower_that_training_brings_to_nothing_stops_the_run(model):
-    trainer = begin(model, "clip")
-    told = trainer.run(batches(slice(None)))
-    assert next(told).step == 0
+    trainer = start_trainer(model, "clip")
+    reported = trainer.run(batches(slice(None)))
+    assert next(reported).step == 0
     with torch.no_grad():
         trainer.clip.visual.proj.zero_()
     said = r"^train\.learning_rate=0\.0003: gives embeddings .* \(12 of 24 rows of step 1\); lower it$"
     with pytest.raises(UserError, match=said):
-        next(told)
+        next(reported)
 
 
 def test_slots_without_a_negative_are_no_bad_rows():

@@ -12,7 +12,7 @@ from raycomp.data.folder import Folder
 from raycomp.train.journal import EVENTS, METRICS, MetricsLog, read_metrics
 
 
-def told(step: int, start: int = 0) -> dict[str, float]:
+def reported(step: int, start: int = 0) -> dict[str, float]:
     """A step's numbers, other ones after each start."""
     loss = float(np.random.default_rng([start, step]).normal())
     more = {"recall": step / 7} if step % 4 == 3 else {}
@@ -22,7 +22,7 @@ def told(step: int, start: int = 0) -> dict[str, float]:
 def write(folder: Folder, first: int, last: int, start: int = 0) -> MetricsLog:
     journal = MetricsLog(folder, first)
     for step in range(first, last):
-        journal.write(told(step, start))
+        journal.write(reported(step, start))
     return journal
 
 
@@ -53,11 +53,11 @@ def test_after_a_kill_each_step_stands_once_in_order(folder):
     killed = write(folder, 0, 5)
     killed.keep()
     for step in range(5, 8):
-        killed.write(told(step))
+        killed.write(reported(step))
     write(folder, 5, 6, start=1)
     write(folder, 5, 9, start=2).close()
     lines = [json.loads(line) for line in folder.read_bytes(METRICS).splitlines()]
-    wanted = [told(step) for step in range(5)] + [told(step, 2) for step in range(5, 9)]
+    wanted = [reported(step) for step in range(5)] + [reported(step, 2) for step in range(5, 9)]
     assert lines == wanted, "floats to the last bit"
     metrics = read_metrics(folder)
     assert metrics["step"].dtype == np.int64

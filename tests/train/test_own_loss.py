@@ -65,7 +65,7 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("none.py:Warm", "no such file; it must be a Python file, FILE.py:NAME"),
         ("own.py:Warmer", "must name a subclass of raycomp.train.losses.Loss in that file"),
@@ -81,17 +81,17 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
     ],
 )
 def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
-    world, own, tmp_path, capsys, monkeypatch, named, told
+    world, own, tmp_path, capsys, monkeypatch, named, message
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys.modules[train.__module__], "describe_scorer", None)
     Path("broken.py").write_text("1 / 0")
     Path("ends.py").write_text("raise SystemExit(3)")
-    refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **{"train.loss": named}), tmp_path / "out", capsys, message)
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("Late", "own.py:Late: NameError: name 'mistyped' is not defined ("),
         ("Many", "must return a tensor with one number, not Tensor of shape [10]"),
@@ -100,16 +100,16 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
     ],
 )
 def test_what_a_loss_gets_wrong_is_one_line_and_leaves_the_folder_free(
-    world, own, tmp_path, capsys, named, told
+    world, own, tmp_path, capsys, named, message
 ):
-    dials = {"train.loss": f"{own}:{named}", "train.steps": 3}
-    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
+    options = {"train.loss": f"{own}:{named}", "train.steps": 3}
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_a_changed_file_is_another_run(world, own, tmp_path, capsys, monkeypatch):
     """A training that was broken off goes on with the file that it began with, and no other."""
-    dials = {"train.loss": f"{own}:Warm", "train.steps": 3, "train.checkpoint_steps": 1}
-    line, close = world.line(tmp_path / "out", **dials), Writer.close
+    options = {"train.loss": f"{own}:Warm", "train.steps": 3, "train.checkpoint_steps": 1}
+    line, close = world.line(tmp_path / "out", **options), Writer.close
 
     def stop(writer: Writer) -> None:
         raise RuntimeError("stopped")

@@ -309,10 +309,10 @@ def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
     paths = {"uid": [uid_of(9)] * 2, "negative": ["d", "a"], "path": ["pictures/9.jpg", "pictures/8.jpg"]}
     for name, columns in (("a", bytes_of), ("b", paths)):
         pq.write_table(pa.table(columns), tmp_path / "shown" / f"{name}.parquet", row_group_size=1)
-    dials = {"negatives": str(negatives), "negative_images": str(tmp_path / "shown")}
+    options = {"negatives": str(negatives), "negative_images": str(tmp_path / "shown")}
     with pytest.raises(TooMuchBadData, match=r"negative_images: 50.0% of 4 pictures .*2 unreadable_picture"):
-        check_all(make_config(input=str(album), **dials))
-    pairs, indices, _ = check_all(make_config(input=str(album), max_bad_fraction=0.5, **dials))
+        check_all(make_config(input=str(album), **options))
+    pairs, indices, _ = check_all(make_config(input=str(album), max_bad_fraction=0.5, **options))
     for number, place, shown in ((2, 2, [None, None, make_image(102)]), (9, 1, [None, make_image(109)])):
         shard = number // 4
         row = load_shard(pairs, shard, indices[shard]).slice(number % 4, 1).to_pylist()[0]
@@ -324,7 +324,7 @@ def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
     pq.write_table(pa.table({**bytes_of, "uid": [uid_of(600)] * 3}), tmp_path / "shown" / "a.parquet")
     (tmp_path / "shown" / "b.parquet").unlink()
     with pytest.raises(ValueError, match="not one of the 5 negatives has a picture that decodes"):
-        check_all(make_config(input=str(album), **dials))
+        check_all(make_config(input=str(album), **options))
 
 
 def test_a_run_that_is_no_source_is_refused(album, tmp_path):

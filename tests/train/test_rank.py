@@ -11,53 +11,53 @@ from raycomp.data.folder import Folder
 from raycomp.train.config import TrainConfig
 from raycomp.train.rank import Writer, train_rank
 from raycomp.train.states import list_states
-from tests.train.fitting import batches, begin, write_model
+from tests.train.fitting import batches, start_trainer, write_model
 
 STEPS = 7
 
 
 @pytest.fixture
-def begun(tmp_path):
+def started(tmp_path):
     """A trainer, and what writes for it."""
     model = write_model(tmp_path)
-    trainer = begin(model, "clip", num_steps=STEPS)
+    trainer = start_trainer(model, "clip", num_steps=STEPS)
     fit = replace(trainer.config, keep_checkpoints=9, evaluate_steps=3)
-    told: list[dict] = []
+    rows: list[dict] = []
     config = TrainConfig(model=model, train=fit)
     folder = Folder(str(tmp_path / "out"))
-    return trainer, Writer(trainer, config, folder, told.append, lambda clip, step: {"taken": step}), told
+    return trainer, Writer(trainer, config, folder, rows.append, lambda clip, step: {"taken": step}), rows
 
 
-def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(begun):
-    trainer, writer, told = begun
+def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(started):
+    trainer, writer, rows = started
     train_rank(trainer, batches(slice(None)), 3, writer)
     assert list_states(writer.folder) == [3, 6, 7]
-    assert [row["step"] for row in told] == list(range(STEPS))
-    assert [row.get("taken") for row in told] == [None, None, 3, None, None, 6, 7]
+    assert [row["step"] for row in rows] == list(range(STEPS))
+    assert [row.get("taken") for row in rows] == [None, None, 3, None, None, 6, 7]
     lines = writer.folder.read_bytes("metrics.jsonl").decode().splitlines()
-    assert [json.loads(line) for line in lines] == told
+    assert [json.loads(line) for line in lines] == rows
     assert writer.folder.exists("work", "checkpoint", "model.safetensors")
     assert not writer.folder.exists("checkpoint")  # that is the run's to write, once all is checked
 
 
-def test_a_warning_keeps_one_more_and_a_second_one_another(begun):
+def test_a_warning_keeps_one_more_and_a_second_one_another(started):
     """Asked after every step, by those who write nothing, too; as long as it lasts it is one warning."""
-    trainer, writer, _ = begun
+    trainer, writer, _ = started
     warnings = iter([False, True, True, False, True, True, True])
     train_rank(trainer, batches(slice(None)), 100, writer, lambda: next(warnings))
     assert list_states(writer.folder) == [2, 5, 7]
     assert next(warnings, None) is None
 
 
-def test_a_rank_without_a_writer_asks_as_often(begun):
-    trainer, writer, _ = begun
+def test_a_rank_without_a_writer_asks_as_often(started):
+    trainer, writer, _ = started
     asked: list[bool] = []
     train_rank(trainer, batches(slice(None)), 1, is_warned=lambda: bool(asked.append(True)))
     assert len(asked) == STEPS and list_states(writer.folder) == []
 
 
-def test_a_gpu_that_is_too_small_is_told_in_the_users_words(begun, monkeypatch):
-    trainer, writer, _ = begun
+def test_a_gpu_that_is_too_small_is_reported_in_the_users_words(started, monkeypatch):
+    trainer, writer, _ = started
 
     def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 9 GiB")

@@ -18,12 +18,12 @@ def test_negatives_are_the_same_for_any_number_of_workers(world, curated, negati
     kept = parse_uids(pq.read_table(curated[1] / "subset/kept.parquet")["uid"])
     some = kept[::2]
     np.save(tmp_path / "some.npy", as_datacomp(np.concatenate([some, some[:4], some[:4]])))
-    dials = {"input": str(curated[1]), "negatives": negatives, "train.loss": "negclip"}
-    dials |= {"train.num_negatives": 2, "subset": str(tmp_path / "some.npy")}
+    options = {"input": str(curated[1]), "negatives": negatives, "train.loss": "negclip"}
+    options |= {"train.num_negatives": 2, "subset": str(tmp_path / "some.npy")}
     said: list[str] = []
     places = {"1": {"cluster.executor": "local"}, "2": {"train.workers": 2}}
     runs = [
-        train(world.config(**dials, **where), str(tmp_path / name), said.append)
+        train(world.config(**options, **where), str(tmp_path / name), said.append)
         for name, where in places.items()
     ]
     np.testing.assert_allclose(*(read_losses(tmp_path / name) for name in "12"), rtol=0, atol=1e-5)
@@ -44,18 +44,18 @@ def test_any_number_of_workers_has_the_same_curve(world, trained, tmp_path, work
 
 
 def test_more_workers_than_cpus_are_refused(world, tmp_path, capsys):
-    told = "train.workers=9: must be at most 4"
-    refuse(world.line(tmp_path / "out", **{"train.workers": 9}), tmp_path / "out", capsys, told)
+    message = "train.workers=9: must be at most 4"
+    refuse(world.line(tmp_path / "out", **{"train.workers": 9}), tmp_path / "out", capsys, message)
 
 
 @pytest.mark.slow
 def test_a_run_that_ended_goes_on_from_its_checkpoint_with_other_workers(world, trained, tmp_path):
     """What evaluates fails once: our own mistake is told with its traceback, and nothing is lost."""
-    dials = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
+    options = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ZeroDivisionError"):
-        train(world.config(**dials), str(tmp_path / "out"), evaluate=_divide_later)
+        train(world.config(**options), str(tmp_path / "out"), evaluate=_divide_later)
     said: list[str] = []
-    config = world.config(**dials, **{"train.workers": 2})
+    config = world.config(**options, **{"train.workers": 2})
     run = train(config, str(tmp_path / "out"), said.append, evaluate=count_heads)
     assert run["resumed"] == [{"step": 6, "why": "begun before"}]
     assert said[0] == "train: begun before; on from step 6"
@@ -78,6 +78,6 @@ def _divide_later(clip, step: int) -> dict[str, float]:
         (KeyError("x"), "KeyError: 'x'", RuntimeError),
     ],
 )
-def test_only_what_a_start_may_mend_is_started_again(error, why, ends):
+def test_only_what_a_start_may_fix_is_started_again(error, why, ends):
     found, final = judge_failure(error)
     assert found == why and (final is None if ends is None else type(final) is ends)

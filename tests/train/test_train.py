@@ -49,25 +49,25 @@ def toy_batches() -> Iterator[Batch]:
 
 def train(model: Towers, config: FitConfig, num_steps: int) -> list[float]:
     objective = PairsObjective(model, config, num_steps, 4)
-    return [told.loss for told in Trainer(objective, num_steps).run(toy_batches())]
+    return [reported.loss for reported in Trainer(objective, num_steps).run(toy_batches())]
 
 
 def test_loop_takes_the_steps_of_adamw_written_out() -> None:
     config = FitConfig(learning_rate=0.05, warmup=1 / 3, weight_decay=0.3)
-    model, twin = Towers(), Towers()
+    model, counterpart = Towers(), Towers()
     losses = train(model, config, 6)
     free = {"visual.bias", "ln_final.weight", "ln_final.bias", "logit_scale"}
-    moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in twin.named_parameters()}
+    moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in counterpart.named_parameters()}
     for step, batch in zip(range(6), toy_batches(), strict=False):
-        image_BD = nn.functional.normalize(twin.encode_image(batch.image_RCHW), dim=-1)
-        text_BD = nn.functional.normalize(twin.encode_text(batch.token_RN), dim=-1)
-        loss = clip_loss(image_BD, text_BD, twin.logit_scale.exp())
+        image_BD = nn.functional.normalize(counterpart.encode_image(batch.image_RCHW), dim=-1)
+        text_BD = nn.functional.normalize(counterpart.encode_text(batch.token_RN), dim=-1)
+        loss = clip_loss(image_BD, text_BD, counterpart.logit_scale.exp())
         assert losses[step] == pytest.approx(loss.item(), rel=1e-4)
-        twin.zero_grad()
+        counterpart.zero_grad()
         loss.backward()
         rate = learning_rate_at(step, 6, config)
         with torch.no_grad():
-            for name, value in twin.named_parameters():
+            for name, value in counterpart.named_parameters():
                 first, second = moments[name]
                 first.mul_(0.9).add_(0.1 * value.grad)
                 second.mul_(0.98).add_(0.02 * value.grad**2)
@@ -76,7 +76,7 @@ def test_loop_takes_the_steps_of_adamw_written_out() -> None:
                     (second / (1 - 0.98 ** (step + 1))).sqrt() + 1e-6
                 )
                 value.sub_(rate * step_size)
-    for name, value in twin.named_parameters():
+    for name, value in counterpart.named_parameters():
         assert torch.allclose(value, model.state_dict()[name], atol=1e-4), name
 
 

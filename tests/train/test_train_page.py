@@ -32,10 +32,10 @@ def make_metrics(count: int) -> dict[str, np.ndarray]:
 
 
 def make_run(count: int, **more: object) -> dict:
-    dials = {"input": "/data/curated", "negatives": "/data/negatives", "train.loss": "negclip"}
+    options = {"input": "/data/curated", "negatives": "/data/negatives", "train.loss": "negclip"}
     loss_N = make_metrics(count)["loss"]
     return {
-        "config": to_dict(override_all(TrainConfig(negatives="n"), dials)),
+        "config": to_dict(override_all(TrainConfig(negatives="n"), options)),
         "warnings": [],
         "funnel": {
             "read": 13_000,
@@ -99,7 +99,7 @@ def test_a_smoothed_value_is_the_mean_around_it(width):
     np.testing.assert_allclose(smooth(np.full(40, 2.5), width), 2.5)
 
 
-def test_the_page_tells_what_was_trained_on_what():
+def test_the_page_reports_what_was_trained_on_what():
     page = draw(600)
     assert not page.all("script") and page.all("meta")[1].attributes["content"] == POLICY
     assert page.all("h1")[0].text.endswith("in 600 steps on 12,345 pairs.")
@@ -133,9 +133,9 @@ def test_every_chart_can_be_said_and_marks_where_it_went_on():
 
 def test_a_long_training_is_drawn_quickly_and_short():
     run, metrics = make_run(100_000), make_metrics(100_000)
-    begun = time.process_time()
+    started = time.process_time()
     text = render_train(run, metrics)
-    assert time.process_time() - begun < 2 and len(text) < 150_000
+    assert time.process_time() - started < 2 and len(text) < 150_000
     for path in read_html(text).all("path", "line"):
         assert path.attributes["d"].count("L") < NUM_POINTS
 

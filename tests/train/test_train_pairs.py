@@ -22,8 +22,8 @@ from tests.train.pairs import check_all, list_uids, make_config
 def folders(curated, tmp_path_factory) -> tuple[Path, Path, Path]:
     """A curation, a smaller selection from it without shards, and negatives of the curation."""
     base = tmp_path_factory.mktemp("runs")
-    dials = {"attribute.keep": 0.3, "materialize": False}
-    raycomp.select(str(curated[1]), dials, str(base / "selected"))
+    options = {"attribute.keep": 0.3, "materialize": False}
+    raycomp.select(str(curated[1]), options, str(base / "selected"))
     writing = WritingConfig(rank=False)
     negatives = NegativesConfig(input=str(curated[1]), negatives=writing)
     raycomp.negatives(negatives, str(base / "negatives"))

@@ -26,17 +26,17 @@ from raycomp.evaluate.command import evaluate
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.inspect.command import show
 from raycomp.models.clip import Clip
-from raycomp.train.board import Board
 from raycomp.train.command import gather_keys, train
 from raycomp.train.config import TrainConfig
 from raycomp.train.index import make_index
 from raycomp.train.pairs import find_pairs
+from raycomp.train.status import StatusTracker
 from raycomp.train.trained import read_trained
 from tests.corpus import scenes
-from tests.train.little import DIALS, STEPS, as_datacomp, describe_model, read_losses, refuse
+from tests.train.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
 
 
-def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_closes(world, trained):
+def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_adds_up(world, trained):
     out, run = trained
     assert run["funnel"] == {
         "read": 36,
@@ -74,8 +74,8 @@ def test_an_evaluation_knows_the_images_that_its_model_was_trained_on(world, tra
     assert {"trained_images.npy", "trained_texts.npy"} <= set(json.loads((out / "manifest.json").read_text()))
     asked = [*scenes(6, seed=3), *scenes(5, seed=4)]
     write_tar(str(tmp_path / "test.tar"), [(f"s{i:02d}", members) for i, members in enumerate(asked)])
-    dials = {"benchmarks": ("retrieval",), "retrieval.input": str(tmp_path / "test.tar")}
-    config = override_all(EvaluateConfig(), {"model.weights": str(out), **dials})
+    options = {"benchmarks": ("retrieval",), "retrieval.input": str(tmp_path / "test.tar")}
+    config = override_all(EvaluateConfig(), {"model.weights": str(out), **options})
     said: list[str] = []
     warned = evaluate(config, str(tmp_path / "warned"), said.append)
     line = "retrieval: 6 of 11 test images are among the images that the model was trained on (54.5 %)"
@@ -98,16 +98,16 @@ def test_what_evaluates_is_asked_every_so_many_steps_and_in_the_end(trained):
 def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path):
     out, _ = trained
     said: list[str] = []
-    dials = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
-    assert train(world.config(**dials, **{"train.workers": 2}), str(out), said.append)["workers"] == 1
+    options = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
+    assert train(world.config(**options, **{"train.workers": 2}), str(out), said.append)["workers"] == 1
     assert said == [f"{out} is finished already; nothing to do"]
     with pytest.raises(ValueError, match=r"holds a run that differs in train\.seed"):
-        train(world.config(**dials, **{"train.seed": 1}), str(out))
+        train(world.config(**options, **{"train.seed": 1}), str(out))
 
 
-def test_training_begins_with_what_a_training_left(world, trained, tmp_path):
+def test_training_starts_with_what_a_training_left(world, trained, tmp_path):
     out, run = trained
-    config = override_all(TrainConfig(), {"input": world.input, **DIALS, "train.steps": 1})
+    config = override_all(TrainConfig(), {"input": world.input, **OPTIONS, "train.steps": 1})
     further = raycomp.train(override_all(config, {"model.weights": str(out)}), str(tmp_path / "further"))
     assert further["config"]["model"]["weights"] == f"{out}/checkpoint/model.safetensors"
     assert further["first_loss"] < run["first_loss"]
@@ -152,7 +152,7 @@ def _read_good(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("dials", "told"),
+    ("options", "message"),
     [
         ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 pairs there are"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.workers=3: must be at most train.batch_size=2"),
@@ -161,12 +161,12 @@ def _read_good(path: Path) -> list[dict]:
         ({"input": "{tmp}/none.parquet"}, "has no pair to train on"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, dials, told):
+def test_bad_input_is_one_line_and_leaves_nothing(world, tmp_path, capsys, options, message):
     np.save(tmp_path / "strange.npy", as_datacomp(np.array([[1, 2]], np.uint64)))
     row = {"uid": ["0" * 32], "caption": [""], "image": pa.array([{"bytes": b""}])}
     pq.write_table(pa.table(row), tmp_path / "none.parquet")
-    dials = {name: str(value).format(tmp=tmp_path) for name, value in dials.items()}
-    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
+    options = {name: str(value).format(tmp=tmp_path) for name, value in options.items()}
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_negatives_of_other_pairs_are_refused(world, negatives, tmp_path, capsys):
@@ -180,7 +180,7 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("another architecture", "model.weights="),
         ("truncated", "model.weights="),
@@ -188,21 +188,21 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
         ("not finite", "must be finite; train.learning_rate=1e+30 may be too high"),
     ],
 )
-def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys, kind, told):
+def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys, kind, message):
     weights = (trained[0] / "checkpoint/model.safetensors").read_bytes()
-    dials = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
+    options = {"train.workers": 1, "model.weights": str(tmp_path / "weights.safetensors")}
     if kind == "another architecture":
-        dials["model.name"] = str(tmp_path / "wide.json")
+        options["model.name"] = str(tmp_path / "wide.json")
         (tmp_path / "wide.json").write_text(json.dumps(describe_model(32)))
     elif kind == "truncated":
         weights = weights[: len(weights) // 2]
     elif kind == "pickled":
-        dials["model.weights"] = str(tmp_path / "weights.pt")
-        torch.save({"state_dict": Board()}, tmp_path / "weights.pt")
+        options["model.weights"] = str(tmp_path / "weights.pt")
+        torch.save({"state_dict": StatusTracker()}, tmp_path / "weights.pt")
     else:
-        dials["train.learning_rate"] = 1e30
+        options["train.learning_rate"] = 1e30
     (tmp_path / "weights.safetensors").write_bytes(weights)
-    refuse(world.line(tmp_path / "out", **dials), tmp_path / "out", capsys, told)
+    refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
 
 
 def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):
@@ -212,60 +212,60 @@ def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(wor
     assert not out.exists() or not os.listdir(out)
 
 
-def start(board: Board, step: int) -> bool:
-    return board.arrive() and board.begin(step)
+def start(tracker: StatusTracker, step: int) -> bool:
+    return tracker.arrive() and tracker.start(step)
 
 
-def test_a_board_ends_what_no_start_mends():
-    board = Board()
+def test_a_tracker_ends_what_no_start_fixes():
+    tracker = StatusTracker()
     for _ in range(3):
-        assert start(board, 0)
-        board.fail("no room", None, is_storage=True)
-        board.fail("another rank is gone", None)
-    assert not start(board, 0) and not start(board, 0)
-    assert str(board.news().error) == "training ended 3 times between step 0 and a checkpoint: no room"
-    assert isinstance(board.news().error, OSError)
+        assert start(tracker, 0)
+        tracker.fail("no room", None, is_storage=True)
+        tracker.fail("another rank is gone", None)
+    assert not start(tracker, 0) and not start(tracker, 0)
+    assert str(tracker.status().error) == "training ended 3 times between step 0 and a checkpoint: no room"
+    assert isinstance(tracker.status().error, OSError)
 
 
-def test_a_board_ends_starts_that_get_no_further_than_loading():
-    board = Board()
-    assert start(board, 5) and board.tell({"step": 5})
+def test_a_tracker_ends_starts_that_get_no_further_than_loading():
+    tracker = StatusTracker()
+    assert start(tracker, 5) and tracker.report({"step": 5})
     for _ in range(3):
-        assert board.arrive()
-        board.fail("the storage is down")
-    assert not board.arrive()
-    assert "the storage is down" in str(board.news().error)
-    board = Board()
-    assert [board.arrive() for _ in range(5)] == [True] * 4 + [False]
-    assert str(board.news().error) == (
+        assert tracker.arrive()
+        tracker.fail("the storage is down")
+    assert not tracker.arrive()
+    assert "the storage is down" in str(tracker.status().error)
+    tracker = StatusTracker()
+    assert [tracker.arrive() for _ in range(5)] == [True] * 4 + [False]
+    assert str(tracker.status().error) == (
         "training ended 4 times between its start and a checkpoint: a worker was lost"
     )
-    assert isinstance(board.news().error, ClusterFailed)
+    assert isinstance(tracker.status().error, ClusterFailed)
 
 
-def test_a_board_judges_by_what_ended_the_last_start():
-    board = Board()
+def test_a_tracker_judges_by_what_ended_the_last_start():
+    tracker = StatusTracker()
     for is_storage in (True, True, False):
-        assert start(board, 0)
-        board.fail("ended", None, is_storage)
-    assert not start(board, 0) and isinstance(board.news().error, ClusterFailed)
+        assert start(tracker, 0)
+        tracker.fail("ended", None, is_storage)
+    assert not start(tracker, 0) and isinstance(tracker.status().error, ClusterFailed)
 
 
-def test_a_board_counts_anew_from_each_checkpoint():
-    board = Board()
+def test_a_tracker_counts_anew_from_each_checkpoint():
+    tracker = StatusTracker()
     for step in (0, 0, 0, 10, 10, 10, 20):
-        assert start(board, step)
-    assert [(s["step"], s["why"]) for s in board.news().resumed] == [
+        assert start(tracker, step)
+    assert [(s["step"], s["why"]) for s in tracker.status().resumed] == [
         *[(0, "a worker was lost")] * 2,
         *[(10, "a worker was lost")] * 3,
         (20, "a worker was lost"),
     ]
 
 
-def test_a_board_wants_no_step_after_what_ends_all():
-    board = Board()
-    assert start(board, 0) and board.tell({"step": 0})
-    board.fail("bad", UserError("bad"))
-    board.fail("later", UserError("later"))
-    assert not board.tell({"step": 1}) and not start(board, 0)
-    assert str(board.news().error) == "bad"
+def test_a_tracker_wants_no_step_after_what_ends_all():
+    tracker = StatusTracker()
+    assert start(tracker, 0) and tracker.report({"step": 0})
+    tracker.fail("bad", UserError("bad"))
+    tracker.fail("later", UserError("later"))
+    assert not tracker.report({"step": 1}) and not start(tracker, 0)
+    assert str(tracker.status().error) == "bad"

@@ -12,7 +12,7 @@ from raycomp.train.config import FitConfig, TrainConfig
 from raycomp.train.rank import Writer
 from raycomp.train.state import load_state, save_state
 from raycomp.train.states import keep_states, list_states
-from tests.train.fitting import begin, measure_resumed, on_ranks, run, write_model
+from tests.train.fitting import measure_resumed, on_ranks, run, start_trainer, write_model
 
 STEPS = 6
 
@@ -25,8 +25,8 @@ def model(tmp_path_factory) -> ModelConfig:
     return write_model(tmp_path_factory.mktemp("model"), vision_cfg=vision)
 
 
-def make_trainer(model: ModelConfig, loss: str = "ceclip", **dials):
-    return begin(model, loss, num_steps=STEPS, **dials)
+def make_trainer(model: ModelConfig, loss: str = "ceclip", **options):
+    return start_trainer(model, loss, num_steps=STEPS, **options)
 
 
 @pytest.fixture
@@ -35,14 +35,16 @@ def out(tmp_path, bucket, request) -> Folder:
 
 
 @pytest.mark.parametrize("out", ["disk", "s3"], indirect=True)
-@pytest.mark.parametrize("dials", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}])
-def test_a_stopped_training_goes_on_to_the_same_bits(model, out, dials):
-    whole = make_trainer(model, **dials)
+@pytest.mark.parametrize(
+    "options", [{}, {"accumulate": 3}, {"lora_rank": 2}, {"freeze": ("image", "text:2")}]
+)
+def test_a_stopped_training_goes_on_to_the_same_bits(model, out, options):
+    whole = make_trainer(model, **options)
     curve = run(whole, until=STEPS)
-    first = make_trainer(model, **dials)
+    first = make_trainer(model, **options)
     found = run(first, until=3)
     save_state(first, out)
-    again = make_trainer(model, **dials)
+    again = make_trainer(model, **options)
     load_state(again, out, 3)
     assert again.objective.loss.margin_S.any()
     assert found + run(again, until=STEPS) == curve
@@ -83,7 +85,7 @@ def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeyp
     trainer = make_trainer(model, "clip")
     run(trainer, until=3)
     monkeypatch.setattr(rank, "MetricsLog", MagicMock())
-    writer = Writer(trainer, config, out, lambda told: None)
+    writer = Writer(trainer, config, out, lambda reported: None)
     writer.keep()
     assert out.list_names("checkpoints") == ["00000003"]
     out.write_bytes(b"half", "checkpoints", "00000001", "model.safetensors")
@@ -114,7 +116,7 @@ def test_a_state_of_another_run_is_one_line(model, out, tmp_path):
     with pytest.raises(ValueError, match=r"of a run with train\.learning_rate=0\.0003, not 0\.01"):
         load_state(make_trainer(model, "clip", learning_rate=0.01), out, 1)
     with pytest.raises(ValueError, match=r"of a run with train\.steps=6, not 7"):
-        load_state(begin(model, "clip", num_steps=7), out, 1)
+        load_state(start_trainer(model, "clip", num_steps=7), out, 1)
     other = write_model(tmp_path, "other", embed_dim=16)
     with pytest.raises(ValueError, match=r"00000001: no state of this training \(.*size mismatch"):
         load_state(make_trainer(other, "clip"), out, 1)

@@ -74,9 +74,9 @@ def test_a_fault_changes_one_point_of_the_picture(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_caption_is_drawn_as_if_there_were_no_fault(kind):
     for seed in range(50):
-        dials = {"least": least_things(kind), "logo": 0.5, "stamp": 1.0, "junk": 0.5}
-        faulty = draw_pair(np.random.default_rng(seed), kind, **dials)
-        sound = draw_pair(np.random.default_rng(seed), NO_FAULT, **dials)
+        options = {"least": least_things(kind), "logo": 0.5, "stamp": 1.0, "junk": 0.5}
+        faulty = draw_pair(np.random.default_rng(seed), kind, **options)
+        sound = draw_pair(np.random.default_rng(seed), NO_FAULT, **options)
         assert (faulty.caption, faulty.said, faulty.template) == (sound.caption, sound.said, sound.template)
         assert sound.shown == sound.said != faulty.shown
 

@@ -75,8 +75,8 @@ def test_negatives_of_one_scene_word_for_word() -> None:
 
 
 def test_swap_that_changes_nothing_is_left_out() -> None:
-    twins = Scene((Thing("small", "red", "star"), Thing("small", "red", "moon")), (LEFT,), 0, 1)
-    swaps = [n.caption for n in hard_negatives(twins, SIZED) if n.operation == SWAP]
+    alike = Scene((Thing("small", "red", "star"), Thing("small", "red", "moon")), (LEFT,), 0, 1)
+    swaps = [n.caption for n in hard_negatives(alike, SIZED) if n.operation == SWAP]
     assert swaps == ["a small red moon to the left of a small red star"]
 
 

@@ -44,17 +44,17 @@ def test_one_answer_is_right_and_says_nothing_of_its_place(asked):
 
 
 def test_what_cannot_be_asked_is_not():
-    twins = Scene((Thing("small", "red", "star"), Thing("large", "blue", "star")), ("above",), 0, 0)
+    alike = Scene((Thing("small", "red", "star"), Thing("large", "blue", "star")), ("above",), 0, 0)
     rng = np.random.default_rng(0)
     pairs = {("red", "star"), ("blue", "star"), ("red", "moon"), ("pink", "moon")}
     assert (
-        draw_question(twins, "colour", pairs, rng) is None and draw_question(twins, THERE, pairs, rng) is None
+        draw_question(alike, "colour", pairs, rng) is None and draw_question(alike, THERE, pairs, rng) is None
     )
-    assert draw_question(twins, "shape", pairs, rng) is not None
-    assert draw_question(twins, THERE, pairs | {("pink", "fish")}, rng) is not None
+    assert draw_question(alike, "shape", pairs, rng) is not None
+    assert draw_question(alike, THERE, pairs | {("pink", "fish")}, rng) is not None
 
 
-def find_blind(train: list, test: list) -> dict[str, float]:
+def find_text_only(train: list, test: list) -> dict[str, float]:
     """Return by what is asked how often the commonest answer of the same kind is right, ties shared."""
     answers = {
         text: i for i, text in enumerate(sorted({t for one in train + test for t in one.question.candidates}))
@@ -78,7 +78,7 @@ def find_blind(train: list, test: list) -> dict[str, float]:
 def test_who_knows_the_answers_but_not_the_picture_stays_far_from_right(stream):
     for number, task in enumerate(list_tasks(stream)[0]):
         train, test = (list(draw_scenes(task, num, [7, number, part])) for part, num in ((0, 400), (1, 800)))
-        blind = find_blind(train, test)
+        blind = find_text_only(train, test)
         assert set(blind) == set(task.asked)
         assert all(share < (0.6 if asked == "size" else 0.45) for asked, share in blind.items()), blind
 
@@ -87,7 +87,7 @@ def test_one_colour_for_every_shape_would_need_no_picture():
     """Why tasks of questions are no diagonals, as those of captions are."""
     task = WorldTask("diagonal", diagonal(2), asked=("colour",))
     train, test = (list(draw_scenes(task, num, [7, part])) for part, num in ((0, 200), (1, 50)))
-    assert find_blind(train, test) == {"colour": 1.0}
+    assert find_text_only(train, test) == {"colour": 1.0}
 
 
 def test_a_relation_is_between_neighbours():

@@ -11,9 +11,9 @@ from PIL import Image
 
 from raycomp.words import DOMAINS, FUNCTION, SCENE, WORLD, WORLD_STREAMS
 from raycomp.worlds.captions import phrases, read
-from raycomp.worlds.looks import LOOKS, PLAIN, change_look
 from raycomp.worlds.render import RGB
 from raycomp.worlds.scenes import ALL_PAIRS, COLOURS, SHAPES, is_true, is_within
+from raycomp.worlds.styles import PLAIN, STYLES, change_style
 from raycomp.worlds.tasks import WorldTask, backbone_pairs, count_sets, draw_scenes, list_tasks, to_sample
 from tests.corpus import scene_from_dict
 
@@ -73,13 +73,13 @@ def test_a_sample_holds_what_is_said_of_it():
 
 
 @pytest.mark.parametrize("turn", range(8))
-def test_every_domain_has_shapes_a_look_and_a_way_to_say_it_of_its_own(turn):
+def test_every_domain_has_shapes_a_style_and_a_way_to_say_it_of_its_own(turn):
     tasks, asked_about = list_tasks(DOMAINS, turn)
     shapes = [frozenset(shape for _, shape in task.pairs) for task in tasks]
     assert [len(some) for some in shapes] == [2] * 4 and frozenset().union(*shapes) == set(SHAPES)
-    assert len({task.look for task in tasks} - {PLAIN}) == len({task.templates for task in tasks}) == 4
+    assert len({task.style for task in tasks} - {PLAIN}) == len({task.templates for task in tasks}) == 4
     assert [len(task.pairs & backbone_pairs(turn)) for task in tasks] == [6] * 4, "seen and unseen pairs"
-    assert [(task.pairs, task.look) for task in asked_about] == [(backbone_pairs(turn), PLAIN)]
+    assert [(task.pairs, task.style) for task in asked_about] == [(backbone_pairs(turn), PLAIN)]
 
 
 @pytest.mark.parametrize("turn", range(8))
@@ -95,17 +95,17 @@ def test_questions_by_scene_leave_several_colours_to_a_shape(turn):
     assert not any(task.pairs & (backbone_pairs(turn) | asked_about[0].pairs) for task in by_function)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_look_keeps_colours_apart(look):
-    seen = change_look(np.array([[list(RGB.values())] * 16]).reshape(16, 8, 3).astype(np.uint8), look)
-    assert seen.dtype == np.uint8 and (look == PLAIN) == all(
+@pytest.mark.parametrize("style", STYLES)
+def test_a_style_keeps_colours_apart(style):
+    seen = change_style(np.array([[list(RGB.values())] * 16]).reshape(16, 8, 3).astype(np.uint8), style)
+    assert seen.dtype == np.uint8 and (style == PLAIN) == all(
         (row == list(RGB.values())).all() for row in seen
     )
     apart = [np.abs(a.astype(int) - b).max() for a, b in combinations(seen[0], 2)]
     assert min(apart) > 15
 
 
-def test_the_picture_of_a_scene_is_in_its_tasks_look():
+def test_the_picture_of_a_scene_is_in_its_tasks_style():
     dusk, plain = list_tasks(DOMAINS)[0][0], list_tasks(WORLD)[0][0]
     drawn = [next(draw_scenes(task, 1, [3])) for task in (dusk, plain)]
     light = [np.asarray(Image.open(io.BytesIO(one.image))).mean() for one in drawn]

@@ -88,10 +88,10 @@ class ClMoe(Tuner):
                 value.copy_(keep_E11 * old + (1 - keep_E11) * value)
         self.before = []
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Embed all pixels and tokens, each as of the task that it is nearest to."""
         if not self.centres["image"]:
-            return super().look(split)
+            return super().find_keys(split)
         assert split.pixels is not None and split.token_TL is not None
         self.model.eval()
         of_open = [[layer.share() for layer in self.layers]] if self.train is not None else []

@@ -88,10 +88,10 @@ class Diki(Tuner):
         best_N, set_N = log_GN.max(0)
         return set_N.numpy(), torch.sigmoid(best_N / feature_ND.shape[1] - 1).float().numpy()
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Embed all pixels and tokens, each by the prompts of its choice; before the first task by none."""
         if not self.gaussians["image"]:
-            return super().look(split)
+            return super().find_keys(split)
         assert split.pixels is not None and split.token_TL is not None
         self.model.eval()
 

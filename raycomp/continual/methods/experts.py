@@ -19,10 +19,10 @@ class Experts:
         self.heads = [HeadLearner(config, stream, seed) for _ in stream.tasks]
         self.centre_ED: list[np.ndarray] = []
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Take the next head."""
         self.number, self.train = number, train
-        self.heads[number].begin(number, train)
+        self.heads[number].start_task(number, train)
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
         """Take a step of the task's head."""
@@ -32,10 +32,10 @@ class Experts:
         """Take the task's mean image down."""
         self.centre_ED.append(self.train.image_ND.astype(np.float64).mean(0))
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return the split with the compositions of all heads; before the first task, of the first."""
         if not self.centre_ED:
-            return self.heads[0].look(split)
+            return self.heads[0].find_keys(split)
         composed_ETD = np.stack([head.compose(split) for head in self.heads[: len(self.centre_ED)]])
         away_NE = [np.linalg.norm(split.image_ND - centre_D, axis=1) for centre_D in self.centre_ED]
         return Keys(split.image_ND, split.text_TD, composed_ETD, np.argmin(away_NE, axis=0))

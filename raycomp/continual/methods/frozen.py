@@ -10,7 +10,7 @@ from raycomp.continual.data import Keys, Split
 class Frozen:
     """The model as it was given."""
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Nothing is learned of a task."""
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
@@ -20,7 +20,7 @@ class Frozen:
     def end(self) -> None:
         """Nothing is kept."""
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return the embeddings as they are."""
         return Keys(split.image_ND, split.text_TD)
 

@@ -16,7 +16,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
 from raycomp.continual.methods.rows import Rows, join_rows
 from raycomp.core.buffer import BufferEntry, MicroBuffer
-from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, lay_out
+from raycomp.core.composer import ATTENTION, LINEAR, Composed, Composer, make_layout
 from raycomp.core.continual import cycle_errors, judge_read_out
 from raycomp.core.realign import Past, compo_realign
 from raycomp.core.trust_region import (
@@ -33,7 +33,7 @@ from raycomp.core.trust_region import (
 _WEIGHTS, _STEPS, _BUFFER, _POWER = 11, 12, 13, 14
 _TEXTS_AT_ONCE = 4096
 # Sigma is told of so many steps where nothing hangs on it.
-_TOLD_EVERY = 10
+_REPORT_EVERY = 10
 
 
 class HeadLearner:
@@ -63,11 +63,11 @@ class HeadLearner:
         self.met: set[str] = set()
         """Names of this task's texts, and of those before."""
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Take the task; its optimiser is a new one."""
         self.number, self.train = number, train
         self.met |= {name for names in train.primitives for name in names}
-        self.rows = self._lay(train.text_TD, train.primitives)
+        self.rows = self._make_rows(train.text_TD, train.primitives)
         self.image_ND, self.own_N = torch.from_numpy(train.image_ND), torch.from_numpy(train.own_N)
         self.optimizer = _make_optimizer(self.composer, self.config)
 
@@ -79,9 +79,9 @@ class HeadLearner:
         head, trust = self.config.head, self.config.trust
         image_BD, rows, past = self._gather(step, torch.from_numpy(row_B))
         raw_BPD = self.name_VD[rows.index_BP]
-        is_bound, is_told = trust.mode == "spectral", step % _TOLD_EVERY == 0
+        is_bound, is_reported = trust.mode == "spectral", step % _REPORT_EVERY == 0
         is_exact = trust.power_steps is None
-        raw_BPD.requires_grad_((is_bound or is_told) and is_exact and trust.primitives == "raw")
+        raw_BPD.requires_grad_((is_bound or is_reported) and is_exact and trust.primitives == "raw")
         made = self.composer(raw_BPD, rows.valid_BP)
         loss = compo_realign(
             image_BD,
@@ -94,22 +94,22 @@ class HeadLearner:
             head.c2v,
         ).total
         similarity_B = (image_BD * made.composed_BD).sum(1)
-        told = {"loss": float(loss.detach()), "similarity": float(similarity_B.detach().mean())}
-        if not math.isfinite(told["loss"]):
+        reported = {"loss": float(loss.detach()), "similarity": float(similarity_B.detach().mean())}
+        if not math.isfinite(reported["loss"]):
             raise UserError(
-                f"loss={told['loss']} at step {step} of task {self.number}: must be finite; "
+                f"loss={reported['loss']} at step {step} of task {self.number}: must be finite; "
                 f"head.learning_rate={head.learning_rate} may be too high"
             )
         if not loss.requires_grad:  # captions are frozen, and nothing else is a positive
-            return {**told, "gradient": 0.0}
+            return {**reported, "gradient": 0.0}
         sigma_B = similarity_B.detach()
-        if is_bound or is_told:
+        if is_bound or is_reported:
             sigma_B = self._find_sigma(step, image_BD, similarity_B, raw_BPD, made, rows.valid_BP)
-            told["sigma"] = float(sigma_B.max())
-        told["alpha"] = alpha = self.trust.take_alpha(sigma_B)
-        return {**told, **self._descend(loss, alpha, is_told)}
+            reported["sigma"] = float(sigma_B.max())
+        reported["alpha"] = alpha = self.trust.take_alpha(sigma_B)
+        return {**reported, **self._descend(loss, alpha, is_reported)}
 
-    def _descend(self, loss: Tensor, alpha: float, is_told: bool) -> dict[str, float]:
+    def _descend(self, loss: Tensor, alpha: float, is_reported: bool) -> dict[str, float]:
         """Take the step; return how long the gradient was, and where it is told how much of a whole step was
         taken."""
         parameters = list_parameters(self.optimizer)
@@ -117,7 +117,7 @@ class HeadLearner:
         loss.backward(inputs=parameters)
         length = math.hypot(*(float(p.grad.norm()) for p in parameters if p.grad is not None))
         trust = self.config.trust
-        if trust.mode == "off" or not is_told:
+        if trust.mode == "off" or not is_reported:
             take_step(self.optimizer, alpha, trust.apply)
             return {"gradient": length}
         return {"gradient": length, "realised": measure_step(self.optimizer, alpha, trust.apply)}
@@ -134,13 +134,13 @@ class HeadLearner:
             entries.append(BufferEntry(train.texts[place], train.primitives[place], image))
         self.buffer.add(self.number, entries)
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return the split with the compositions of its texts."""
         return Keys(split.image_ND, split.text_TD, self.compose(split)[None])
 
     def compose(self, split: Split) -> np.ndarray:
         """Return e^_c of every text, fp32 (T, D)."""
-        rows = self._lay(split.text_TD, split.primitives)
+        rows = self._make_rows(split.text_TD, split.primitives)
         parts = torch.arange(len(rows.text_BD)).split(_TEXTS_AT_ONCE)
         with torch.no_grad():
             return torch.cat([self._compose(rows.take(part)) for part in parts]).numpy()
@@ -151,7 +151,7 @@ class HeadLearner:
         By R^T and by solving; CCE against the primitives it is made of, AUC against all names of the stream.
         Of texts whose primitives are the same one counts.
         """
-        rows = self._lay(split.text_TD, split.primitives)
+        rows = self._make_rows(split.text_TD, split.primitives)
         first_B = np.sort(np.unique(rows.group_B.numpy(), return_index=True)[1])
         rows = rows.take(torch.from_numpy(first_B))
         with torch.no_grad():
@@ -211,7 +211,7 @@ class HeadLearner:
         if not entries:
             return image_BD, rows, None
         text_KD = np.stack([self.text_of[entry.text] for entry in entries])
-        past = self._lay(text_KD, [entry.primitives for entry in entries])
+        past = self._make_rows(text_KD, [entry.primitives for entry in entries])
         if buffer.kind != "image":
             return image_BD, rows, past
         image_KD = np.stack([np.frombuffer(entry.image, np.float32) for entry in entries])
@@ -228,8 +228,8 @@ class HeadLearner:
             return [BufferEntry(drawn.texts[place], drawn.primitives[place]) for place in chosen]
         return self.buffer.draw(buffer.draw, rng)
 
-    def _lay(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
-        layout = lay_out(primitives)
+    def _make_rows(self, text_TD: np.ndarray, primitives: Sequence[Collection[str]]) -> Rows:
+        layout = make_layout(primitives)
         place_V = np.array([self.places[name] for name in layout.names], np.int64)
         index_TP = np.where(layout.valid_BP, place_V[layout.index_BP] if len(place_V) else 0, 0)
         sets = (tuple(sorted(set(names))) for names in primitives)

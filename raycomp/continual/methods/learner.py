@@ -14,7 +14,7 @@ class Learner(Protocol):
     one's state goes on bit for bit.
     """
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Get ready for task ``number``, from 0; again where a run goes on in the middle of it, before
         ``restore``."""
 
@@ -27,7 +27,7 @@ class Learner(Protocol):
     def end(self) -> None:
         """Close the task: keep of it what is kept."""
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Return a split as the method sees it now, whichever task it is of: it is not told."""
 
     def state(self) -> dict[str, Any]:

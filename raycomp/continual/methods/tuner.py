@@ -119,7 +119,7 @@ class Tuner:
         """What ``embed_batch`` makes of a batch, as one call."""
         return Called(self.trained, self.embed_batch)
 
-    def begin(self, number: int, train: Split) -> None:
+    def start_task(self, number: int, train: Split) -> None:
         """Get ready for a task, with a new optimizer.
 
         Raises UserError where the task has fewer samples than there are workers.
@@ -138,16 +138,16 @@ class Tuner:
         """Learn from these rows of the task; return the loss and its parts."""
         assert self.trainer is not None, "no task is open"
         self.trainer.step = step
-        told = self.trainer.take(self.batch(step, row_B))
+        reported = self.trainer.take(self.batch(step, row_B))
         self.after(step)
-        return {"loss": told.loss, **told.parts}
+        return {"loss": reported.loss, **reported.parts}
 
     def end(self) -> None:
         """Close the task."""
         self.close()
         self.train, self.trainer = None, None
 
-    def look(self, split: Split) -> Keys:
+    def find_keys(self, split: Split) -> Keys:
         """Embed all pixels and tokens of a split by the model as it is now."""
         assert split.pixels is not None and split.token_TL is not None, "a tuner needs pixels and tokens"
         model = self.seen_model().eval()
@@ -173,7 +173,7 @@ class Tuner:
             self.trainer = Trainer(self, self.config.steps)
             self.trainer.optimizer.load_state_dict(state["optimizer"])
         else:  # of the end of the task before: this one begins with what was learned there
-            self.begin(self.number, self.train)
+            self.start_task(self.number, self.train)
 
     def embed_batch(self, batch: TaskBatch) -> Made:
         """Return what the loss takes of this rank's rows: images and texts as long as the towers make them,

@@ -10,26 +10,26 @@ import numpy as np
 from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Edits, Split, Task
-from raycomp.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, tell_repeat
+from raycomp.continual.streams.leaks import Repeat, drop_shared, find_leaks, find_repeats, warn_repeat
 from raycomp.continual.streams.pixels import load_pixels, make_tokens
-from raycomp.continual.streams.samples import StreamSamples, find_samples, parse_all, tell_conflicts
+from raycomp.continual.streams.samples import StreamSamples, find_samples, parse_all, warn_conflicts
 from raycomp.continual.streams.sources import TEST, TRAIN, Source, StreamSource, TaskSource
 from raycomp.continual.streams.splits import (
     list_texts,
     make_split,
     make_stream,
     number_kinds,
-    tell_lone_text,
-    tell_repeats,
+    warn_lone_text,
+    warn_repeats,
 )
 from raycomp.continual.streams.store import REFERENCE, name_split, pixels_of, write_stream
 from raycomp.data.folder import Folder
-from raycomp.evaluate.exam import Pictures, Texts
+from raycomp.evaluate.evaluation import Pictures, Texts
 from raycomp.models.faults import say_bad
 from raycomp.models.parser import load_parser
 from raycomp.models.spec import ScorerSpec
 from raycomp.run.bad_data import check_bad_rows
-from raycomp.run.leaks import Leak, check_left, tell_leak
+from raycomp.run.leaks import Leak, check_left, warn_leak
 from raycomp.words import DROP
 from raycomp.worlds.captions import phrases
 from raycomp.worlds.training import draw_lessons, take_apart
@@ -53,7 +53,7 @@ class FoundStream:
     leaks: tuple[Leak, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     conflicts: tuple[str, ...] = ()
-    """Lines: see ``tell_conflicts``."""
+    """Lines: see ``warn_conflicts``."""
 
     @property
     def halves(self) -> list[StreamSamples]:
@@ -80,21 +80,21 @@ def find_all_samples(
         for task in (*source.tasks, *source.zero_shot)
         for part in _name_parts(task)
     ]
-    conflicts = tell_conflicts(dict(zip(said, halves, strict=True)), config.primitives)
+    conflicts = warn_conflicts(dict(zip(said, halves, strict=True)), config.primitives)
     named = iter(parse_all(halves, config.primitives, lambda: load_parser(config.parser.name)))
     found = {
         kind: tuple({part: next(named) for part in _name_parts(task)} for task in tasks)
         for kind, tasks in (("tasks", source.tasks), ("zero_shot", source.zero_shot))
     }
-    beside = None if reference is None else find_samples(reference, pictures)
+    references = None if reference is None else find_samples(reference, pictures)
     everything = FoundStream(
-        source, found["tasks"], found["zero_shot"], reference, beside, conflicts=tuple(conflicts)
+        source, found["tasks"], found["zero_shot"], reference, references, conflicts=tuple(conflicts)
     )
     everything = _compare(everything, config.overlap)
     has_candidates = {bool(one.candidates) for samples in everything.halves for one in samples.good}
     if len(has_candidates) > 1:
         raise UserError(f"stream={source.name!r}: some samples have candidates; all must, or none")
-    for samples in [*everything.halves, *([beside] if beside else [])]:
+    for samples in [*everything.halves, *([references] if references else [])]:
         counts = Counter(samples.status_N)
         check_bad_rows(samples.said, counts, config.max_bad_fraction, "samples")
     _check_gallery(everything)
@@ -103,7 +103,7 @@ def find_all_samples(
 
 def _check_gallery(found: FoundStream) -> None:
     """Raise UserError where the tests of all tasks have one text together: every method would find it. Of a
-    single task's test it is a warning (``tell_lone_text``), as the others' texts are candidates, too."""
+    single task's test it is a warning (``warn_lone_text``), as the others' texts are candidates, too."""
     asked = [one for halves in found.tasks for one in halves[TEST].good]
     texts = {str(one.caption) for one in asked}
     if len(texts) == 1 and not any(one.candidates for one in asked):
@@ -234,8 +234,8 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
     )
     made: dict[str, list[Task]] = {"tasks": [], "zero_shot": []}
     counts = {}
-    warnings = [line for leak in found.leaks for line in tell_leak(leak, maker.config.overlap)]
-    warnings += [tell_repeat(found.source.name, one) for one in found.repeats]
+    warnings = [line for leak in found.leaks for line in warn_leak(leak, maker.config.overlap)]
+    warnings += [warn_repeat(found.source.name, one) for one in found.repeats]
     warnings += found.conflicts
     for kind, sources, tasks in named:
         for number, (source, halves) in enumerate(zip(sources, tasks, strict=True)):
@@ -245,7 +245,7 @@ def make_arrays(maker: Maker) -> dict[str, Any]:
                 split = make_split(samples, texts, kinds)
                 counts[said] = dict(sorted(Counter(samples.status_N).items()))
                 if part == TEST:
-                    warnings += [*tell_lone_text(split, said), *tell_repeats(split, said)]
+                    warnings += [*warn_lone_text(split, said), *warn_repeats(split, said)]
                 half = source.test if part == TEST else source.train
                 splits[part] = _add_pixels(maker, split, samples, half, name_split(kind, number, part))
             test = splits[TEST]

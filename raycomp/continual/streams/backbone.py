@@ -15,7 +15,7 @@ from raycomp.train.little_world import FIT
 
 _MADE, _STEPS = "made.json", "steps.json"
 # Between two looks at how many steps have been taken, and between two files that say so.
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 def is_made(folder: Folder) -> bool:
@@ -39,7 +39,7 @@ def make_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Non
 
     def say_step(step: int, loss: float) -> None:
         nonlocal said_at
-        if time.monotonic() - said_at >= _LOOK_S:
+        if time.monotonic() - said_at >= _POLL_S:
             folder.write_json(step + 1, _STEPS)
             said_at = time.monotonic()
 
@@ -67,7 +67,7 @@ def follow_steps(folders: Sequence[Folder], num_steps: int) -> Iterator[None]:
     with Progress("backbones", len(folders) * num_steps, unit="step") as progress:
 
         def follow() -> None:
-            while not ended.wait(_LOOK_S):
+            while not ended.wait(_POLL_S):
                 taken = sum(count_steps(folder, num_steps) for folder in folders)
                 progress.reach(max(taken, progress.shards), FIT.batch_size)
 

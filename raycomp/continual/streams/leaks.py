@@ -99,7 +99,7 @@ def find_repeats(half: str, tasks: Named) -> list[Repeat]:
     return repeats
 
 
-def tell_repeat(stream: str, repeat: Repeat) -> str:
+def warn_repeat(stream: str, repeat: Repeat) -> str:
     """Return a line."""
     share = 100 * repeat.samples / repeat.num_samples
     counts = f"{repeat.samples:,} of {repeat.num_samples:,} {repeat.half} samples"

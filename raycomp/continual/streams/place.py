@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from raycomp.config import to_dict
-from raycomp.continual.cells import Cell, name_stream
 from raycomp.continual.config import ContinualConfig
+from raycomp.continual.runs import StreamRun, name_stream
 from raycomp.continual.streams.samples import GOLD
 from raycomp.data.folder import Folder
 from raycomp.data.runs import TIMES, digest
@@ -29,9 +29,9 @@ class EmbeddedStream:
     """0 where the stream is the user's: then it is ``config.model``."""
     folder: str
 
-    def has(self, cell: Cell, config: ContinualConfig) -> bool:
+    def has(self, one_run: StreamRun, config: ContinualConfig) -> bool:
         """Whether a cell is run here."""
-        return (cell.stream, find_backbone(cell, config)) == (self.stream, self.backbone)
+        return (one_run.stream, find_backbone(one_run, config)) == (self.stream, self.backbone)
 
     @property
     def files(self) -> Folder:
@@ -56,13 +56,13 @@ class EmbeddedStream:
         self.files.write_json(facts, _FACTS)
 
 
-def find_backbone(cell: Cell, config: ContinualConfig) -> int:
+def find_backbone(one_run: StreamRun, config: ContinualConfig) -> int:
     """Return the number of the backbone that a cell has."""
-    return cell.seed % config.little.backbones if cell.stream in WORLD_STREAMS else 0
+    return one_run.seed % config.little.backbones if one_run.stream in WORLD_STREAMS else 0
 
 
 def find_place(
-    cell: Cell,
+    one_run: StreamRun,
     config: ContinualConfig,
     folder: Folder,
     fingerprint: Mapping[str, Any],
@@ -75,23 +75,23 @@ def find_place(
     ``gpu``: what embeds, as ``describe_gpu`` has it, none = a CPU. Embeddings of other GPUs, or of another
     precision, end in other bits: they have a place of their own.
     """
-    backbone = find_backbone(cell, config)
+    backbone = find_backbone(one_run, config)
     values = to_dict(config)
     own = {name: values[name] for name in _OF_STREAMS}
     own |= {"little": {**own["little"], "backbones": None}, "architecture": TINY_CLIP}
     depends = ["reference"] if config.primitives == GOLD else ["reference", "parser"]
-    if cell.stream not in WORLD_STREAMS:
-        depends = [cell.stream, "model", "reference", "parser"]
+    if one_run.stream not in WORLD_STREAMS:
+        depends = [one_run.stream, "model", "reference", "parser"]
     content = {name: fingerprint.get(name) for name in depends}
-    if cell.stream not in WORLD_STREAMS:  # a tiny CLIP is always fp32
+    if one_run.stream not in WORLD_STREAMS:  # a tiny CLIP is always fp32
         content["precision"] = config.model.precision
     if gpu is not None:
         content["gpu"] = dict(gpu)
     # Another run may have made it of files that were exchanged for others of the same size since.
     if times := {name: time for name, time in fingerprint.get(TIMES, {}).items() if name in depends}:
         content[TIMES] = times
-    name = f"{name_stream(cell.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
-    return EmbeddedStream(cell.stream, backbone, folder.at(name))
+    name = f"{name_stream(one_run.stream)}-{backbone:02d}-{digest([own, content, with_pixels, _FORMAT])[:12]}"
+    return EmbeddedStream(one_run.stream, backbone, folder.at(name))
 
 
 def place_backbone(config: ContinualConfig, folder: Folder, backbone: int) -> Folder:

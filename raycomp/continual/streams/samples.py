@@ -15,7 +15,7 @@ from raycomp.core.uids import KEY
 from raycomp.data.arrow import to_matrix
 from raycomp.data.rows import parse_object
 from raycomp.evaluate.benchmarks.choice import is_text
-from raycomp.evaluate.exam import Picture, Pictures, key_pictures
+from raycomp.evaluate.evaluation import Picture, Pictures, key_pictures
 from raycomp.evaluate.retrieval import find_captions
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.primitives import find_primitives
@@ -211,7 +211,7 @@ def _list_named(samples: StreamSamples, how: str) -> Iterator[tuple[str, tuple[s
                 yield text, tuple(dict.fromkeys(named))
 
 
-def tell_conflicts(halves: Mapping[str, StreamSamples], how: str) -> list[str]:
+def warn_conflicts(halves: Mapping[str, StreamSamples], how: str) -> list[str]:
     """Return a line for each half, by its name, where samples name different primitives of one text, and for
     each that names others than a half before it does. The order of primitives does not matter."""
     lines, before = [], dict[str, tuple[str, frozenset[str]]]()

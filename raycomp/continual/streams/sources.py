@@ -15,7 +15,7 @@ from raycomp.data.inputs import place_input
 from raycomp.data.paths import ShardPath, absolute_uri
 from raycomp.evaluate.benchmarks.choice import take
 from raycomp.evaluate.config import RetrievalConfig
-from raycomp.evaluate.exam import Picture, read_text
+from raycomp.evaluate.evaluation import Picture, read_text
 from raycomp.evaluate.retrieval import open_retrieval
 from raycomp.words import TEST, TRAIN, WORLD_STREAMS
 
@@ -50,7 +50,7 @@ class Source:
     """Where the samples of one half of a task are from: shards, or files that are known one by one."""
 
     said: str
-    """The dial and its value, as errors say it."""
+    """The option and its value, as errors say it."""
     shards: tuple[ShardPath, ...] = ()
     samples: tuple[StreamSample, ...] = ()
     is_test: bool = False
@@ -208,10 +208,10 @@ def _open(record: Mapping[str, Any], half: str, folder: str, where: str) -> Sour
     return Source(said, samples=samples, is_test=half == TEST)
 
 
-def _open_pairs(spec: str, dial: str, is_test: bool) -> Source:
+def _open_pairs(spec: str, option: str, is_test: bool) -> Source:
     """Open image files with their captions, or shards."""
-    found = open_retrieval(RetrievalConfig(spec), dial)
-    said = f"{dial}={spec!r}"
+    found = open_retrieval(RetrievalConfig(spec), option)
+    said = f"{option}={spec!r}"
     if found.shards:
         return Source(said, tuple(found.shards), is_test=is_test)
     places = {item.image: found.uris.get(item.image) for item in found.items}

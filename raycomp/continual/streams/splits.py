@@ -11,7 +11,7 @@ import numpy as np
 from raycomp.config import UserError
 from raycomp.continual.data import Split, Stream, Task
 from raycomp.continual.streams.samples import StreamSamples
-from raycomp.evaluate.exam import Texts
+from raycomp.evaluate.evaluation import Texts
 
 
 def list_texts(samples: Iterable[StreamSamples]) -> list[str]:
@@ -80,7 +80,7 @@ def make_stream(
     return Stream(name, tuple(tasks), tuple(zero_shot), drawn, tuple(names), texts.take(names))
 
 
-def tell_repeats(split: Split, said: str) -> list[str]:
+def warn_repeats(split: Split, said: str) -> list[str]:
     """Return a line where texts of a gallery share a set of primitives: no composition tells them apart.
 
     Of questions nothing is told: candidates that only a relation tells apart have the same primitives.
@@ -92,7 +92,7 @@ def tell_repeats(split: Split, said: str) -> list[str]:
     return [f"{said}: {len(split.texts):,} texts have {num:,} sets of primitives, {least}"]
 
 
-def tell_lone_text(split: Split, said: str) -> list[str]:
+def warn_lone_text(split: Split, said: str) -> list[str]:
     """Return a line where a gallery has one text. Questions have two candidates at least."""
     if split.candidate_NK is not None or len(split.texts) != 1:
         return []

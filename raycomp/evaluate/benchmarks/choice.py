@@ -106,7 +106,7 @@ def take_pixels(record: Any, name: str, where: str) -> int:
 
 
 def is_text(value: Any) -> bool:
-    """Tell whether a value is a text that says something and that UTF-8 can hold."""
+    """Report whether a value is a text that says something and that UTF-8 can hold."""
     if not isinstance(value, str) or not value.strip():
         return False
     return not any("\ud800" <= letter <= "\udfff" for letter in value)

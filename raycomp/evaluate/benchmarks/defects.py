@@ -47,7 +47,7 @@ ROWS: dict[str, dict[str, int]] = {
 }
 
 
-def tell_other_counts(choices: Iterable[Choice]) -> list[str]:
+def warn_other_counts(choices: Iterable[Choice]) -> list[str]:
     """Return a line for every split whose number of rows is not the published one."""
     counts: Counter[tuple[str, str]] = Counter()
     for choice in choices:
@@ -61,7 +61,7 @@ def tell_other_counts(choices: Iterable[Choice]) -> list[str]:
     return lines
 
 
-def tell_defects(choices: Sequence[Choice]) -> Table:
+def report_defects(choices: Sequence[Choice]) -> Table:
     """Return rows, sound rows and rows by defect of every split; a row may have several defects.
 
     The note says which splits have another number of rows than was published.
@@ -74,6 +74,6 @@ def tell_defects(choices: Sequence[Choice]) -> Table:
         for place, count in rows.items()
     ]
     meanings = [f"{name}: {meaning}." for name, meaning in DEFECTS.items()]
-    others = [f"{line}." for line in tell_other_counts(choices)]
+    others = [f"{line}." for line in warn_other_counts(choices)]
     columns = ("benchmark", "split", "rows", "sound", *DEFECTS)
     return Table("Rows before any image is looked for", columns, lines, " ".join([*meanings, *others]))

@@ -22,8 +22,8 @@ def read(folder: Folder) -> Iterator[Choice]:
         names = [f"{part}/vl_checklist_{split}.json" for part in FOLDERS]
         rows = [read_json(folder, name, list) for name in names]
         if len(rows[0]) != len(rows[1]):
-            told = " and ".join(f"{len(some):,} in {name}" for some, name in zip(rows, names, strict=True))
-            raise ValueError(f"{folder.uri}: the rows do not match: {told}")
+            counts = " and ".join(f"{len(some):,} in {name}" for some, name in zip(rows, names, strict=True))
+            raise ValueError(f"{folder.uri}: the rows do not match: {counts}")
         for place, (first, second) in enumerate(zip(*rows, strict=True)):
             wheres = [f"{folder.at(name)}: row {place}" for name in names]
             for name in SAME:

@@ -79,19 +79,19 @@ class Case:
         ]
 
     def _is_denied(self, place: int) -> bool:
-        """Tell whether the caption says that an object is not there: "no hat", "without a hat"."""
+        """Report whether the caption says that an object is not there: "no hat", "without a hat"."""
         if self.words.determiner(place) == "no":
             return True
         before = self.words.phrase_starts[place] - 1
         return before >= 0 and self.parsed.tokens[before].text.lower() in ("without", "no", "not")
 
     def carries(self, word: str, state: State) -> bool:
-        """Tell whether the caption, or an earlier call, already says a word or one close in meaning."""
+        """Report whether the caption, or an earlier call, already says a word or one close in meaning."""
         said = [*(one.word for one in self.concepts), *state.brought]
         return any(self.lexicon.is_kind_of(word, one) or self.lexicon.is_kind_of(one, word) for one in said)
 
     def are_alike(self, first: int, second: int) -> bool:
-        """Tell whether two concepts are the same, synonyms, or one a kind of the other."""
+        """Report whether two concepts are the same, synonyms, or one a kind of the other."""
         one, two = self.concepts[first].word, self.concepts[second].word
         if one.endswith(two) or two.endswith(one):
             return True
@@ -114,7 +114,7 @@ class Case:
         return (relation.sides[0], *before[-1:])
 
     def are_exchanged(self, first: int, second: int, state: State) -> bool:
-        """Tell whether two objects, by the swaps so far, each are what the caption says of the other.
+        """Report whether two objects, by the swaps so far, each are what the caption says of the other.
 
         Two that are said alike always are. Where they are, a relation between them that is turned is true.
         """
@@ -127,17 +127,17 @@ class Case:
         return is_now(first, second) and is_now(second, first)
 
     def is_listed(self, place: int) -> bool:
-        """Tell whether another object stands in one list with the object ``place``."""
+        """Report whether another object stands in one list with the object ``place``."""
         mine = self.words.coordination(place)
         others = (i for i, one in enumerate(self.concepts) if one.kind == OBJECT and i != place)
         return any(self.words.coordination(i) == mine for i in others)
 
     def is_person(self, noun: Concept) -> bool:
-        """Tell whether an object is a person: colours of persons are left alone."""
+        """Report whether an object is a person: colours of persons are left alone."""
         return self.lexicon.is_kind_of(noun.word, "person")
 
     def is_barred(self, word: str) -> bool:
-        """Tell whether a noun would be at odds with the caption's "his" or "her"."""
+        """Report whether a noun would be at odds with the caption's "his" or "her"."""
         return any(self.lexicon.is_kind_of(word, sex) for sex in self.barred)
 
     def realm(self, noun: Concept) -> set[str]:

@@ -21,7 +21,7 @@ POSSESSIVES = OWNERS | {"her", "'s"}
 
 
 def _is_symmetric(case: Case, first: int, second: int) -> bool:
-    """Tell whether the caption says the same of two objects: conjuncts, "next to"."""
+    """Report whether the caption says the same of two objects: conjuncts, "next to"."""
     if case.words.coordination(first) == case.words.coordination(second):
         return True
     return any(
@@ -31,7 +31,7 @@ def _is_symmetric(case: Case, first: int, second: int) -> bool:
 
 
 def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
-    """Tell whether an earlier call acted on both objects, their attributes, or how they relate."""
+    """Report whether an earlier call acted on both objects, their attributes, or how they relate."""
     sides = {first, second}
     if any(one.sides and {*one.sides} == sides and i in state.used for i, one in enumerate(case.concepts)):
         return True
@@ -42,7 +42,7 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
 
 
 def _turns_back(case: Case, first: int, second: int, state: State) -> bool:
-    """Tell whether swapping two concepts exchanges the sides of a relation that an earlier call turned."""
+    """Report whether swapping two concepts exchanges the sides of a relation that an earlier call turned."""
     after = state._replace(swapped=(*state.swapped, (first, second)))
     return any(
         case.are_exchanged(left, one.sides[1], after)
@@ -58,7 +58,7 @@ def _is_turned(case: Case, relation: Concept, state: State) -> bool:
 
 
 def _shares(case: Case, first: int, second: int) -> bool:
-    """Tell whether what is said of the first of two conjuncts holds for both: "a red hat and scarf"."""
+    """Report whether what is said of the first of two conjuncts holds for both: "a red hat and scarf"."""
     between = case.parsed.text[case.concepts[first].end : case.concepts[second].start].strip().lower()
     return (
         between in ("and", "or", ",")
@@ -133,7 +133,7 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
 
 
 def _may_exchange(case: Case, first: int, second: int) -> bool:
-    """Tell whether each of two attributes may describe the other's noun."""
+    """Report whether each of two attributes may describe the other's noun."""
     one, two = case.concepts[first], case.concepts[second]
     if not (one.category and two.category) or one.owner is None or two.owner is None:
         return False

@@ -51,10 +51,10 @@ class Wording:
     def phrase_starts(self) -> dict[int, int]:
         """Map every object to the position of the first token of its noun phrase."""
         return {
-            place: self._walk_left(place) for place, one in enumerate(self.concepts) if one.kind == OBJECT
+            place: self._extend_left(place) for place, one in enumerate(self.concepts) if one.kind == OBJECT
         }
 
-    def _walk_left(self, place: int) -> int:
+    def _extend_left(self, place: int) -> int:
         own = {
             token for one in self.attributes[place] for token in range(self.first(one), self.last(one) + 1)
         }
@@ -77,7 +77,7 @@ class Wording:
         return token.text.lower() if token.tag in DETERMINERS else ""
 
     def accepts(self, place: int, noun: str) -> bool:
-        """Tell whether a noun in its base form can stand where object ``place`` stands, number kept."""
+        """Report whether a noun in its base form can stand where object ``place`` stands, number kept."""
         slot = self.concepts[place]
         entry = self.lexicon.find(noun, OBJECT)
         if entry is None:
@@ -95,7 +95,7 @@ class Wording:
         return mass == self.lexicon.is_mass(slot.word)
 
     def is_bare(self, place: int) -> bool:
-        """Tell whether one countable thing stands without a determiner: "in front of church"."""
+        """Report whether one countable thing stands without a determiner: "in front of church"."""
         one = self.concepts[place]
         return not (one.is_plural or self.determiner(place) or self.lexicon.is_mass(one.word))
 
@@ -121,14 +121,14 @@ class Wording:
     def plain(self, start: int, end: int) -> str:
         """Return characters [start, end) without the capital of a sentence's beginning."""
         said = self.text[start:end]
-        if start not in self._at or not self._begins(start):
+        if start not in self._at or not self._starts_sentence(start):
             return said
         token = self.tokens[self._at[start]]
         is_name = token.tag.startswith("NNP") and self._at[start] > 0
         is_short = token.text != "A" and token.text.isupper()
         return said if is_name or is_short else said[:1].lower() + said[1:]
 
-    def _begins(self, start: int) -> bool:
+    def _starts_sentence(self, start: int) -> bool:
         place = self._at.get(start)
         return place is not None and (place == 0 or self.tokens[place - 1].text in STOPS)
 
@@ -137,12 +137,12 @@ class Wording:
         said = self.text[start:end]
         if len(said) > 1 and said.isupper():
             return word.upper()
-        if said[:1].isupper() and not self._begins(start):
+        if said[:1].isupper() and not self._starts_sentence(start):
             return " ".join(part[:1].upper() + part[1:] for part in word.split(" "))
         return word
 
     def can_follow(self, place: int) -> bool:
-        """Tell whether a conjunct or a phrase may be put behind object ``place``: nothing is torn apart."""
+        """Report whether a conjunct or a phrase may be put behind object ``place``: nothing is torn apart."""
         after = self.last(place) + 1
         if after >= len(self.tokens):
             return True
@@ -152,19 +152,19 @@ class Wording:
         return token.tag[:2] in ("VB", "IN", "MD") and token.text.lower() not in ("of", "that", "than")
 
     def stands_alone(self, place: int) -> bool:
-        """Tell whether the noun phrase of object ``place`` is whole: no part before it, no "of" behind it."""
+        """Say whether the noun phrase of object ``place`` is whole: no part before it, no "of" behind it."""
         before, after = self.phrase_starts[place] - 1, self.last(place) + 1
         if after < len(self.tokens) and self.tokens[after].text.lower() in ("of", "and", "or"):
             return False
         return before < 0 or self.tokens[before].tag in BEFORE_PHRASES
 
     def ends(self, place: int) -> bool:
-        """Tell whether object ``place`` is the last word of its sentence."""
+        """Report whether object ``place`` is the last word of its sentence."""
         after = self.last(place) + 1
         return after >= len(self.tokens) or self.tokens[after].text in STOPS
 
     def agrees(self, place: int) -> bool:
-        """Tell whether a verb behind object ``place`` stands in the singular because of it."""
+        """Report whether a verb behind object ``place`` stands in the singular because of it."""
         last = self.last(place)
         head = self.tokens[last].head
         if self.concepts[place].is_plural or head <= last or "subj" not in self.tokens[last].dep:
@@ -226,5 +226,5 @@ class Wording:
         return list(found.values())
 
     def _capital(self, piece: Piece) -> str:
-        begins = self._begins(piece.start) and self.text[piece.start : piece.start + 1].isupper()
-        return piece.text[:1].upper() + piece.text[1:] if begins else piece.text
+        is_first = self._starts_sentence(piece.start) and self.text[piece.start : piece.start + 1].isupper()
+        return piece.text[:1].upper() + piece.text[1:] if is_first else piece.text

@@ -80,13 +80,13 @@ def _is_cut_off(tokens: Sequence[Token], words: Sequence[str]) -> bool:
 
 
 def _is_wrong_article(word: str, behind: Token) -> bool:
-    """Tell whether the article clashes with a plain word behind it; letters and digits are spelt out."""
+    """Report whether the article clashes with a plain word behind it; letters and digits are spelt out."""
     text = behind.text
     return text.isalpha() and len(text) > 1 and not text.isupper() and choose_article(text) != word
 
 
 def _reaches_noun(tokens: Sequence[Token], place: int, lexicon: Lexicon) -> bool:
-    """Tell whether a noun, or a word used as one, comes before the phrase of the determiner must end."""
+    """Report whether a noun, or a word used as one, comes before the phrase of the determiner must end."""
     for step in range(place + 1, len(tokens)):
         token = tokens[step]
         if token.text == "-" and step > place + 1:
@@ -109,7 +109,7 @@ def _ends_phrase(behind: Token | None) -> bool:
 
 
 def _disagrees(tokens: Sequence[Token], words: Sequence[str], place: int, lexicon: Lexicon) -> bool:
-    """Tell whether the noun of the determiner or numeral at ``place`` has the other number."""
+    """Report whether the noun of the determiner or numeral at ``place`` has the other number."""
     nouns = []
     for step in range(place + 1, len(tokens)):
         token = tokens[step]

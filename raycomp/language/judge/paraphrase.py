@@ -186,7 +186,7 @@ def _read(parts: Sequence[CaptionPart], lexicon: Lexicon) -> Value:
 
 
 def _is_right_side(parts: Sequence[CaptionPart], place: int) -> bool:
-    """Tell whether a thing stands there that nothing behind it says more about."""
+    """Report whether a thing stands there that nothing behind it says more about."""
     if place >= len(parts) or parts[place].sort != "thing":
         return False
     if place + 1 == len(parts):

@@ -165,7 +165,7 @@ def _judge_swap(call: _Call) -> str | None:
 
 
 def _modifies(parsed: Parsed, token: Token) -> bool:
-    """Tell whether a token, whatever its tag, describes a noun: "a [parked] car", "a row [of] houses"."""
+    """Report whether a token, whatever its tag, describes a noun: "a [parked] car", "a row [of] houses"."""
     is_known = any(one.start <= token.start < one.end for one in parsed.concepts if one.kind == ATTRIBUTE)
     is_participle = token.tag in ("VBN", "VBG") and token.dep == "amod"
     return is_known or is_participle or token.text == "of"
@@ -259,7 +259,7 @@ def _kind_of_tag(tag: str) -> str:
 
 
 def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
-    """Tell whether the new concept excludes the old one by its class: kinds, and categories of attributes."""
+    """Say whether the new concept excludes the old one by its class: kinds, and categories of attributes."""
     if old.kind != new.kind and not lexicon.find(new.word, old.kind):
         return False
     if old.kind != ATTRIBUTE or not old.category or not new.category or old.category == new.category:
@@ -269,7 +269,7 @@ def _are_of_one_class(old: Concept, new: Concept, lexicon: Lexicon) -> bool:
 
 
 def _says(parsed: Parsed, concept: Concept, lexicon: Lexicon) -> bool:
-    """Tell whether a text has the concept, a synonym or a kind of it."""
+    """Report whether a text has the concept, a synonym or a kind of it."""
     for one in parsed.concepts:
         # The parse may join an object with a word beside it: "a [bike stops]".
         names = (one.word,) if one.category else (one.word, *one.word.split())

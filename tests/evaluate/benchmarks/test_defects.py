@@ -3,7 +3,7 @@
 import pytest
 
 from raycomp.evaluate.benchmarks.choice import DEFECTS, DUPLICATE, EQUAL, UNCONFIRMED
-from raycomp.evaluate.benchmarks.defects import tell_defects, tell_other_counts
+from raycomp.evaluate.benchmarks.defects import report_defects, warn_other_counts
 from tests.evaluate.benchmarks.test_benchmarks import SUGARCREPE, VALSE, read_shared
 
 
@@ -18,7 +18,7 @@ def count_defects(table):
 
 def test_known_defects(shared):
     pp, checklist, valse = (
-        tell_defects(read_shared(shared, name)) for name in ("sugarcrepe_pp", "vl_checklist", "valse")
+        report_defects(read_shared(shared, name)) for name in ("sugarcrepe_pp", "vl_checklist", "valse")
     )
     found = count_defects(pp)
     assert (found["swap_obj"], found["swap_att"], found["replace_rel"]) == ({EQUAL: 2}, {DUPLICATE: 1}, {})
@@ -37,17 +37,17 @@ def test_known_defects(shared):
     assert sum(line[2] for line in valse.rows) == 8782 and sum(line[3] for line in valse.rows) == 7702
 
 
-def test_rows_that_are_not_there_are_told_and_no_fault(shared):
+def test_rows_that_are_not_there_are_reported_and_no_fault(shared):
     choices = read_shared(shared, "sugarcrepe")
-    assert tell_other_counts(choices) == []
-    assert {line[1]: line[2] for line in tell_defects(choices).rows} == SUGARCREPE
-    assert tell_other_counts(choices[1:-2]) == [
+    assert warn_other_counts(choices) == []
+    assert {line[1]: line[2] for line in report_defects(choices).rows} == SUGARCREPE
+    assert warn_other_counts(choices[1:-2]) == [
         "sugarcrepe: add_att: 691 rows, 692 are published",
         "sugarcrepe: swap_obj: 243 rows, 245 are published",
     ]
-    assert "691 rows, 692 are published" in tell_defects(choices[1:]).to_text()
+    assert "691 rows, 692 are published" in report_defects(choices[1:]).to_text()
 
 
 @pytest.mark.parametrize("name", ["sugarcrepe_pp", "valse", "vl_checklist", "hard_positives", "cola"])
 def test_the_published_files_have_the_published_rows(shared, name):
-    assert tell_other_counts(read_shared(shared, name)) == []
+    assert warn_other_counts(read_shared(shared, name)) == []

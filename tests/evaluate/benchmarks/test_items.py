@@ -6,7 +6,7 @@ import pytest
 
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.choice import DUPLICATE, EQUAL
-from raycomp.evaluate.benchmarks.defects import tell_defects
+from raycomp.evaluate.benchmarks.defects import report_defects
 from raycomp.evaluate.benchmarks.read import read_benchmark
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 from tests.evaluate.benchmarks.test_benchmarks import read_shared
@@ -48,7 +48,7 @@ def test_an_item_of_winoground_is_two_rows_of_one_group(tmp_path):
     assert two.positives == one.negatives == (WINOGROUND["caption_1"],)
     assert [(row.group, row.id) for row in rows] == [("0", "0/0"), ("0", "0/1"), ("7", "7/0"), ("7", "7/1")]
     assert [(row.op, row.kind) for row in rows] == [(SWAP, OBJECT)] * 2 + [(SWAP, "")] * 2
-    assert "winoground: all: 4 rows, 800 are published" in tell_defects(rows).note
+    assert "winoground: all: 4 rows, 800 are published" in report_defects(rows).note
 
 
 def test_bivlc_takes_the_splits_of_sugarcrepe(tmp_path):
@@ -78,7 +78,7 @@ def test_a_limit_keeps_items_whole(tmp_path):
 def test_cola_is_210_items_of_files_of_visual_genome(shared):
     rows = read_shared(shared, "cola")
     assert len(rows) == 420 and len({row.group for row in rows}) == 210
-    assert not any(row.defects for row in rows) and "published" not in tell_defects(rows).note
+    assert not any(row.defects for row in rows) and "published" not in report_defects(rows).note
     assert (rows[0].image, rows[1].image) == ("2390970.jpg", "2388902.jpg")
     assert (
         rows[0].positives
@@ -89,7 +89,7 @@ def test_cola_is_210_items_of_files_of_visual_genome(shared):
 
 def test_hard_positives_are_whole(shared):
     rows = read_shared(shared, "hard_positives")
-    table = tell_defects(rows)
+    table = report_defects(rows)
     lines = {line[1]: dict(zip(table.columns[2:], line[2:], strict=True)) for line in table.rows}
     assert {split: line["rows"] for split, line in lines.items()} == {"attributes": 10575, "relations": 16868}
     # Counted from the files by other means.

@@ -122,7 +122,7 @@ class Needs(Protocol):
         """Return the texts that it needs; may repeat."""
 
 
-class Exam(Needs, Protocol):
+class Evaluation(Needs, Protocol):
     """Questions to a model: what they are about, and what its embeddings answer."""
 
     @property
@@ -146,24 +146,24 @@ class ShardRow(NamedTuple):
     json: str | None
 
 
-def expand(spec: str, dial: str) -> list[ShardPath]:
-    """Return the shards that a dial names; ValueError as ``expand_input``, naming the dial."""
+def expand(spec: str, option: str) -> list[ShardPath]:
+    """Return the shards that an option names; ValueError as ``expand_input``, naming the option."""
     try:
         shards = expand_input(spec)
         check_shards_of_runs(shards)
         return shards
     except ValueError as error:
         said = str(error)
-        said = dial + said.removeprefix("input") if said.startswith("input") else f"{dial}: {said}"
+        said = option + said.removeprefix("input") if said.startswith("input") else f"{option}: {said}"
         raise ValueError(said) from error
 
 
 def read_samples(
-    shards: Sequence[ShardPath], pictures: Pictures, dial: str
+    shards: Sequence[ShardPath], pictures: Pictures, option: str
 ) -> tuple[list[ShardRow], np.ndarray]:
     """Return all samples of the shards, and their embeddings, fp32 (N, D), 0 where the status is not ok.
 
-    Raises ValueError, naming the dial, where a shard is none or has no sample.
+    Raises ValueError, naming the option, where a shard is none or has no sample.
     """
     samples: list[ShardRow] = []
     image = []
@@ -173,15 +173,15 @@ def read_samples(
         found = [ShardRow(f"{shard.name}/{key}", *rest) for key, *rest in zip(*columns, strict=True)]
         for sample in found:
             if sample.status in (EMPTY_SHARD, UNREADABLE_SHARD):
-                raise ValueError(f"{dial}: {shard.name} is an {sample.status}")
+                raise ValueError(f"{option}: {shard.name} is an {sample.status}")
         samples += found
         image.append(to_matrix(table[IMAGE_EMBEDDING]))
     return samples, np.concatenate(image)
 
 
-def read_text(uri: str, dial: str) -> str:
-    """Return a text file; ValueError, beginning with ``dial``, where it cannot be read or is not UTF-8."""
+def read_text(uri: str, option: str) -> str:
+    """Return a text file; ValueError, beginning with ``option``, where it cannot be read or is not UTF-8."""
     try:
         return Folder(uri).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{dial}: cannot be read: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{option}: cannot be read: {' '.join(str(error).split())}") from error

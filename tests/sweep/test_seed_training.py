@@ -4,10 +4,10 @@ import pytest
 
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import DEVELOPMENT, FAILED, Site
+from raycomp.sweep.journal import DEVELOPMENT, FAILED, SeedTraining
 from raycomp.sweep.plan import make_plan
-from raycomp.sweep.site import Job, run_site
-from raycomp.sweep.worlds import scored_dials
+from raycomp.sweep.seed_training import Job, run_seed_training
+from raycomp.sweep.worlds import scored_options
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_a_training_that_is_refused_fails_alone(tmp_path, error):
     def refuse(*arguments: object) -> dict:
         raise error
 
-    plan = make_plan(SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)"), scored_dials())
+    plan = make_plan(SweepConfig(space="train.learning_rate=grid(0.1,0.4,0.3)"), scored_options())
     job = Job(plan, str(tmp_path), str(tmp_path / "work"), (), refuse)
-    outcome = run_site(job, "000", {}, Site(DEVELOPMENT, 0))
+    outcome = run_seed_training(job, "000", {}, SeedTraining(DEVELOPMENT, 0))
     assert (outcome.status, outcome.why) == (FAILED, str(error))

@@ -7,7 +7,7 @@ import pytest
 
 from raycomp.data.folder import Folder
 from raycomp.evaluate.benchmarks.read import read_benchmark
-from raycomp.language.blind import (
+from raycomp.language.text_only import (
     FLOOR,
     PAIRS,
     bigram_likelihood,

@@ -20,10 +20,10 @@ from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
 from raycomp.run.run import Say
 from raycomp.sweep.config import SweepConfig
-from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, Site
+from raycomp.sweep.journal import FAILED, FINISHED, REPORT, Journal, Outcome, SeedTraining
 from raycomp.sweep.metric import read_metrics, read_stream_metrics, world_evaluation
 from raycomp.sweep.plan import Plan, base_train
-from raycomp.sweep.worlds import CURATED, EXAM, NEGATIVES, Place, say_nothing
+from raycomp.sweep.worlds import CURATED, NEGATIVES, TEST_SET, Place, say_nothing
 from raycomp.table import Estimate
 from raycomp.train.command import train
 from raycomp.train.config import TrainConfig
@@ -33,8 +33,8 @@ SELECTED, TRAINED = "selected", "trained"
 _EVALUATED, _STARTS = "evaluated", "starts.json"
 _RAN = "ran"
 _STREAMS, _MAKING = "streams", "making"
-Run = Callable[["Job", Mapping[str, str], Site, Folder], dict[str, Estimate]]
-"""Takes what trials share, the dials of one, where to train it and a folder; returns metrics by name."""
+Run = Callable[["Job", Mapping[str, str], SeedTraining, Folder], dict[str, Estimate]]
+"""Takes what trials share, the options of one, where to train it and a folder; returns metrics by name."""
 # Weights of a trial follow from its seed where they are drawn.
 _DRAWN = "random:"
 # Of a training that does all of its work by itself; others run beside it.
@@ -65,32 +65,34 @@ class Job:
         return Journal(Folder(self.folder))
 
 
-def run_site(job: Job, name: str, dials: Mapping[str, str], site: Site) -> Outcome:
+def run_seed_training(job: Job, name: str, options: Mapping[str, str], training: SeedTraining) -> Outcome:
     """Train a trial at a site and ask the model; write what came of it into the journal.
 
     A training that was broken off goes on from its last checkpoint, once whoever was at it is gone. What the
     user would have to mend, as a loss that is not finite, is a failed training, and no end of the sweep.
     """
-    folder = Folder(Folder(job.work).at(name, site.name))
+    folder = Folder(Folder(job.work).at(name, training.name))
     await_lease(folder)
     with hold_lease(folder):
-        return job.journal.find(name, site) or _run_held(job, name, dials, site, folder)
+        return job.journal.find(name, training) or _run_held(job, name, options, training, folder)
 
 
-def _run_held(job: Job, name: str, dials: Mapping[str, str], site: Site, folder: Folder) -> Outcome:
+def _run_held(
+    job: Job, name: str, options: Mapping[str, str], training: SeedTraining, folder: Folder
+) -> Outcome:
     starts = 1 + _count_starts(folder)
     folder.write_json(starts, _STARTS)
-    began = time.perf_counter()
+    started = time.perf_counter()
     try:
-        metrics = job.run(job, dials, site, folder)
-        outcome = Outcome(FINISHED, metrics, time.perf_counter() - began, starts)
+        metrics = job.run(job, options, training, folder)
+        outcome = Outcome(FINISHED, metrics, time.perf_counter() - started, starts)
     except (ValueError, TooMuchBadData) as error:
         cause = getattr(error, "cause", error)
         if type(error) is not ValueError and not isinstance(cause, UserError | TooMuchBadData):
             raise
         why = " ".join(str(cause).split())
-        outcome = Outcome(FAILED, {}, time.perf_counter() - began, starts, why)
-    job.journal.write(name, site, outcome)
+        outcome = Outcome(FAILED, {}, time.perf_counter() - started, starts, why)
+    job.journal.write(name, training, outcome)
     folder.remove()
     return outcome
 
@@ -104,13 +106,15 @@ def _count_starts(folder: Folder) -> int:
     return found if type(found) is int else 0
 
 
-def run_train(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+def run_train(
+    job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder
+) -> dict[str, Estimate]:
     """Choose pairs from the scores there are, train on them, evaluate."""
-    split, place = job.plan.split(dials), job.places[site.number] if job.places else None
+    split, place = job.plan.split(options), job.places[training.number] if job.places else None
     source = place.files.at(CURATED) if place else job.config.curated
-    seed = 1000 * job.config.seed + site.number
+    seed = 1000 * job.config.seed + training.number
     config = _describe_training(job.config, split["train"], place, seed)
-    asked = {_EVALUATED: _describe_evaluation(job.config, site, place)}
+    asked = {_EVALUATED: _describe_evaluation(job.config, training, place)}
     settings = {"seed": seed, **split["select"]}
     return run_commands(source, settings, config, asked, folder, job.is_local)[_EVALUATED]
 
@@ -154,10 +158,10 @@ def run_commands(
 
 
 def _describe_training(
-    config: SweepConfig, dials: Mapping[str, str], place: Place | None, seed: int
+    config: SweepConfig, options: Mapping[str, str], place: Place | None, seed: int
 ) -> TrainConfig:
     """Return what a trial is trained with but for its pairs."""
-    found: TrainConfig = override_all(base_train(config), {**dials, "train.seed": seed})
+    found: TrainConfig = override_all(base_train(config), {**options, "train.seed": seed})
     found = replace(found, train=replace(found.train, workers=config.workers))
     weights = f"{_DRAWN}{seed}" if found.model.weights.startswith(_DRAWN) else found.model.weights
     if place is None:
@@ -167,9 +171,9 @@ def _describe_training(
     return replace(found, model=model, negatives=negatives)
 
 
-def _describe_evaluation(config: SweepConfig, site: Site, place: Place | None) -> EvaluateConfig:
-    asked = world_evaluation(place.files.at(EXAM)) if place else config.evaluate
-    if site.split == REPORT and config.report_on is not None:
+def _describe_evaluation(config: SweepConfig, training: SeedTraining, place: Place | None) -> EvaluateConfig:
+    asked = world_evaluation(place.files.at(TEST_SET)) if place else config.evaluate
+    if training.split == REPORT and config.report_on is not None:
         asked = config.report_on
     return asked
 
@@ -195,10 +199,12 @@ def make_streams(config: SweepConfig, work: str, say: Say) -> None:
     say("streams: embedded")
 
 
-def run_continual(job: Job, dials: Mapping[str, str], site: Site, folder: Folder) -> dict[str, Estimate]:
+def run_continual(
+    job: Job, options: Mapping[str, str], training: SeedTraining, folder: Folder
+) -> dict[str, Estimate]:
     """Let the method, and the frozen model beside it, learn the streams that all trials share."""
-    config = override_all(describe_continual(job.config, job.work), dials)
-    config = replace(config, method=(*config.method, FROZEN), first_seed=site.number)
+    config = override_all(describe_continual(job.config, job.work), options)
+    config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
     ran = folder.at(_RAN)
     await_lease(Folder(ran))
     continual(config, ran, say_nothing)

@@ -22,32 +22,32 @@ _STRETCHED = {"image_size", "context_length"}
 _PARAMS, _CHECKPOINTS = "params.txt", "checkpoints"
 
 
-def check_beside(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> None:
+def check_config_files(config: ModelConfig | ScorerConfig, own: dict[str, Any]) -> None:
     """Raise ValueError where weights lie beside what tells of another model than the one they go into.
 
     ``own`` is open_clip's config of that one. Asked are a json of the weights' own name, as raycomp writes
     it, open_clip_config.json, and open_clip_train's params.txt in the folder above ``checkpoints/``. What
     only one of the two configs states is no difference, but for the activation.
     """
-    found = [Path(path) for path in list_beside(config.weights) if Path(path).is_file()]
-    told = next(filter(None, (_read(path, own) for path in found)), None)
-    if told is None:
+    found = [Path(path) for path in list_config_files(config.weights) if Path(path).is_file()]
+    reported = next(filter(None, (_read(path, own) for path in found)), None)
+    if reported is None:
         return
-    path, theirs, name = told
+    path, theirs, name = reported
     for what, value, ours in _find_differences(theirs, own):
-        dial = config.said_model.partition("=")[0]
+        option = config.said_model.partition("=")[0]
         raise ValueError(
             f"{config.said_weights}: was trained with {what}={value} ({path}), {config.said_model} has "
-            f"{what}={ours}; set {dial}={name or _name_variant(config.model, theirs)}"
+            f"{what}={ours}; set {option}={name or _name_variant(config.model, theirs)}"
         )
 
 
-def list_beside(weights: str) -> list[str]:
+def list_config_files(weights: str) -> list[str]:
     """Return paths or uris of the files that may tell of weights."""
     folder, name = posixpath.split(weights)
     stem = posixpath.splitext(name)[0]
-    above, room = posixpath.split(folder)
-    log = [posixpath.join(above, _PARAMS)] if room == _CHECKPOINTS else []
+    above, last = posixpath.split(folder)
+    log = [posixpath.join(above, _PARAMS)] if last == _CHECKPOINTS else []
     return [posixpath.join(folder, f"{stem}.json"), posixpath.join(folder, HUB_CONFIG), *log]
 
 

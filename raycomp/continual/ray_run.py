@@ -4,27 +4,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from raycomp.continual.jobs import CellJob
+from raycomp.continual.jobs import RunJob
 from raycomp.continual.streams.store import count_tasks
 from raycomp.run.run import Say
 from raycomp.train.ray_fit import RankJob, TrainWorkers, run_ranks
 
 
-def fit_cell(job: CellJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:
+def fit_one(job: RunJob, on_gpus: bool, check: Callable[[], None], say: Say) -> None:
     """Run a cell of a method that trains the model on ``tune.workers`` workers; raises as ``run_ranks``."""
-    tune, cell = job.config.tune, job.cell
+    tune, one_run = job.config.tune, job.one_run
     assert tune.workers is not None, "one process runs a cell without Ray Train"
     ranks = RankJob(
         partial(_work, job),
         num_steps=tune.steps * count_tasks(job.place.files),
         batch_size=tune.batch_size,
         selector=job.config.cluster.selector,
-        label=cell.name,
+        label=one_run.name,
     )
     run_ranks(ranks, TrainWorkers(tune.workers, on_gpus), check, say)
 
 
-def _work(job: CellJob, board: Any) -> None:
-    from raycomp.continual.ray_cell_work import run_as_rank  # seconds, which the ranks alone need
+def _work(job: RunJob, tracker: Any) -> None:
+    from raycomp.continual.ray_run_work import run_as_rank  # seconds, which the ranks alone need
 
-    run_as_rank(job, board)
+    run_as_rank(job, tracker)

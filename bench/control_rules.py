@@ -1,8 +1,8 @@
 """What the control arms choose out of a demo's scores, beside cpi.
 
-Command: OMP_NUM_THREADS=1 python bench/control_arms.py out/demo/curated   (seconds, one core, no model)
+Command: OMP_NUM_THREADS=1 python bench/control_rules.py out/demo/curated   (seconds, one core, no model)
 
-Every arm is chosen in memory from scores/ with the dials of the run. Of each: rows kept, the share of them
+Every arm is chosen in memory from scores/ with the options of the run. Of each: rows kept, the share of them
 that cpi keeps too, how many have a planted fault, their mean PAS and alignment; and which share of the clean
 rows past gate 1 stays, by the number of things and phrases and by shape, with Wilson's 95 % interval. A
 rule that judged pairs alone would keep clean pairs of every kind alike. The last line is one JSON object.
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from raycomp.config import from_dict, override
 from raycomp.core.metrics import share_interval, spearman
-from raycomp.curate.config import CurateConfig, find_arm
+from raycomp.curate.config import CurateConfig, find_selection
 from raycomp.curate.rules import RULES, name_draw
 from raycomp.curate.select import choose_tables
 from raycomp.words import (
@@ -36,7 +36,7 @@ from raycomp.words import (
 from raycomp.worlds.faults import NO_FAULT, group_traits
 
 
-def name_arms(config: CurateConfig) -> list[str]:
+def name_rules(config: CurateConfig) -> list[str]:
     """Return cpi, align_only and every control with a second gate."""
     names = [name for name, rule in RULES.items() if rule.attribute_by and name != "align70_random50"]
     return [*names, name_draw(config.align.keep, config.attribute.keep), "align_only"]
@@ -44,19 +44,19 @@ def name_arms(config: CurateConfig) -> list[str]:
 
 def choose(tables: list[pa.Table], config: CurateConfig, rule: str) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return the reason and the score of every row under a rule, and its fit."""
-    gates, judged = choose_tables(tables, find_arm(override(config, "select.rule", rule)))
+    gates, judged = choose_tables(tables, find_selection(override(config, "select.rule", rule)))
     reason_N, score_N = (np.concatenate(parts) for parts in zip(*judged, strict=True))
     return reason_N, score_N, gates.fit and gates.fit.to_dict()
 
 
 def keep_rates(kept_N: np.ndarray, among_N: np.ndarray, groups: dict[str, np.ndarray]) -> dict[str, str]:
     """Return the share of each group's rows ``among`` that stays, with Wilson's 95 % interval."""
-    told = {}
+    reported = {}
     for what, at_N in groups.items():
         count, kept = int((among_N & at_N).sum()), int((among_N & at_N & kept_N).sum())
         low, high = share_interval(kept, count)
-        told[what] = f"{kept / count:.3f} [{low:.3f}, {high:.3f}]" if count else "-"
-    return told
+        reported[what] = f"{kept / count:.3f} [{low:.3f}, {high:.3f}]" if count else "-"
+    return reported
 
 
 def main(source: Path) -> None:
@@ -71,11 +71,11 @@ def main(source: Path) -> None:
     groups = group_traits([caption or "" for caption in table[CAPTION].to_pylist()], drops_N)
     reason_N, _, _ = choose(tables, config, "cpi")
     cpi_N, pool_N = reason_N == KEPT, ~np.isnan(alignment_N) & (reason_N != DROPPED_ALIGNMENT)
-    told = {}
-    for rule in name_arms(config):
+    reported = {}
+    for rule in name_rules(config):
         reason_N, score_N, fit = choose(tables, config, rule)
         kept_N, ranked_N = reason_N == KEPT, ~np.isnan(score_N)
-        told[rule] = {
+        reported[rule] = {
             "kept": int(kept_N.sum()),
             "also kept by cpi": round(float((kept_N & cpi_N).sum() / kept_N.sum()), 3),
             "faulty kept": int((kept_N & (fault_N != NO_FAULT)).sum()),
@@ -86,9 +86,9 @@ def main(source: Path) -> None:
             "fit": fit,
             **keep_rates(kept_N, pool_N & (fault_N == NO_FAULT), groups),
         }
-        print(rule, *(f"{name}: {value}" for name, value in told[rule].items()), sep="\n    ")
+        print(rule, *(f"{name}: {value}" for name, value in reported[rule].items()), sep="\n    ")
     print("faults in the pool", Counter(fault_N[pool_N].tolist()))
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a dial knows of itself: its path, type, default, sentence and marks.
+"""What an option knows of itself: its path, type, default, sentence and marks.
 
-A mark is metadata of a dataclass field; the mark of a group is that of all its dials.
+A mark is metadata of a dataclass field; the mark of a group is that of all its options.
 """
 
 import ast
@@ -21,10 +21,10 @@ SELECT = {"select": True}
 # a folder, whatever it is called; FILE.py:NAME, or else the name of something.
 INPUT, FILE, FOLDER, PLACE, CODE = ({"path": name} for name in ("input", "file", "folder", "place", "code"))
 
-# A dial of this type takes 90, 30s, 10m or 2h.
+# An option of this type takes 90, 30s, 10m or 2h.
 Seconds = Annotated[float, "seconds"]
 
-# A dial of this type takes a number, or the least and the most: 4, 1..8.
+# An option of this type takes a number, or the least and the most: 4, 1..8.
 Span = Annotated[int | str, "number or MIN..MAX"]
 
 # A dial of this type holds what a library takes beyond our own dials, text by name: llm.engine.NAME=VALUE.
@@ -42,8 +42,8 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Dial:
-    """One dial of a config, or a group of them; ``owner`` is the dataclass that has it as a field."""
+class Option:
+    """One option of a config, or a group of them; ``owner`` is the dataclass that has it as a field."""
 
     path: str
     hint: Any
@@ -53,7 +53,7 @@ class Dial:
 
     @property
     def group(self) -> Any:
-        """The dataclass of a group, None of a single dial."""
+        """The dataclass of a group, None of a single option."""
         return find_group(self.hint)
 
     @property
@@ -63,23 +63,23 @@ class Dial:
         return " ".join((own or (self.group.__doc__ if self.group else "")).split())
 
 
-def list_dials(kind: Any, mark: str | None = None) -> list[Dial]:
-    """Return the dials of a config class, or those that have a mark, in the order of their fields."""
-    dials = (dial for dial in walk_dials(kind) if not dial.group)
-    return [dial for dial in dials if mark is None or mark in dial.marks]
+def list_options(kind: Any, mark: str | None = None) -> list[Option]:
+    """Return the options of a config class, or those that have a mark, in the order of their fields."""
+    options = (option for option in iterate_options(kind) if not option.group)
+    return [option for option in options if mark is None or mark in option.marks]
 
 
-def walk_dials(kind: Any, within: Dial | None = None) -> Iterator[Dial]:
-    """Yield the groups and dials of a config class, a group before its dials."""
+def iterate_options(kind: Any, within: Option | None = None) -> Iterator[Option]:
+    """Yield the groups and options of a config class, a group before its options."""
     hints = typing.get_type_hints(kind, include_extras=True)
     default = (within and within.default) or kind()
     prefix, marks = (f"{within.path}.", within.marks) if within else ("", {})
     for one in fields(kind):
         value = getattr(default, one.name)
-        dial = Dial(prefix + one.name, hints[one.name], value, kind, {**marks, **one.metadata})
-        yield dial
-        if dial.group:
-            yield from walk_dials(dial.group, dial)
+        option = Option(prefix + one.name, hints[one.name], value, kind, {**marks, **one.metadata})
+        yield option
+        if option.group:
+            yield from iterate_options(option.group, option)
 
 
 def is_marked(kind: Any, path: str, mark: str) -> bool:
@@ -94,10 +94,10 @@ def is_marked(kind: Any, path: str, mark: str) -> bool:
 
 def split_none(hint: Any) -> tuple[Any, bool]:
     """Return a type without its None, and whether it has one."""
-    options = typing.get_args(hint)
-    if type(None) not in options:
+    choices = typing.get_args(hint)
+    if type(None) not in choices:
         return hint, False
-    return next(option for option in options if option is not type(None)), True
+    return next(one for one in choices if one is not type(None)), True
 
 
 def find_group(hint: Any) -> Any:

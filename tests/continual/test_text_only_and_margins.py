@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.controls import answer_by_prior, judge_blind, judge_margins, number_answers
+from raycomp.continual.controls import answer_by_prior, judge_margins, judge_text_only, number_answers
 from raycomp.continual.data import Edits, Keys, Split
 from raycomp.continual.judge import gather_questions
 from raycomp.continual.streams.assemble import draw_edits, draw_texts, find_all_samples
@@ -79,7 +79,7 @@ def test_shuffled_pictures_answer_by_chance():
     )
     found = {
         one.name: one.value
-        for one in judge_blind(gather_questions([split]), Keys(text_TD[:num], text_TD), 0.5, [split])
+        for one in judge_text_only(gather_questions([split]), Keys(text_TD[:num], text_TD), 0.5, [split])
     }
     assert found["shuffled answers"] == pytest.approx(0.5, abs=0.08)
 

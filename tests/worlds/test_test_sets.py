@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from raycomp.worlds.captions import read
-from raycomp.worlds.exam import CATEGORIES, draw_exam
 from raycomp.worlds.scenes import ALL_PAIRS, COLOURS, SHAPES, Claim, draw_scene, hold_out, is_true, is_within
+from raycomp.worlds.test_set import CATEGORIES, draw_test_set
 
 UNSEEN = hold_out()
 SEEN = ALL_PAIRS - UNSEEN
@@ -40,7 +40,7 @@ def test_a_scene_of_all_pairs_is_drawn_as_ever_and_of_some_is_within() -> None:
 
 def test_captions_are_true_and_negatives_false_and_no_text_comes_twice() -> None:
     found: Counter[tuple[str, str]] = Counter()
-    for row in draw_exam(150, 7, SEEN):
+    for row in draw_test_set(150, 7, SEEN):
         said, again = read_claim(row.caption), read_claim(row.paraphrase)
         assert said == again and row.caption != row.paraphrase
         assert is_true(said, row.scene) and is_within(row.scene, SEEN)
@@ -55,11 +55,11 @@ def test_captions_are_true_and_negatives_false_and_no_text_comes_twice() -> None
 
 
 def test_a_scene_has_some_of_the_pairs_that_it_must_have() -> None:
-    for row in draw_exam(50, 7, some_of=UNSEEN):
+    for row in draw_test_set(50, 7, some_of=UNSEEN):
         assert any((thing.colour, thing.shape) in UNSEEN for thing in row.scene.things)
 
 
 def test_a_scene_depends_on_seed_and_position_alone() -> None:
-    assert list(draw_exam(5, 3)) == list(islice(draw_exam(50, 3), 5))
-    assert list(draw_exam(5, 3)) != list(draw_exam(5, 4))
-    assert next(draw_exam(1, 3)).image[:2] == b"\xff\xd8"
+    assert list(draw_test_set(5, 3)) == list(islice(draw_test_set(50, 3), 5))
+    assert list(draw_test_set(5, 3)) != list(draw_test_set(5, 4))
+    assert next(draw_test_set(1, 3)).image[:2] == b"\xff\xd8"

@@ -1,4 +1,4 @@
-"""Dials: a config that run.json can hold, or one line that says which dial must be what."""
+"""Options: a config that run.json can hold, or one line that says which option must be what."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.cli import main
-from raycomp.config import changed_dials, flatten, from_dict, override_all, to_dict
+from raycomp.config import changed_options, flatten, from_dict, override_all, to_dict
 from raycomp.curate.config import CurateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
@@ -32,11 +32,11 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 TEXTS = WORDS | st.text(max_size=6)
 VALUES = TEXTS | JSON_VALUES | st.lists(st.text(max_size=3), max_size=3).map(tuple)
-DIALS = st.dictionaries(st.sampled_from(PATHS) | ODD_PATHS, VALUES, min_size=1, max_size=3)
+OPTIONS = st.dictionaries(st.sampled_from(PATHS) | ODD_PATHS, VALUES, min_size=1, max_size=3)
 
 
-@given(st.sampled_from(CONFIGS), DIALS)
-def dials(kind, values):
+@given(st.sampled_from(CONFIGS), OPTIONS)
+def options(kind, values):
     found = []
     line = refused(lambda: found.append(override_all(kind(), values)))
     if line is not None:
@@ -45,7 +45,7 @@ def dials(kind, values):
     (config,) = found
     text = json.dumps(to_dict(config), indent=2)
     assert from_dict(kind(), check_strict(text.encode())) == config
-    assert override_all(kind(), changed_dials(config)) == config
+    assert override_all(kind(), changed_options(config)) == config
     assert hash(config) is not None
 
 
@@ -66,8 +66,8 @@ def load() -> None:
     import raycomp.curate.command  # noqa: F401
 
 
-def test_dials():
-    run(dials, 2000)
+def test_options():
+    run(options, 2000)
 
 
 def test_command_lines():

@@ -25,7 +25,7 @@ CATEGORIES = (
 
 
 @dataclass(frozen=True)
-class ExamScene:
+class EvaluationScene:
     """A picture and what is asked of it."""
 
     scene: Scene
@@ -43,9 +43,9 @@ class ExamScene:
         return encode_jpeg(render(self.scene, SIDE))
 
 
-def draw_exam(
+def draw_test_set(
     num_scenes: int, seed: int, pairs: Pairs | None = None, some_of: Pairs | None = None
-) -> Iterator[ExamScene]:
+) -> Iterator[EvaluationScene]:
     """Yield scenes of the exam, each drawn from ``seed`` and its own position alone.
 
     ``pairs``: the (colour, shape) that things of scenes and of negatives may have; none = any. ``some_of``:
@@ -57,7 +57,7 @@ def draw_exam(
         while some_of is not None and not any((t.colour, t.shape) in some_of for t in scene.things):
             scene = draw_scene(rng, pairs)
         template = int(rng.integers(len(TEMPLATES)))
-        yield ExamScene(
+        yield EvaluationScene(
             scene=scene,
             caption=describe(scene, template),
             paraphrase=say(claim_of(scene, template), _draw_other(template, rng)),

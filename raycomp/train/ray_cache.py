@@ -12,7 +12,7 @@ from raycomp.core.epochs import EpochPlan
 from raycomp.data.parquet import read_columns
 from raycomp.data.retries import TASK_RETRIES
 from raycomp.train.pairs import load_shard
-from raycomp.train.training import Stock
+from raycomp.train.training import ShardSource
 
 _LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
 # Tasks of one rank run side by side, so they ask for steps in no strict order, and seldom so far apart: a
@@ -20,13 +20,13 @@ _LOADER: dict[str, Any] = {"num_cpus": 0.5, **TASK_RETRIES}
 _APART = 16
 
 
-class Shelf:
+class ShardCache:
     """An actor of the first rank's. Holds shards as tables in Ray's object store: those of the windows that
     a rank may still ask for, and of the one that comes next."""
 
-    def __init__(self, stock: list[Any], plan: EpochPlan, num_steps: int):
-        """``stock`` holds a reference to the stock, which need not be here itself."""
-        (self.stock,) = stock
+    def __init__(self, source: list[Any], plan: EpochPlan, num_steps: int):
+        """``source`` holds a reference to the stock, which need not be here itself."""
+        (self.source,) = source
         self.plan, self.end = plan, plan.windows_of(num_steps - 1).stop
         self.steps: dict[int, int] = {}
         self.held: dict[int, dict[int, Any]] = {}
@@ -39,7 +39,7 @@ class Shelf:
             if window not in self.held:
                 there = {shard: table for tables in self.held.values() for shard, table in tables.items()}
                 self.held[window] = {
-                    shard: there.get(shard) or self.load.remote(self.stock, shard)
+                    shard: there.get(shard) or self.load.remote(self.source, shard)
                     for shard in self.plan.shards_of(window)
                 }
         taken = {shard: table for window in windows for shard, table in self.held[window].items()}
@@ -49,5 +49,5 @@ class Shelf:
         return taken
 
 
-def _load(stock: Stock, shard: int) -> pa.Table:
-    return load_shard(stock.pairs, shard, read_columns(stock.index[shard]))
+def _load(source: ShardSource, shard: int) -> pa.Table:
+    return load_shard(source.pairs, shard, read_columns(source.index[shard]))

@@ -9,11 +9,11 @@ from raycomp.config import ClusterFailed
 # Starts from one and the same step: what ends them all will end the next.
 _MOST_STARTS = 4
 _LOST = "a worker was lost"
-_BEGUN_BEFORE = "begun before"
+_STARTED_BEFORE = "begun before"
 
 
 @dataclass
-class News:
+class TrainingStatus:
     """What has been told so far."""
 
     step: int = 0
@@ -29,11 +29,11 @@ class News:
         return [start for start in self.starts if start["why"]]
 
 
-class Board:
+class StatusTracker:
     """An actor of the driver's: ranks that start anew find what those before them told."""
 
     def __init__(self) -> None:
-        self.known = News()
+        self.known = TrainingStatus()
         self.why = ""
         self.is_storage = False
         self.tries = 0
@@ -45,7 +45,7 @@ class Board:
         self._end_after(_MOST_STARTS + 1)
         return self.known.error is None
 
-    def begin(self, step: int) -> bool:
+    def start(self, step: int) -> bool:
         """Return whether training may begin, or go on, at a step."""
         known = self.known
         if known.starts and step > known.starts[-1]["step"]:
@@ -53,7 +53,7 @@ class Board:
         self._end_after(_MOST_STARTS)
         if known.error is None:
             lost = f"{_LOST} ({self.why})" if self.why else _LOST
-            why = lost if known.starts else _BEGUN_BEFORE * (step > 0)
+            why = lost if known.starts else _STARTED_BEFORE * (step > 0)
             known.starts.append({"step": step, "why": why})
             known.step, self.why, self.is_storage = step, "", False
         return known.error is None
@@ -67,9 +67,9 @@ class Board:
             kind = OSError if self.is_storage else ClusterFailed
             known.error = kind(f"{said}: {self.why or _LOST}")
 
-    def tell(self, told: dict[str, Any]) -> bool:
+    def report(self, reported: dict[str, Any]) -> bool:
         """Take down a step; return whether there is to be another."""
-        self.known.step = told["step"] + 1
+        self.known.step = reported["step"] + 1
         return self.known.error is None
 
     def fail(self, why: str, error: Exception | None = None, is_storage: bool = False) -> None:
@@ -81,7 +81,7 @@ class Board:
             self.why, self.is_storage = why, is_storage
         self.known.error = self.known.error or error
 
-    def news(self) -> News:
+    def status(self) -> TrainingStatus:
         """Return all of it."""
         return self.known
 

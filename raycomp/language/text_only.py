@@ -15,7 +15,7 @@ from math import log
 
 _WORD = re.compile(r"[a-z']+")
 # No words: what a caption begins and ends with.
-_BEGIN, _END = "<", ">"
+_START, _END = "<", ">"
 # Shares of the uniform floor in words, and of pairs: of 1/256 to 1/4 and 1/4 to 7/8 those by which 3,000
 # captions of Flickr8k make 1,000 of other images likeliest.
 FLOOR, PAIRS = 1 / 8, 3 / 4
@@ -78,7 +78,7 @@ def bigram_likelihood(caption: str, counts: Ngrams) -> float:
 
 
 def _mark(caption: str) -> list[str]:
-    return [_BEGIN, *find_words(caption), _END]
+    return [_START, *find_words(caption), _END]
 
 
 def _word_share(word: str, counts: Ngrams) -> float:
@@ -90,7 +90,7 @@ def _word_share(word: str, counts: Ngrams) -> float:
 def _pair_share(before: str, word: str, counts: Ngrams) -> float:
     alone = _word_share(word, counts)
     # Every caption has one begin and one end.
-    num_before = counts.words[_END if before == _BEGIN else before]
+    num_before = counts.words[_END if before == _START else before]
     if not num_before:
         return alone
     return PAIRS * counts.pairs[before, word] / num_before + (1 - PAIRS) * alone

@@ -16,9 +16,9 @@ _WARM, _WARM_SHARE = np.array([1.05, 0.9, 0.68]), 0.45
 _GREY = np.array([0.299, 0.587, 0.114])
 
 
-def change_look(pixel_HWC: np.ndarray, look: str) -> np.ndarray:
-    """Return uint8 pixels in a look of LOOKS; plain is as they are. No look makes two colours one."""
-    return np.clip(np.round(LOOKS[look](pixel_HWC.astype(np.float64))), 0, 255).astype(np.uint8)
+def change_style(pixel_HWC: np.ndarray, style: str) -> np.ndarray:
+    """Return uint8 pixels in a look of STYLES; plain is as they are. No look makes two colours one."""
+    return np.clip(np.round(STYLES[style](pixel_HWC.astype(np.float64))), 0, 255).astype(np.uint8)
 
 
 def _stripes(value_HWC: np.ndarray) -> np.ndarray:
@@ -32,7 +32,7 @@ def _sepia(value_HWC: np.ndarray) -> np.ndarray:
     return value_HWC * (1 - _WARM_SHARE) + grey_HW1 * _WARM * _WARM_SHARE
 
 
-LOOKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+STYLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     PLAIN: lambda value_HWC: value_HWC,
     DUSK: lambda value_HWC: value_HWC * _DIM,
     HAZE: lambda value_HWC: value_HWC * (1 - _FOG_SHARE) + _FOG * _FOG_SHARE,

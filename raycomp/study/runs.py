@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from raycomp.config.check import check_choice
 from raycomp.negatives.config import WritingConfig
@@ -44,11 +45,11 @@ HALVES = (CPI, ALIGN, DRAWN_IN_POOL, ORACLE, RANDOM)
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyRun:
     """One training and what it is judged on."""
 
     method: str
-    arm: str
+    subset: str
     seed: int
     operation: str | None = None
     """The only one that its negatives come of; none = all."""
@@ -56,11 +57,15 @@ class Cell:
     @property
     def group(self) -> str:
         """The cell without its seed, as ``--set cells`` names it."""
-        return "-".join([self.method, self.arm, *([self.operation.lower()] if self.operation else [])])
+        return "-".join([self.method, self.subset, *([self.operation.lower()] if self.operation else [])])
 
     @property
     def name(self) -> str:
         return f"{self.group}-{self.seed:02d}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as they are written; the subset is called ``arm`` there."""
+        return {"arm" if name == "subset" else name: value for name, value in vars(self).items()}
 
     @property
     def writing(self) -> WritingConfig:
@@ -69,26 +74,26 @@ class Cell:
         return WritingConfig(operations=operations, calls=METHODS[self.method].calls, per_caption=PER_CAPTION)
 
 
-def list_cells(config: StudyConfig) -> list[Cell]:
+def list_runs(config: StudyConfig) -> list[StudyRun]:
     """Return the cells in their order: a study that is cut off has all arms of as many seeds.
 
     Raises ValueError where the config names a cell that there is not.
     """
-    cells = list(_list_all(config))
-    groups = tuple(dict.fromkeys(cell.group for cell in cells))
+    runs = list(_list_all(config))
+    groups = tuple(dict.fromkeys(one_run.group for one_run in runs))
     for group in config.cells:
         check_choice("cells", group, groups)
-    return [cell for cell in cells if not config.cells or cell.group in config.cells]
+    return [one_run for one_run in runs if not config.cells or one_run.group in config.cells]
 
 
-def _list_all(config: StudyConfig) -> Iterator[Cell]:
+def _list_all(config: StudyConfig) -> Iterator[StudyRun]:
     for seed in range(config.seeds):
-        for arm in HALVES:
-            yield Cell("clip", arm, seed)
+        for subset in HALVES:
+            yield StudyRun("clip", subset, seed)
     for seed in range(config.other_seeds):
         for method in METHODS:
-            yield Cell(method, FULL, seed)
-        for arm in HALVES:
-            yield Cell("negclip", arm, seed)
+            yield StudyRun(method, FULL, seed)
+        for subset in HALVES:
+            yield StudyRun("negclip", subset, seed)
         for operation in OPERATIONS:
-            yield Cell("negclip", FULL, seed, operation)
+            yield StudyRun("negclip", FULL, seed, operation)

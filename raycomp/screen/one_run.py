@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from raycomp.config import ClusterConfig, override_all
 from raycomp.core.selection import parse_uids
 from raycomp.curate.command import curate
-from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, find_arm
+from raycomp.curate.config import AlignConfig, AttributeConfig, CurateConfig, find_selection
 from raycomp.curate.measures import read_corpus
 from raycomp.curate.rules import NUM_PHRASES, PAS
 from raycomp.data.folder import Folder
@@ -27,7 +27,7 @@ from raycomp.screen.draws import (
     HELD_OUT,
     TRAIN,
     WEIGHTS,
-    ScreenCell,
+    ScreenRun,
     draw_samples,
     fit_captions,
     write_pairs,
@@ -60,43 +60,43 @@ _JUNK, _STAMP = 0.5, 0.25
 _ONE = ClusterConfig(executor="local", num_cpus=1)
 
 
-def run_cell(cell: ScreenCell, config: ScreenConfig, work: Folder, out: Folder) -> None:
+def run_one(one_run: ScreenRun, config: ScreenConfig, work: Folder, out: Folder) -> None:
     """Write cells/NAME.json: the scorer, a row of every rule, share and kind, traits of what is kept."""
-    started, folder = time.perf_counter(), Folder(work.at(cell.name))
+    started, folder = time.perf_counter(), Folder(work.at(one_run.name))
     folder.remove()
-    trained = _train_scorer(cell, config, folder)
+    trained = _train_scorer(one_run, config, folder)
     trained_s = time.perf_counter() - started
-    table = _score(cell, config, folder, trained)
+    table = _score(one_run, config, folder, trained)
     found: dict[str, list[Any]] = {"rows": [], "traits": []}
     for kind in KINDS:
-        corpus = _read_kind(table, kind, fit_captions(cell, config, kind).score)
+        corpus = _read_kind(table, kind, fit_captions(one_run, config, kind).score)
         found["rows"] += [{"kind": kind, **asdict(row)} for row in judge(corpus)]
         found["traits"] += [
             {"kind": kind, "rule": rule, "trait": trait, "sound": sound, "kept": kept}
             for rule, trait, sound, kept in count_traits(corpus)
         ]
     facts = {
-        "world": cell.world,
-        "cue": cell.cue.name,
+        "world": one_run.world,
+        "cue": one_run.cue.name,
         "recall": [trained.image_to_text, trained.text_to_image],
         "last_loss": trained.losses[-1],
         "train_s": trained_s,
         "seconds": time.perf_counter() - started,
         "coverage": _count_nonces(table),
     }
-    out.write_json({**facts, **found}, "cells", f"{cell.name}.json")
+    out.write_json({**facts, **found}, "cells", f"{one_run.name}.json")
     folder.remove()
 
 
-def _train_scorer(cell: ScreenCell, config: ScreenConfig, folder: Folder) -> TrainedScorer:
+def _train_scorer(one_run: ScreenRun, config: ScreenConfig, folder: Folder) -> TrainedScorer:
     import torch
 
     from raycomp.train.tiny_clip import train_scorer
 
     torch.set_num_threads(1)
     world = World(*(folder.at(part) for part in ("train", "curate", "held_out")))
-    draw = partial(draw_pair, logo=cell.cue.share, name_logo=cell.cue.named)
-    seed = [config.seed, cell.world]
+    draw = partial(draw_pair, logo=one_run.cue.share, name_logo=one_run.cue.named)
+    seed = [config.seed, one_run.world]
 
     def draw_training() -> Iterator[Pair]:
         for i in range(config.scorer_pairs):
@@ -119,9 +119,9 @@ def _train_scorer(cell: ScreenCell, config: ScreenConfig, folder: Folder) -> Tra
     return trained
 
 
-def _score(cell: ScreenCell, config: ScreenConfig, folder: Folder, trained: TrainedScorer) -> pa.Table:
+def _score(one_run: ScreenRun, config: ScreenConfig, folder: Folder, trained: TrainedScorer) -> pa.Table:
     """Score all pairs once, all words of theirs; return the scores."""
-    write_samples(folder.at("curate"), draw_samples(cell, config))
+    write_samples(folder.at("curate"), draw_samples(one_run, config))
     curation = CurateConfig(
         input=folder.at("curate"),
         scorer=trained.scorer,
@@ -144,17 +144,17 @@ def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
     is_long = pc.greater_equal(table["things"].cast(pa.int32()), least_things(kind))
     is_own = pc.is_in(table["fault"], pa.array([NO_FAULT, kind]))
     own = table.filter(pc.and_(pc.and_(is_stamped, is_own), is_long))
-    arms = {
+    variants = {
         f"{targets} {unit} {how}": (targets, unit, how, own)
         for targets in TARGETS
         for unit in UNITS
         for how in AGGREGATES
     }
-    arms[PAPER] = (NOUNS, UNITS[0], "mean", _take_first_nonce(own))
+    variants[PAPER] = (NOUNS, UNITS[0], "mean", _take_first_nonce(own))
     readings, num_targets_N = {}, None
-    for name, (targets, unit, how, rows) in arms.items():
+    for name, (targets, unit, how, rows) in variants.items():
         settings = {"attribute.targets": targets, "attribute.unit": unit, "attribute.aggregate": how}
-        corpus = read_corpus(rows, find_arm(override_all(CurateConfig(), settings)))
+        corpus = read_corpus(rows, find_selection(override_all(CurateConfig(), settings)))
         assert len(corpus.row_M) == len(own), "every pair has an alignment"
         readings[name] = corpus.measures[PAS].astype(np.float64)
         if targets == NOUNS:

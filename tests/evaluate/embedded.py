@@ -12,7 +12,7 @@ from raycomp.core.leaks import key_images
 from raycomp.core.uids import KEY
 from raycomp.data.arrow import to_matrix
 from raycomp.evaluate.embed_all import EmbedPictures, EmbedTexts
-from raycomp.evaluate.exam import Exam, Picture, Pictures, Texts, key_pictures
+from raycomp.evaluate.evaluation import Evaluation, Picture, Pictures, Texts, key_pictures
 from raycomp.evaluate.read import (
     TEXT,
     TEXT_EMBEDDING,
@@ -25,28 +25,28 @@ from raycomp.models.describe import describe_scorer
 from raycomp.words import IMAGE_EMBEDDING, STATUS
 
 
-def sit(exam: Exam, scorer: ScorerConfig) -> pa.Table:
+def sit(evaluation: Evaluation, scorer: ScorerConfig) -> pa.Table:
     """Return the exam's rows by a model."""
-    return exam.grade(*embed(exam, scorer))
+    return evaluation.grade(*embed(evaluation, scorer))
 
 
-def embed(exam: Exam, scorer: ScorerConfig) -> tuple[Pictures, Texts]:
+def embed(evaluation: Evaluation, scorer: ScorerConfig) -> tuple[Pictures, Texts]:
     """Return what the pass would, in one process."""
     model = ModelConfig(scorer.model, scorer.weights)
     spec = describe_scorer(model)
     see = EmbedPictures(model, spec)
-    files = list(dict.fromkeys(exam.pictures))
-    items = [Files(0, tuple(files)), *exam.shards] if files else list(exam.shards)
+    files = list(dict.fromkeys(evaluation.pictures))
+    items = [Files(0, tuple(files)), *evaluation.shards] if files else list(evaluation.shards)
     tables = [see(prepare_pixels(pa.concat_tables(read_pictures(item, 64)), spec, 10**8)) for item in items]
     of_files = tables.pop(0) if files else None
     pictures = Pictures(
         {picture: place for place, picture in enumerate(files)},
         of_files[STATUS].to_pylist() if of_files else [],
         to_matrix(of_files[IMAGE_EMBEDDING]) if of_files else np.zeros((0, spec.embedding_dim), np.float32),
-        {shard.uri: table for shard, table in zip(exam.shards, tables, strict=True)},
+        {shard.uri: table for shard, table in zip(evaluation.shards, tables, strict=True)},
         key_pictures(of_files) if of_files else np.zeros(0, KEY),
     )
-    texts = list(dict.fromkeys(exam.list_texts(pictures)))
+    texts = list(dict.fromkeys(evaluation.list_texts(pictures)))
     text_TD = np.zeros((0, spec.embedding_dim), np.float32)
     if texts:
         tokens = tokenize(pa.table({TEXT: texts}), model)
@@ -54,10 +54,12 @@ def embed(exam: Exam, scorer: ScorerConfig) -> tuple[Pictures, Texts]:
     return pictures, Texts({text: place for place, text in enumerate(texts)}, text_TD)
 
 
-def invent(exam: Exam, dim: int = 8, bad: Collection[str] = (), seed: int = 0) -> tuple[Pictures, Texts]:
+def invent(
+    evaluation: Evaluation, dim: int = 8, bad: Collection[str] = (), seed: int = 0
+) -> tuple[Pictures, Texts]:
     """Return random embeddings of image files and texts; files that end so are corrupt."""
     rng = np.random.default_rng(seed)
-    files = list(dict.fromkeys(exam.pictures))
+    files = list(dict.fromkeys(evaluation.pictures))
     statuses = ["corrupt_image" if _ends(picture, bad) else "ok" for picture in files]
     image_MD = draw(rng, len(files), dim) * np.array([[status == "ok"] for status in statuses])
     pictures = Pictures(
@@ -67,7 +69,7 @@ def invent(exam: Exam, dim: int = 8, bad: Collection[str] = (), seed: int = 0) -
         {},
         key_files(files, statuses),
     )
-    texts = list(dict.fromkeys(exam.list_texts(pictures)))
+    texts = list(dict.fromkeys(evaluation.list_texts(pictures)))
     return pictures, Texts({text: i for i, text in enumerate(texts)}, draw(rng, len(texts), dim))
 
 

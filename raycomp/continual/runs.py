@@ -15,7 +15,7 @@ _OF_QUESTIONS = ("cl-moe",)
 
 
 @dataclass(frozen=True)
-class Cell:
+class StreamRun:
     """One method on one stream."""
 
     stream: str
@@ -51,7 +51,7 @@ def name_stream(stream: str) -> str:
     return PurePosixPath(stream).name.removesuffix(".json")
 
 
-def list_cells(config: ContinualConfig) -> list[Cell]:
+def list_runs(config: ContinualConfig) -> list[StreamRun]:
     """Return the cells, all methods of a seed after one another; fixed-clip comes last, for it takes from
     compo-realign how far a step goes. Raises ValueError where that is not there, or two streams are of one
     name.
@@ -62,23 +62,25 @@ def list_cells(config: ContinualConfig) -> list[Cell]:
             raise ValueError(
                 f"stream={','.join(config.stream)!r}: must have different names, {name} is twice"
             )
-    cells = sorted(_list_all(config), key=lambda cell: (cell.method == CLIPPED, cell.seed))
+    runs = sorted(_list_all(config), key=lambda one_run: (one_run.method == CLIPPED, one_run.seed))
     needs = CLIPPED in config.method and config.trust.alpha is None
     if needs and not {"all", FULL} & set(config.method):
         raise ValueError(f"trust.alpha=None: must be set, or {FULL} be a method beside {CLIPPED}")
-    own = [cell.stream for cell in cells if cell.method == "zscl" and cell.stream not in WORLD_STREAMS]
+    own = [
+        one_run.stream for one_run in runs if one_run.method == "zscl" and one_run.stream not in WORLD_STREAMS
+    ]
     if own and config.reference is None:
         raise ValueError(f"reference=None: must name pairs whose likenesses zscl keeps, for stream={own[0]}")
-    return cells
+    return runs
 
 
-def _list_all(config: ContinualConfig) -> Iterator[Cell]:
+def _list_all(config: ContinualConfig) -> Iterator[StreamRun]:
     for stream in config.stream:
         for name in list_methods(config, stream):
             tuned = METHODS[name].trains == TUNE
             num = (config.tune_seeds or config.seeds) if tuned else config.seeds
             for seed in range(config.first_seed, config.first_seed + num):
-                yield Cell(stream, name, seed)
+                yield StreamRun(stream, name, seed)
 
 
 def list_methods(config: ContinualConfig, stream: str) -> list[str]:
