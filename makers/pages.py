@@ -17,9 +17,9 @@ from mkdocs.structure.files import File, Files
 
 import raycomp
 from raycomp import words
-from raycomp.config import as_setting, list_dials
+from raycomp.config import as_setting, list_options
 from raycomp.config.commands import FOLDERS, Command, find_command
-from raycomp.config.dials import name_type, walk_dials
+from raycomp.config.options import iterate_options, name_type
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = "repo"
@@ -85,12 +85,12 @@ def write_options(name: str) -> str | None:
     command = find_command(name)
     if "--set" not in command.arguments.split():
         return None
-    shown = {one.path for one in list_dials(command.config, command.mark)}
+    shown = {one.path for one in list_options(command.config, command.mark)}
     lines = [f"# Options of raycomp {name}", "", _introduce(name, command), ""]
-    dials = [one for one in walk_dials(command.config) if one.path in shown or one.group]
-    dials.sort(key=lambda one: bool(one.group) or "." in one.path)
+    options = [one for one in iterate_options(command.config) if one.path in shown or one.group]
+    options.sort(key=lambda one: bool(one.group) or "." in one.path)
     heading = ""
-    for one in dials:
+    for one in options:
         if one.group:
             if any(path.startswith(f"{one.path}.") for path in shown):
                 lines += ["", f"## {one.path}", "", one.text, ""]
