@@ -87,7 +87,7 @@ def name_uid(line: str) -> str:
 
 @pytest.fixture(scope="module")
 def ten(tmp_path_factory) -> Path:
-    """A folder with ten images, and their captions both beside them and in a CSV file."""
+    """A folder with ten images, and their captions in a CSV file."""
     folder = tmp_path_factory.mktemp("ten")
     (folder / "photos").mkdir()
     with open(folder / "photos/captions.csv", "w", newline="") as file:
