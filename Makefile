@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V >
 BIN = .venv/bin
 OUT ?= out/demo
 
-.PHONY: demo test test-all test-gpu chaos check clean
+.PHONY: demo test test-all test-gpu chaos check docs clean
 
 demo: .venv/demo
 	$(BIN)/python -m raycomp demo --out $(OUT)
@@ -28,6 +28,11 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation as HTML in site/, which loads nothing from a network. Its search needs a server:
+# python -m http.server -d site
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # Where Python may not write bytecode, every Ray worker would compile its imports anew: compile them here.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -44,5 +49,8 @@ endef
 	$(call install,-e '.[dev]')
 	touch .venv/demo
 
+.venv/docs: pyproject.toml constraints.txt
+	$(call install,-e '.[docs]')
+
 clean:
-	rm -rf .venv out
+	rm -rf .venv out site

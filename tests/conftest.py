@@ -17,11 +17,14 @@ from pyarrow import fs
 
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig
-from raycomp.curate.config import AttributeConfig, CurateConfig
+from raycomp.curate.config import CurateConfig
 from raycomp.run import executor, session
 from raycomp.run.local import Local
-from tests.corpus import NUM, PER_SHARD, write_world_shards
+from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
+
+# Ray gives its workers niceness 15: the test processes beside them would leave them hardly any CPU time.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # The tests of this folder need Ray; so do all files that are named test_ray_*.py, wherever they lie.
 _RAY_FOLDER = "faults"
@@ -126,7 +129,7 @@ def curated(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, Path, dict[str
     """The config, folder and record of a curation that many tests read: who changes a file mends it."""
     folder = tmp_path_factory.mktemp("curated")
     world = write_world_shards(folder / "in", NUM, PER_SHARD)
-    config = CurateConfig(input=world, scorer=tiny_scorer, attribute=AttributeConfig(pool=0.8))
+    config = by_cpi(input=world, scorer=tiny_scorer, attribute=mean_drop(pool=0.8))
     with without_ray():
         return config, folder / "out", raycomp.curate(config, str(folder / "out"))
 

@@ -8,12 +8,24 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
 from raycomp.data.tar import write_tar
+from raycomp.words import PER_TARGET, SHOWABLE
 from raycomp.worlds.samples import world_shards
 from raycomp.worlds.scenes import Scene, Thing
 
 # Of the world that many tests share.
 NUM, PER_SHARD = 90, 30
+
+
+def mean_drop(**fields: Any) -> AttributeConfig:
+    """Return options under which PAS is the mean drop of the showable nouns."""
+    return AttributeConfig(**{"aggregate": "mean", "unit": PER_TARGET, "targets": SHOWABLE} | fields)
+
+
+def by_cpi(**fields: Any) -> CurateConfig:
+    """Return a config of the rule cpi over mean drops, but for ``fields``."""
+    return CurateConfig(**{"attribute": mean_drop(), "select": SelectConfig("cpi")} | fields)
 
 
 def write_world_shards(folder: Path, count: int, per_shard: int, seed: int = 0) -> str:

@@ -65,7 +65,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, words, capsys, mon
 
 
 @pytest.mark.parametrize("command", ["curate", "plan", "train", "negatives", "evaluate"])
-def test_weights_that_embed_no_text_are_told_before_a_run_begins(command, tiny_scorer, tmp_path, capsys):
+def test_weights_that_embed_no_text_are_reported_before_a_run_starts(command, tiny_scorer, tmp_path, capsys):
     scorer, folder = break_tower(tiny_scorer, tmp_path, "texts", "zero"), tmp_path / "in"
     for name, samples in world_shards(4, 0, 3, per_shard=4):
         write_tar(str(folder / name), samples)
@@ -116,7 +116,7 @@ def test_exit_codes(error, code, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 @pytest.mark.parametrize("columns", ["20", "100", "500"])
-def test_help_lists_the_dials_that_a_command_has(name, columns, monkeypatch, capsys):
+def test_help_lists_the_options_that_a_command_has(name, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"])
@@ -164,7 +164,7 @@ def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
         (ClusterFailed("Ray did\nnot start"), 5, "Ray did not start; once that is fixed: "),
     ],
 )
-def test_what_ends_a_run_early_is_told_with_how_it_goes_on(monkeypatch, capsys, error, code, said):
+def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, capsys, error, code, said):
     def fail(source):
         raise error
 
@@ -227,7 +227,7 @@ _SIGNALLED = (
 _SHOWN = "inspect.show = wait\nsys.exit(cli.main(['show', 'x']))\n"
 
 
-def test_sigterm_is_told_where_ray_takes_it_for_an_interrupt():
+def test_sigterm_is_reported_where_ray_takes_it_for_an_interrupt():
     code = (
         f"{_SIGNALLED}"
         "    except KeyboardInterrupt:\n"
@@ -273,7 +273,7 @@ def test_our_own_mistakes_are_not_dressed_up(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("import sys; sys.exit(0)", "ends Python by exit(0); return a config instead"),
         ("exit()", "ends Python by exit(None)"),

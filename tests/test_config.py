@@ -168,7 +168,7 @@ def test_a_mistake_is_named_in_one_line(path, value, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-def test_dials_that_bound_each_other_move_together_in_any_order():
+def test_options_that_bound_each_other_move_together_in_any_order():
     for paths in (["align.keep", "attribute.keep"], ["attribute.keep", "align.keep"]):
         values = {"align.keep": 0.3, "attribute.keep": 0.2}
         config = override_all(CurateConfig(), {path: values[path] for path in paths})
@@ -226,7 +226,7 @@ def test_what_is_no_number_or_duration_is_said(path, text, said):
 
 
 @pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
-def test_a_group_that_is_none_begins_as_its_defaults_where_a_dial_of_it_is_set(kind):
+def test_a_group_that_is_none_starts_as_its_defaults_where_an_option_of_it_is_set(kind):
     assert kind().scorer is None
     bf16 = override(kind(), "scorer.precision", "bf16")
     assert bf16.scorer == ScorerConfig(precision="bf16")
@@ -237,21 +237,21 @@ def test_a_group_that_is_none_begins_as_its_defaults_where_a_dial_of_it_is_set(k
 
 @pytest.mark.parametrize("scorer", [None, ScorerConfig(), ScorerConfig(weights="random:1")])
 @pytest.mark.parametrize("kind", [NegativesConfig, ProbeConfig])
-def test_what_a_command_line_must_say_tells_a_chosen_group_from_none(kind, scorer):
+def test_what_a_command_line_must_say_distinguishes_a_chosen_group_from_none(kind, scorer):
     config = replace(kind(), scorer=scorer)
     assert override_all(kind(), changed_options(config)) == config
     assert from_dict(kind(), to_dict(config)) == config
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_every_dial_has_a_sentence(kind):
+def test_every_option_has_a_sentence(kind):
     options = list_options(kind)
     assert len(options) > 10 and all(option.text for option in options)
 
 
 @pytest.mark.parametrize("width", [80, 110])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_dials_are_listed_with_what_is_known_of_them(kind, width):
+def test_options_are_listed_with_what_is_known_of_them(kind, width):
     lines = describe_options(kind, width=width).splitlines()
     assert max(map(len, lines)) <= width
     for option in list_options(kind):
@@ -260,7 +260,7 @@ def test_dials_are_listed_with_what_is_known_of_them(kind, width):
     assert len([line for line in lines if "(seconds) = 120.0" in line]) == (kind is NegativesConfig)
 
 
-def test_without_a_source_dials_are_listed_without_their_sentences(monkeypatch):
+def test_without_a_source_options_are_listed_without_their_sentences(monkeypatch):
     module = ModuleType("compiled")
     module.__file__ = "/nowhere/compiled.py"
     monkeypatch.setitem(sys.modules, "compiled", module)
@@ -364,7 +364,7 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
         ("llm.prompts", "tiny", "llm.prompts='tiny': must be one of full, short"),
     ],
 )
-def test_dials_of_engines_are_checked_at_birth(path, value, said):
+def test_options_of_engines_are_checked_at_birth(path, value, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         override(NegativesConfig(), path, value)
 

@@ -183,7 +183,7 @@ def test_what_reads_prepares_and_merges_loads_no_model_library(modules, heavy):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
-def test_commands_and_their_dials_load_nothing_heavy_and_hide_no_function():
+def test_commands_and_their_options_load_nothing_heavy_and_hide_no_function():
     """``raycomp.train`` is a function and a folder: the function is what ``import raycomp`` gives."""
     modules = [f"raycomp.{one}" for one in COMMANDS]
     modules += [f"{one}.config" for one in modules if (PACKAGE / one[8:] / "config.py").is_file()]

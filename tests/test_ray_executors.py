@@ -142,7 +142,7 @@ def test_the_local_executor_writes_the_same_bytes(command, inputs):
         pytest.param("evaluate", LOCAL, RAY, marks=pytest.mark.slow),
     ],
 )
-def test_what_one_began_the_other_finishes(command, first, then, inputs, monkeypatch):
+def test_what_one_started_the_other_finishes(command, first, then, inputs, monkeypatch):
     """Cut off after the first wave, so that the other one has one to skip and others to do."""
     inputs.by_ray(command)
     name = f"{command}-{'local' if first else 'ray'}-first"
@@ -160,7 +160,7 @@ def test_what_one_began_the_other_finishes(command, first, then, inputs, monkeyp
     assert inputs.run(command, name, then) == inputs.by_ray(command)
 
 
-def test_a_training_begun_here_goes_on_on_ray(inputs, monkeypatch):
+def test_a_training_started_here_goes_on_on_ray(inputs, monkeypatch):
     inputs.by_ray("train")
     take = rank.Writer.take
 

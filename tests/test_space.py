@@ -70,7 +70,7 @@ def test_spaces_within_brackets_and_between_entries_mean_nothing():
         ("a=1 a=grid(1,2)", "names a twice"),
     ],
 )
-def test_what_is_no_space_is_told_in_a_line(text, words):
+def test_what_is_no_space_is_reported_in_a_line(text, words):
     with pytest.raises(ValueError, match="space") as error:
         read_space(text)
     assert words in str(error.value)

@@ -73,7 +73,7 @@ def test_its_loss_is_of_the_model_of_before_the_task(few):
     assert learner.task["projector"].weight.detach().diagonal().mean() == pytest.approx(1, abs=0.05)
 
 
-def test_adapters_of_each_task_begin_anew(few):
+def test_adapters_of_each_task_start_anew(few):
     """B at 0, and A drawn anew."""
     learner = few.make("c-clip")
     learner.start_task(0, few.tasks[0])

@@ -56,7 +56,7 @@ def test_the_task_matters_to_what_is_seen(few):
     assert abs(learner.find_keys(task).image_ND - own).max() > 1e-5
 
 
-def test_a_look_leaves_nothing_behind_in_training(few):
+def test_an_evaluation_leaves_nothing_behind_in_training(few):
     found = []
     for is_asked in (False, True):
         learner = few.make("cl-moe")

@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_leaves_cells_a_table_figures_and_a_page(finished):
+def test_a_command_leaves_runs_a_table_figures_and_a_page(finished):
     out = finished / "out"
     rows = list(csv.DictReader((out / "continual.csv").open()))
     assert {row["track"] for row in rows} == {"world", "questions-function"}
@@ -118,7 +118,7 @@ def test_streams_that_are_there_are_taken_and_the_figures_are_the_same(finished)
     assert second and all(first[key] == value for key, value in second.items())
 
 
-def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_beside_another(
+def test_a_stream_embedded_alone_and_after_a_cut_is_that_embedded_next_to_another(
     finished, tmp_path, monkeypatch
 ):
     for backbone in (finished / "prepared").glob("backbone-*"):
@@ -163,7 +163,7 @@ def test_a_run_whose_methods_had_another_meaning_is_refused(finished, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"model.name": "no-such-model", "model.weights": "random:0"}, "model.name='no-such-model'"),
         ({"model.weights": "/no/such.pt"}, "model.weights='/no/such.pt'"),
@@ -293,7 +293,7 @@ def test_real_photos_are_learned_task_after_task(finished, shared, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(tmp_path):
+def test_a_sweep_embeds_its_streams_once_and_reports_each_point(tmp_path):
     own = replace(CONFIG, stream=("world",), method=("compo-realign",), seeds=1)
     config = SweepConfig(
         command="continual",
@@ -330,7 +330,7 @@ def test_a_sweep_embeds_its_streams_once_and_tells_of_each_point(tmp_path):
         (["head.mix=caley"], "head.mix='caley': must be one of cayley"),
     ],
 )
-def test_what_the_user_can_mend_is_told_in_a_line(settings, said, tmp_path, capsys):
+def test_what_the_user_can_fix_is_reported_in_a_line(settings, said, tmp_path, capsys):
     sets = [part for one in settings for part in ("--set", one)]
     assert main(["continual", *sets, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err

@@ -93,7 +93,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("more", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_what_is_wrong_with_a_task_is_told_in_a_line(tmp_path, more, message):
+def test_what_is_wrong_with_a_task_is_reported_in_a_line(tmp_path, more, message):
     clove = {"question": "is it", "answer": "yes"}
     (tmp_path / "a.json").write_text(json.dumps([{**vaw(1, "car", "red"), **clove}]))
     make_files(tmp_path, "1.jpg")

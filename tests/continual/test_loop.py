@@ -166,7 +166,7 @@ def test_a_buffer_of_nothing_is_no_buffer(tmp_path):
         ("sgd", "gradient", True),
     ],
 )
-def test_every_tenth_step_is_told_in_whole_ones(optimizer, apply, is_shorter):
+def test_every_tenth_step_is_reported_in_whole_ones(optimizer, apply, is_shorter):
     """Adam divides a gradient's scale out again: its step is as long as without the trust region."""
     options = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
     loop = make_loop("compo-realign", **options)
@@ -275,7 +275,7 @@ def test_what_training_left_without_a_direction_is_not_judged(method, said, valu
         loop.run(Folder("memory"))
 
 
-def test_a_damaged_state_is_told(tmp_path):
+def test_a_damaged_state_is_reported(tmp_path):
     Folder(str(tmp_path)).write_bytes(b"nothing", "state.pt")
     with pytest.raises(UserError, match=r"state\.pt: no state of this run"):
         run("compo-realign", tmp_path)

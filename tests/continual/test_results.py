@@ -76,7 +76,7 @@ def test_the_metrics_of_a_matrix_by_hand():
 STREAMS = ("a", "a-joint", "a.joint", "joint", "", "-joint", "a-joint-finetune-00", "a.", "a-frozen", "a-b")
 
 
-def test_no_two_cells_share_a_file_whatever_streams_are_called():
+def test_no_two_runs_share_a_file_whatever_streams_are_called():
     runs = [
         StreamRun(f"/x/{stream}.json", method, seed)
         for stream in STREAMS
@@ -94,7 +94,7 @@ def test_no_two_cells_share_a_file_whatever_streams_are_called():
     st.lists(st.text("a-.b", min_size=1, max_size=4), min_size=2, max_size=2, unique=True),
     st.lists(st.sampled_from(["b", "a-b", "b-a-b", "a"]), min_size=2, max_size=2),
 )
-def test_names_of_cells_stay_apart_with_any_methods(streams, methods):
+def test_names_of_runs_stay_apart_with_any_methods(streams, methods):
     with mock.patch("raycomp.continual.runs.METHODS", ("a", "b", "a-b", "b-a-b")):
         first, second = (
             StreamRun(stream, method, 0).name for stream, method in zip(streams, methods, strict=True)
@@ -102,7 +102,7 @@ def test_names_of_cells_stay_apart_with_any_methods(streams, methods):
     assert first != second
 
 
-def test_what_another_cell_left_is_not_taken(tmp_path):
+def test_what_another_run_left_is_not_taken(tmp_path):
     folder, one_run = Folder(str(tmp_path)), StreamRun("a-joint", "finetune", 0)
     where = ("cells", f"{one_run.name}.json")
     assert not is_done(folder, one_run)
@@ -186,7 +186,7 @@ def test_a_stream_named_as_a_formula_is_text_in_the_csv(tmp_path):
     assert "=cmd(1).last.all" in read_stream_metrics(Folder(str(tmp_path)), "continual.csv")
 
 
-def test_samples_that_are_left_out_are_told_half_by_half():
+def test_samples_that_are_left_out_are_reported_half_by_half():
     facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
     table = report_samples({"one-00-abc": facts})
     assert table is not None

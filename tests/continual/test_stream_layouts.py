@@ -148,6 +148,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("layout", "content", "message"), WRONG, ids=[message[:30] for *_, message in WRONG])
-def test_what_is_wrong_with_a_file_is_told(tmp_path, layout, content, message):
+def test_what_is_wrong_with_a_file_is_reported(tmp_path, layout, content, message):
     with pytest.raises(ValueError, match=message):
         read(layout, tmp_path, content)

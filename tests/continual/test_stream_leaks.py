@@ -48,7 +48,7 @@ def report(found: FoundStream, overlap: str = "warn") -> list[str]:
     return lines + [warn_repeat("mine", one) for one in found.repeats]
 
 
-def test_a_test_that_is_the_train_half_is_told_and_cannot_be_dropped_whole(tmp_path):
+def test_a_test_that_is_the_train_half_is_reported_and_cannot_be_dropped_whole(tmp_path):
     write_files(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c"))
     stream = {"tasks": [task("first", "a", "a"), task("second", "b", "c")]}
     (line,) = report(find(tmp_path, stream))
@@ -60,7 +60,7 @@ def test_a_test_that_is_the_train_half_is_told_and_cannot_be_dropped_whole(tmp_p
         find(tmp_path, stream, "drop")
 
 
-def test_two_tasks_on_one_data_set_are_told_and_lose_nothing(tmp_path):
+def test_two_tasks_on_one_data_set_are_reported_and_lose_nothing(tmp_path):
     write_files(tmp_path, train=draw_pairs("a"), test=draw_pairs("b", 4), other=draw_pairs("c"))
     stream = {"tasks": [task("x", "train", "test"), task("y", "train", "test"), task("z", "other", "test")]}
     for overlap in ("warn", "drop"):
@@ -83,7 +83,7 @@ def test_one_image_with_another_text_is_another_sample_but_the_same_image(tmp_pa
     assert line.startswith("mine, x: 8 of 8 test images")
 
 
-def test_a_zero_shot_set_that_a_task_trains_on_and_tests_of_other_tasks_are_told(tmp_path):
+def test_a_zero_shot_set_that_a_task_trains_on_and_tests_of_other_tasks_are_reported(tmp_path):
     write_files(tmp_path, a=draw_pairs("a"), b=draw_pairs("b"), c=draw_pairs("c", 6), d=draw_pairs("d", 5))
     stream = {
         "tasks": [task("x", "a", "c"), task("y", "b", "d")],
@@ -137,7 +137,7 @@ def test_contaminated_samples_are_not_bad_but_none_must_be_left_out_of_the_count
         check_bad_rows("it", {"contaminated": 7, "no_image": 2}, 1.0, "samples")
 
 
-def test_what_was_found_stands_beside_the_arrays_which_stay_as_they_are(tmp_path):
+def test_what_was_found_stands_next_to_the_arrays_which_stay_as_they_are(tmp_path):
     both = draw_pairs("b")
     write_files(tmp_path, a=draw_pairs("a"), b=both, c=[*both[:2], *draw_pairs("a", 3)])
     stream = {"tasks": [task("x", "a", "b"), task("y", "a", "c")]}
@@ -181,7 +181,7 @@ def test_the_little_world_shares_texts_and_no_image(stream, tmp_path):
     assert (stream in (SCENE, FUNCTION)) == any(leak.shared.texts > 5 for leak in found.leaks)
 
 
-def test_a_test_with_one_text_is_told_and_a_stream_with_one_is_refused(tmp_path):
+def test_a_test_with_one_text_is_reported_and_a_stream_with_one_is_refused(tmp_path):
     same = [(f"same {i}", "a dog") for i in range(4)]
     one = [("one", "another dog")]
     write_files(tmp_path, a=draw_pairs("a"), same=same, one=one, b=draw_pairs("b"))
@@ -216,7 +216,7 @@ def write_named(folder, **halves: list[tuple[str, list[str]]]) -> None:
         write_tar(str(folder / name / "0.tar"), [(f"{i}", row) for i, row in enumerate(rows)])
 
 
-def test_different_primitives_of_one_text_are_told(tmp_path):
+def test_different_primitives_of_one_text_are_reported(tmp_path):
     cube, ball = ["red", "cube"], ["red", "ball"]
     it, that, more = "a red cube", "a red ball", "a blue ball"
     write_named(

@@ -144,7 +144,7 @@ def write_shard(file, captions, **fields):
 
 
 @pytest.mark.parametrize("where", ["own", "absolute"])
-def test_paths_of_a_json_file_begin_at_its_folder(tmp_path, monkeypatch, where):
+def test_paths_of_a_json_file_start_at_its_folder(tmp_path, monkeypatch, where):
     write_shard(tmp_path / "in" / "a.tar", ["a dog"])
     write_shard(tmp_path / "in" / "b.tar", ["a cat"])
     root = "in" if where == "own" else str(tmp_path / "in")
@@ -184,7 +184,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("content", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_what_is_wrong_with_a_json_file_is_told_in_a_line(tmp_path, content, message):
+def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path, content, message):
     write_shard(tmp_path / "train" / "a.tar", ["a dog"])
     write_shard(tmp_path / "test" / "a.tar", ["a cat"])
     (tmp_path / "empty").mkdir()
@@ -246,7 +246,7 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
         check_bad_rows("it", {"no_image": 1}, 1.0, "samples")
 
 
-def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_sample(tmp_path):
+def test_a_text_without_an_embedding_is_reported_and_a_picture_without_one_is_a_bad_sample(tmp_path):
     write_shard(tmp_path / "a.tar", ["a cat", "a dog", "a fox"])
     (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "a.tar")]}))
     stream = read_stream(str(tmp_path / "mine.json"))
@@ -265,7 +265,7 @@ def test_a_text_without_an_embedding_is_told_and_a_picture_without_one_is_a_bad_
         check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
 
 
-def test_broken_and_empty_shards_are_told(tmp_path):
+def test_broken_and_empty_shards_are_reported(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"no tar at all" * 100)
     write_tar(str(tmp_path / "b.tar"), [])
     (tmp_path / "mine.json").write_text(json.dumps({"tasks": [task("a", "a.tar", "b.tar")]}))
@@ -293,7 +293,7 @@ def test_a_half_without_samples_is_a_split_of_none():
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
 
 
-def test_one_set_of_primitives_twice_is_told_whatever_its_order():
+def test_one_set_of_primitives_twice_is_reported_whatever_its_order():
     samples = arrange(
         *(StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)),
         StreamSample(None, "d", ("a",)),

@@ -132,7 +132,7 @@ def line(same, nonce, cross, wrong=0.0, half=0.0005):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "reported"),
     [
         ((0.0177, 0.0227, 0.0257), ["0.0177 < nonce 0.0227", ", the paper's", "costs more than a word"]),
         ((0.03, 0.02, 0.04), ["nonce 0.0200 < same category", "not the paper's", "costs less than a word"]),

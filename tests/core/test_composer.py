@@ -206,7 +206,7 @@ def test_weights_of_every_variant():
     assert build(6, pool=MEAN, mix=IDENTITY, is_shaped=False).matrix().equal(torch.eye(6).double())
 
 
-def test_sets_are_laid_out_once_each_in_one_order():
+def test_sets_are_listed_once_each_in_one_order():
     layout = make_layout([["red cube", "blue ball"], ["blue ball", "red cube", "red cube"], [], ["cone"]])
     assert layout.names == ("blue ball", "cone", "red cube")
     assert layout.index_BP.tolist() == [[0, 2], [0, 2], [0, 0], [1, 0]]

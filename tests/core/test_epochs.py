@@ -48,7 +48,7 @@ def test_a_shard_is_read_within_its_window_and_windows_are_drawn_anew():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 31])
-def test_a_step_tells_the_windows_that_its_rows_lie_in(batch_size):
+def test_a_step_names_the_windows_that_its_rows_lie_in(batch_size):
     plan = EpochPlan(ROWS, batch_size, 2, seed=0)
     for step in range(3 * plan.steps_per_epoch):
         shards = {shard for window in plan.windows_of(step) for shard in plan.shards_of(window)}

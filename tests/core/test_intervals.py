@@ -17,7 +17,7 @@ def test_examples_of_their_own_images_have_wilsons_interval():
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
 
 
-def test_repeating_every_image_tells_nothing_more():
+def test_repeating_every_image_adds_no_information():
     right_N = np.array([1.0] * 30 + [0.0] * 10)
     once = find_share(right_N, np.arange(40))
     often = find_share(np.repeat(right_N, 5), np.repeat(np.arange(40), 5))
@@ -123,7 +123,7 @@ def test_a_small_split_all_right_is_not_taken_for_sure(num_few: int, share: floa
 
 
 @pytest.mark.parametrize("num", [1, 2, 5])
-def test_means_over_classes_of_few_examples_are_covered_and_not_told_apart_by_chance(num: int):
+def test_means_over_classes_of_few_examples_are_covered_and_not_distinguished_by_chance(num: int):
     rng, covered, found_apart = np.random.default_rng(5), 0, 0
     share_C = rng.beta(4, 2, 50)
     class_N = np.repeat(np.arange(50), num)

@@ -61,7 +61,7 @@ def test_an_endless_penalty_leaves_the_shares_of_the_classes():
     assert share_C == pytest.approx(np.bincount(label_N) / 90, abs=1e-5)
 
 
-def test_the_penalty_is_the_one_that_others_are_told_best_by():
+def test_the_penalty_is_the_one_that_predicts_others_best():
     feature_ND, label_N = make_classes(150, 2, noise=1.5)
     is_held_N = hold_out_fifth(label_N, np.arange(150), np.random.default_rng(0))
     penalties = (1e2, 1e-1, 1e-3, 1e-7)
@@ -75,7 +75,7 @@ def test_the_penalty_is_the_one_that_others_are_told_best_by():
     assert penalty == penalties[int(np.argmax(slow))]
 
 
-def test_a_fifth_of_every_class_is_held_out_and_twins_stay_together():
+def test_a_fifth_of_every_class_is_held_out_and_duplicates_stay_together():
     rng = np.random.default_rng(0)
     label_N = np.repeat([0, 1, 2, 3], [50, 10, 2, 1])
     unit_N = np.arange(63)

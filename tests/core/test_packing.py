@@ -65,7 +65,7 @@ def test_every_position_sees_what_its_own_text_shows_it(seed):
     assert seen == see_slowly(segments, 30, owner_T)
 
 
-def test_every_text_is_laid_out_once_and_a_caption_in_each_of_its_parts():
+def test_every_text_is_listed_once_and_a_caption_in_each_of_its_parts():
     length_G, count_G, first_T = draw(200, 7)
     segments = cut_segments(length_G, count_G, first_T, M)
     others = segments.text_S[segments.text_S >= 200] - 200

@@ -110,6 +110,6 @@ def test_weights_of_classes_are_means_of_templates_on_the_sphere():
     assert (mean_directions(np.array([[[1.0, 0], [-1, 0]]])) == 0).all()
 
 
-def test_twins_are_equal_to_the_last_bit():
+def test_equal_inputs_are_equal_to_the_last_bit():
     row_ND = np.array([[1, 2], [1, 2 + 2e-7], [1, 2], [3, 4]], np.float32)
     assert find_duplicates(row_ND).tolist() == [0, 1, 0, 2]

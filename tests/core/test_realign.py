@@ -110,7 +110,7 @@ def test_an_empty_buffer_changes_nothing(reading: str):
         assert compo_realign(IMAGE, TEXT, COMPOSED, SAME, SCALE, past, reading) == plain
 
 
-def test_a_paraphrase_that_nobody_says_changes_nothing():
+def test_a_paraphrase_that_no_one_says_changes_nothing():
     strange = PAST._replace(group_K=torch.tensor([7, 8, 9]))
     found = compo_realign(IMAGE, TEXT, COMPOSED, APART, SCALE, strange, LITERAL)
     assert found == compo_realign(IMAGE, TEXT, COMPOSED, APART, SCALE)
@@ -208,7 +208,7 @@ def test_a_head_learns_how_images_are_turned_and_stays_orthogonal():
     assert (matrix_DD.T @ matrix_DD - torch.eye(16)).abs().max() < 1e-12
 
 
-def test_beside_good_captions_one_quotient_leaves_compositions_where_they_were():
+def test_next_to_good_captions_one_quotient_leaves_compositions_where_they_were():
     toy = make_toy(own=0.0)
     toy.learn(ALL, c2v=JOINT)
     assert toy.hits(ALL) < 0.2

@@ -124,7 +124,7 @@ def test_too_few_rows_are_fitted_exactly(num):
     assert np.abs(residuals(fit(columns), columns)).max(initial=0) < 1e-9
 
 
-def test_a_rows_residual_does_not_depend_on_the_rows_beside_it():
+def test_a_rows_residual_does_not_depend_on_the_rows_next_to_it():
     columns = make_columns(257, 8)
     found = fit(columns)
     alone = [residuals(found, [column[i : i + 1] for column in columns])[0] for i in range(257)]

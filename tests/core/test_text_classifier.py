@@ -30,7 +30,7 @@ def test_features_are_n_grams_and_a_count():
 
 
 @pytest.mark.parametrize(("hint", "least", "most"), [(" now", 0.88, 0.95), ("", 0.44, 0.56)])
-def test_it_finds_what_a_word_tells_and_nothing_where_none_does(hint, least, most):
+def test_it_finds_what_a_word_reveals_and_nothing_where_none_does(hint, least, most):
     found = fit_text_classifier(*draw(3000, 0, hint))
     captions, label_N = draw(3000, 1, hint)
     score_N = found.score(captions)

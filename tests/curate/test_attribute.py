@@ -12,8 +12,6 @@ from raycomp.core.attribution import drop_per_displacement
 from raycomp.curate.attribute import Attribute
 from raycomp.curate.config import (
     AlignConfig,
-    AttributeConfig,
-    CurateConfig,
     NonceConfig,
     find_selection,
     read_config,
@@ -40,6 +38,7 @@ from raycomp.words import (
     UNITS,
     UNSEEN,
 )
+from tests.corpus import by_cpi, mean_drop
 
 CAPTIONS = {
     "a picture of a small red square to the left of a large green donut": OK,
@@ -66,7 +65,7 @@ def aligned() -> pa.Table:
 
 
 def attribute(table: pa.Table, scorer: ScorerConfig, **how: Any) -> pa.Table:
-    config = AttributeConfig(**{"nonces": 2, **how})
+    config = mean_drop(**{"nonces": 2, **how})
     return Attribute(scorer)(parse(table, ParserConfig(), NonceConfig(), config, scorer))
 
 
@@ -80,7 +79,7 @@ def with_content(aligned, tiny_scorer: ScorerConfig) -> pa.Table:
     return attribute(aligned, tiny_scorer, targets="content")
 
 
-def mean_drop(phrases: list[dict]) -> float:
+def mean_of(phrases: list[dict]) -> float:
     drops = [phrase["drop"] for phrase in phrases if phrase["nonces"]]
     return math.fsum(drops) / len(drops) if drops else math.nan
 
@@ -100,22 +99,22 @@ def test_unseen_targets_have_drops_and_are_out_of_mean_pas(attributed):
     assert first[2]["text"] == "to the left of a large green donut"
     assert all(len(p["drops"]) == 2 for row in rows for p in row[PHRASES])
     for row in rows:
-        want = mean_drop([p for p in row[PHRASES] if p["target_class"] == HEAD])
+        want = mean_of([p for p in row[PHRASES] if p["target_class"] == HEAD])
         assert (row[MEAN_PAS] is None) == math.isnan(want) == (row[STATUS] != OK)
-        assert row[MEAN_PAS] is None or row[MEAN_PAS] == np.float32(want) != np.float32(mean_drop(first))
+        assert row[MEAN_PAS] is None or row[MEAN_PAS] == np.float32(want) != np.float32(mean_of(first))
 
 
 def test_all_nouns_take_unseen_targets_in(attributed):
-    config = CurateConfig(attribute=AttributeConfig(targets="nouns"))
+    config = by_cpi(attribute=mean_drop(targets="nouns"))
     found = read_corpus(attributed.drop_columns([MEAN_PAS]), find_selection(config)).measures[PAS]
-    want = np.array([mean_drop(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
+    want = np.array([mean_of(row[PHRASES]) for row in attributed.to_pylist()], np.float32)
     assert np.array_equal(found, want, equal_nan=True)
-    default = read_corpus(attributed.drop_columns([PHRASES]), find_selection(CurateConfig())).measures[PAS]
+    default = read_corpus(attributed.drop_columns([PHRASES]), find_selection(by_cpi())).measures[PAS]
     differs = ~((found == default) | (np.isnan(found) & np.isnan(default)))
     assert differs.tolist() == [True, True, False, True, True, False]
 
 
-def test_content_words_are_measured_beside_the_phrases_and_change_nothing_else(attributed, with_content):
+def test_content_words_are_measured_next_to_the_phrases_and_change_nothing_else(attributed, with_content):
     same = [name for name in attributed.column_names if name != CONTENT_WORDS]
     assert with_content.select(same).equals(attributed.select(same))
     assert all(not row for row in attributed[CONTENT_WORDS].to_pylist())
@@ -135,7 +134,7 @@ def test_content_words_are_measured_beside_the_phrases_and_change_nothing_else(a
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("how", ["mean", "min"])
 def test_every_reading_is_that_of_a_loop_over_its_targets(with_content, targets, unit, how):
-    config = CurateConfig(attribute=AttributeConfig(targets=targets, unit=unit, aggregate=how))
+    config = by_cpi(attribute=mean_drop(targets=targets, unit=unit, aggregate=how))
     table = with_content.drop_columns([MEAN_PAS])
     found = read_corpus(table, find_selection(config)).measures[PAS]
     want = []
@@ -165,6 +164,6 @@ def test_of_one_nonce_a_drop_per_displacement_is_a_cosine_of_the_image_and_what_
 def test_a_config_of_before_reads_unseen_as_targets():
     for unseen, targets in ((True, "nouns"), (False, "showable")):
         old = {"attribute": {"unseen": unseen, "keep": 0.4}, "align": {"keep": 0.6}}
-        assert read_config(old) == CurateConfig(
-            align=AlignConfig(0.6), attribute=AttributeConfig(keep=0.4, targets=targets)
+        assert read_config(old) == by_cpi(
+            align=AlignConfig(0.6), attribute=mean_drop(keep=0.4, targets=targets)
         )

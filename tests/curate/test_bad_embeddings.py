@@ -11,7 +11,7 @@ from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.curate.align import Align
 from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.config import NonceConfig
 from raycomp.curate.parse import parse
 from raycomp.curate.prepare import prepare
 from raycomp.data.arrow import (
@@ -50,6 +50,7 @@ from raycomp.words import (
     UID,
 )
 from raycomp.worlds.samples import world_shards
+from tests.corpus import mean_drop
 from tests.curate.broken import PROJECTIONS, WORD, break_tower, forget_word
 from tests.evaluate.embedded import draw
 
@@ -140,7 +141,7 @@ def prepare_stored(table: pa.Table, scorer: ScorerConfig, spec: ScorerSpec) -> p
 
 
 @pytest.mark.parametrize("how", ["zero", "huge"])
-def test_a_scorer_that_embeds_no_text_is_refused_before_a_run_begins(tiny_scorer, tmp_path, how):
+def test_a_scorer_that_embeds_no_text_is_refused_before_a_run_starts(tiny_scorer, tmp_path, how):
     broken = break_tower(tiny_scorer, tmp_path, "texts", how)
     with pytest.raises(ValueError, match=say("scorer.weights", broken, "texts", 1)):
         describe_scorer(broken)
@@ -202,7 +203,7 @@ def parse_captions(scorer: ScorerConfig, dim: int, nonces: int = 2) -> pa.Table:
             IMAGE_EMBEDDING: to_fixed_lists(draw(np.random.default_rng(0), len(CAPTIONS), dim)),
         }
     )
-    return parse(table, ParserConfig(), NonceConfig(), AttributeConfig(nonces=nonces), scorer)
+    return parse(table, ParserConfig(), NonceConfig(), mean_drop(nonces=nonces), scorer)
 
 
 def test_attribution_names_weights_that_embed_no_text(tiny_scorer, spec, tmp_path):

@@ -178,7 +178,7 @@ def test_a_copy_with_other_times_in_another_place_is_read(curated, runs, tmp_pat
     assert pa.concat_tables(found[0][1])["uid"].equals(pa.concat_tables(found[1][1])["uid"])
 
 
-def test_verify_finds_a_bit_that_no_size_tells(runs, capsys):
+def test_verify_finds_a_bit_that_no_size_shows(runs, capsys):
     EDITS["image"](runs / "curated/shards/00000000.tar")
     assert main(["show", str(runs / "curated")]) == 0
     assert main(["show", str(runs / "curated"), "--verify"]) == USER_ERROR

@@ -14,7 +14,7 @@ from raycomp.core.selection import Threshold
 from raycomp.curate import dedupe
 from raycomp.curate.choose import _load, commit_once, kept_ranges
 from raycomp.curate.command import _fewer
-from raycomp.curate.config import CurateConfig, SelectConfig, choose_config, find_selection
+from raycomp.curate.config import SelectConfig, choose_config, find_selection
 from raycomp.curate.dedupe import mark_duplicates
 from raycomp.curate.materialize import plan_outputs
 from raycomp.curate.publish import summarise_scores
@@ -36,6 +36,7 @@ from raycomp.words import (
     UID,
     UID_CONFLICT,
 )
+from tests.corpus import by_cpi
 from tests.report.corpus import make_table
 
 
@@ -51,7 +52,7 @@ from tests.report.corpus import make_table
 )
 def test_the_printed_command_chooses_again(rule, align_keep, keep):
     options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
-    config = override_all(CurateConfig(), options)
+    config = override_all(by_cpi(), options)
     words = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
     printed = dict(word.split("=") for word in words if "=" in word)
     chosen = choose_config(to_dict(config), printed)
@@ -65,7 +66,7 @@ def test_scores_that_are_not_finite_are_refused_where_a_gate_reads_them(tmp_path
     rows[3][ALIGNMENT] = math.inf
     write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
     with pytest.raises(UserError, match=rf"^{re.escape(uri)}: alignment must be finite numbers"):
-        _load(uri, find_selection(CurateConfig()), with_attribute=True)
+        _load(uri, find_selection(by_cpi()), with_attribute=True)
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
@@ -80,7 +81,7 @@ def test_outputs_hold_every_kept_row_once_in_order(per_output):
 
 
 @pytest.mark.parametrize("per_output", [1, 3, 10, 1000])
-def test_a_shard_is_read_whole_by_one_task_and_begun_by_others(per_output):
+def test_a_shard_is_read_whole_by_one_task_and_started_by_others(per_output):
     """However many outputs it fills: the samples come in the order, and in the outputs, of kept_ranges."""
     rng = np.random.default_rng(per_output)
     kept = [*rng.integers(0, 8, 20).tolist(), 50, 0, 7, 60]
@@ -134,7 +135,7 @@ def test_gates_are_not_committed_without_the_lease(tmp_path):
 def test_the_page_of_a_draw_shows_rows_drawn_apart_from_it(tmp_path, rule):
     """Shown by the very hash that chose, all samples would be of the dropped side."""
     captions = [f"A dog number {i % 7} with a ball" for i in range(400)]
-    table, config = make_table(captions), CurateConfig(select=SelectConfig(rule))
+    table, config = make_table(captions), by_cpi(select=SelectConfig(rule))
     uri = str(tmp_path / "0.parquet")
     write_table(table, uri, table.schema)
     gates, _ = choose_tables([table], find_selection(config))

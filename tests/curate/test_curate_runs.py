@@ -19,7 +19,7 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData
 from raycomp.curate import command as curate_command
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
+from raycomp.curate.config import SelectConfig, find_selection
 from raycomp.curate.rules import RULES
 from raycomp.curate.select import choose_tables
 from raycomp.data.tar import write_tar
@@ -28,7 +28,7 @@ from raycomp.models.clip import Clip
 from raycomp.run import scorer
 from raycomp.words import ALIGNED_STATUSES
 from raycomp.words import DROPPED_CONTROL as CONTROL
-from tests.corpus import NUM, scenes, write_bad_shards
+from tests.corpus import NUM, by_cpi, mean_drop, scenes, write_bad_shards
 
 
 def read_scores(out: Path) -> pa.Table:
@@ -40,7 +40,7 @@ def digests(out: Path, *folders: str) -> dict[str, str]:
     return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_exact_counts_and_a_closed_funnel(curated):
+def test_exact_counts_and_a_funnel_that_adds_up(curated):
     _, out, run = curated
     scores = read_scores(out)
     assert len(scores) == NUM
@@ -265,7 +265,7 @@ def test_rules_of_two_gates_choose_over_files_what_they_choose_in_memory(curated
     assert f"{reported[lost][1]:.6f} against" in text and f"kept: no, {reported[lost][0]}" in text
 
 
-def test_arms_are_named_by_their_shares_when_chosen_again(curated, tmp_path):
+def test_rules_are_named_by_their_shares_when_chosen_again(curated, tmp_path):
     _, out, _ = curated
     settings = {"align.keep": "0.6", "attribute.keep": "0.4", "materialize": "false"}
     with pytest.raises(ValueError, match=r"select\.rule='align70_random50': must be align60_random40"):
@@ -373,7 +373,7 @@ def test_a_relative_input_means_the_same_from_another_folder(curated, tmp_path, 
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_damaged_scores_are_the_users_to_mend(curated, tmp_path, damage, capsys):
+def test_damaged_scores_are_the_users_to_fix(curated, tmp_path, damage, capsys):
     _, out, _ = curated
     shutil.copytree(out, tmp_path / "copy")
     path = tmp_path / "copy/scores/00001.parquet"
@@ -391,7 +391,7 @@ def test_damaged_scores_are_the_users_to_mend(curated, tmp_path, damage, capsys)
         assert "00001.parquet: is missing" in said or "00001.parquet: is shorter than the run wrote" in said
 
 
-def test_explain_tells_the_row_that_was_scored(bad):
+def test_explain_reports_the_row_that_was_scored(bad):
     """A corrupt image and a good one share a uid."""
     out, _, _ = bad
     text = explain(str(out), "ab" * 16)
@@ -399,7 +399,7 @@ def test_explain_tells_the_row_that_was_scored(bad):
     assert text.splitlines()[-1] == "the same uid again: 04-own-uid.tar, row 0: uid_conflict"
 
 
-def test_explain_tells_a_samples_way(curated):
+def test_explain_reports_a_samples_way(curated):
     _, out, _ = curated
     kept = pq.read_table(out / "subset/kept.parquet").to_pylist()[0]
     text = explain(str(out), kept["uid"])
@@ -415,7 +415,7 @@ def bad(tiny_scorer, tmp_path_factory) -> tuple[Path, dict[str, int], dict]:
     """A curation of every bad input; too much of it stopped the first start, a higher limit went on."""
     folder = tmp_path_factory.mktemp("bad")
     expected = write_bad_shards(folder / "in")
-    config = CurateConfig(input=str(folder / "in"), scorer=tiny_scorer, attribute=AttributeConfig(pool=1.0))
+    config = by_cpi(input=str(folder / "in"), scorer=tiny_scorer, attribute=mean_drop(pool=1.0))
     with pytest.raises(TooMuchBadData, match=r"max_bad_fraction=0\.05"):
         raycomp.curate(config, str(folder / "out"))
     shutil.copytree(folder / "out/work/waves", folder / "stopped")
@@ -468,7 +468,7 @@ def test_other_samples_of_one_uid_stop_the_run_every_time(tiny_scorer, tmp_path)
             for i, members in enumerate(scenes(10, seed))
         ]
         write_tar(str(tmp_path / f"in/{name}.tar"), named)
-    config = CurateConfig(
+    config = by_cpi(
         input=str(tmp_path / "in"),
         scorer=tiny_scorer,
         select=SelectConfig("align_only"),
@@ -503,7 +503,7 @@ def test_the_control_without_pas_attributes_nothing_and_parquet_gives_the_scores
         config,
         input=str(tmp_path / "all.parquet"),
         select=SelectConfig("align_only"),
-        attribute=AttributeConfig(),
+        attribute=mean_drop(),
         materialize=False,
     )
     run = raycomp.curate(other, str(tmp_path / "out"))

@@ -18,7 +18,7 @@ from raycomp.data.reader import read_shard
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.words import ALIGNMENT, IMAGE_EMBEDDING, MEAN_PAS, PHRASES, UID
-from tests.corpus import write_world_shards
+from tests.corpus import by_cpi, write_world_shards
 
 pytestmark = pytest.mark.gpu
 NUM = 150
@@ -29,7 +29,7 @@ PRECISIONS = pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def prepared(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, pa.Table]:
     """Rows as they reach the first scorer."""
     world = write_world_shards(tmp_path_factory.mktemp("world"), NUM, NUM)
-    config = CurateConfig(input=world, scorer=tiny_scorer)
+    config = by_cpi(input=world, scorer=tiny_scorer)
     [shard] = expand_input(world)
     decode, _ = align_stages(config, describe_scorer(tiny_scorer))
     return config, decode.work(pa.concat_tables(read_shard(shard, NUM))).combine_chunks()

@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import raycomp
-from raycomp.curate.config import CurateConfig, SelectConfig
+from raycomp.curate.config import SelectConfig
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
 from raycomp.models.images import decode_image
 from raycomp.train.pairs import load_shard
+from tests.corpus import by_cpi
 from tests.curate.test_rewrite import corpus, encode, read_by_open_clip
 from tests.train.pairs import check_all, make_config
 
@@ -23,7 +24,7 @@ def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
     samples["odd-json"] = {"jpg": encode("JPEG"), "txt": b"a dog", "json": odd_json}
     samples["broken"] = {"gif": b"GIF89a", "txt": b"a dog"}
     write_tar(str(tmp_path / "in/00000.tar"), samples.items())
-    config = CurateConfig(
+    config = by_cpi(
         input=str(tmp_path / "in"),
         scorer=tiny_scorer,
         select=SelectConfig("full"),

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from raycomp.config import ScorerConfig, to_dict
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig
+from raycomp.curate.config import SelectConfig
 from raycomp.curate.funnel import FunnelRow, make_funnel
 from raycomp.curate.page import find_warnings, render_curate, split_caption
 from raycomp.curate.samples import Sample
@@ -22,6 +22,7 @@ from raycomp.report.markup import Html, tag
 from raycomp.report.page import make_thumbnail
 from raycomp.table import Column, Estimate, Table
 from raycomp.words import KEPT, UNSEEN
+from tests.corpus import by_cpi, mean_drop
 from tests.report.corpus import choose, make_table
 from tests.report.html_tree import Element, read_html
 
@@ -51,7 +52,7 @@ def make_times(phase: str, stage: str) -> dict:
 
 def run_json(**changes: object) -> dict:
     return {
-        "config": to_dict(CurateConfig(input="photos/*.tar", seed=5)),
+        "config": to_dict(by_cpi(input="photos/*.tar", seed=5)),
         "versions": {"raycomp": "0.1.0", "torch": "2.13.0"},
         "fingerprint": "f00d",
         "commands": {"Run again": "raycomp curate --out out"},
@@ -99,7 +100,7 @@ def test_first_sentence_and_funnel_say_the_counts(summary, page):
     assert table[-1][3:6] == [f"{100 * kept / n:.1f}\u00a0%" for n in (rows, summary.num_aligned, counts[-2])]
 
 
-def test_a_funnel_that_does_not_close_is_refused(summary):
+def test_a_funnel_that_does_not_add_up_is_refused(summary):
     funnel = make_funnel(summary.reasons)
     broken = [*funnel[:-1], FunnelRow(KEPT, funnel[-1].rows, ())]
     with pytest.raises(ValueError, match="funnel"):
@@ -160,7 +161,7 @@ def test_histograms_draw_every_pair(summary, page):
     )
 
 
-def test_config_commands_and_versions_are_told(page):
+def test_config_commands_and_versions_are_reported(page):
     facts = {d.all("dt")[0].text: d.all("dd")[0].text for d in page.all("dl")[0].all("div")}
     assert facts["align.keep"] == "0.7" and facts["attribute.pool"] == "none"
     assert facts["select.datacomp_compat"] == "false" and facts["extra_columns"] == ""
@@ -173,9 +174,7 @@ def test_warnings_stand_first_and_only_when_due(summary):
     good = summarise_captions(["A dog in a river"] * 40, bad_every=0)
     assert find_warnings(good, run_json()) == []
     assert render_tree(good, run_json()).all("aside") == []
-    config = to_dict(
-        CurateConfig(scorer=ScorerConfig(weights="random:3"), attribute=AttributeConfig(keep=0.69))
-    )
+    config = to_dict(by_cpi(scorer=ScorerConfig(weights="random:3"), attribute=mean_drop(keep=0.69)))
     check = {"matched_mean": 0.2, "shuffled_mean": 0.2, "auc": 0.52, "n": 9}
     run = run_json(config=config, scorer_check=check, warnings=["Mine: look here"])
     tree = render_tree(summary, run)
@@ -213,7 +212,7 @@ def test_displacement_that_drives_drops_is_warned_of(slope, warns):
 @pytest.mark.parametrize("rule", ["random", "full", "align_only"])
 def test_a_rule_of_one_gate_has_no_pool(summary, rule):
     """Its pairs are shown all together, and the paper's figures, which are of a pool, not beside them."""
-    config = to_dict(CurateConfig(select=SelectConfig(rule=rule)))
+    config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
     part = section(render_tree(summary, run_json(config=config)), "What PAS is not")
     rows = part.all("table")[0].rows()
     assert f"Rule {rule} has no pool" in part.text
@@ -225,7 +224,7 @@ def test_rules_without_a_threshold_say_so(summary):
     table = make_table(["A dog with a ball"] * 60)
     reason, score = choose(table)
     drawn = np.where(np.isin(reason, ["below_alignment_gate", "below_attribution_gate"]), "not_drawn", reason)
-    config = to_dict(CurateConfig(select=SelectConfig(rule="random")))
+    config = to_dict(by_cpi(select=SelectConfig(rule="random")))
     tree = render_tree(summarise(table, drawn, score, 0), run_json(config=config))
     assert "no threshold" in section(tree, "Twelve of the pairs").text
     assert "not drawn" in tree.all("h1")[0].text
@@ -236,7 +235,7 @@ def test_a_draw_in_the_pool_shows_the_first_gate_and_no_threshold(summary):
     table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
     reason, _ = choose(table)
     reason[reason == "below_attribution_gate"] = "not_drawn"
-    config = to_dict(CurateConfig(select=SelectConfig(rule="align70_random50")))
+    config = to_dict(by_cpi(select=SelectConfig(rule="align70_random50")))
     drawn = summarise(table, reason, np.full(len(table), 0.5, np.float32), 0)
     tree = render_tree(drawn, run_json(config=config))
     assert "no threshold" in section(tree, "Twelve of the pairs").text
@@ -255,7 +254,7 @@ def test_controls_are_named_by_what_they_rank_by(rule, named, sign):
     reason, score = choose(table.set_column(table.column_names.index("mean_pas"), "mean_pas", pa.array(-pas)))
     reason[reason == "below_attribution_gate"] = "below_control_gate"
     summary = summarise(table, reason, score, 0)
-    config = to_dict(CurateConfig(select=SelectConfig(rule=rule)))
+    config = to_dict(by_cpi(select=SelectConfig(rule=rule)))
     tree = render_tree(summary, run_json(config=config))
     assert section(tree, f"Highest and lowest {named}").all("article")
     assert "below the gate of the control" in tree.all("h1")[0].text
@@ -303,7 +302,7 @@ def hostile_summary(texts: Sequence[str]) -> Summary:
 def hostile_page(texts: Sequence[str] = HOSTILE) -> str:
     """Return a page with each of four texts wherever a corpus or a run can put it."""
     summary, bad = hostile_summary(texts), texts[3]
-    config = to_dict(CurateConfig(input=bad, scorer=ScorerConfig(model=texts[1], weights=bad)))
+    config = to_dict(by_cpi(input=bad, scorer=ScorerConfig(model=texts[1], weights=bad)))
     run = run_json(
         config=config,
         versions={bad: bad},

@@ -9,13 +9,13 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.curate import plan as plans
-from raycomp.curate.config import CurateConfig
 from raycomp.curate.plan import plan, take_sample
 from raycomp.data.inputs import expand_input
 from raycomp.data.paths import fingerprint_shards
 from raycomp.data.reader import read_shard
 from raycomp.data.tar import write_tar
 from raycomp.worlds.samples import world_shards
+from tests.corpus import by_cpi
 
 
 def write(folder: Path, count: int, per_shard: int) -> Path:
@@ -44,7 +44,7 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path, broken):
         write_tar(str(first), [("a", {"jpg": b"no picture", "txt": b"a dog"})])
     else:
         first.write_bytes({"cut": whole[: len(whole) // 2], "no tar": b"no tar " * 999, "empty": b""}[broken])
-    text = plan(CurateConfig(input=str(tmp_path), scorer=tiny_scorer))
+    text = plan(by_cpi(input=str(tmp_path), scorer=tiny_scorer))
     other_bytes = first.stat().st_size / len(whole) * 20
     assert reported(text) == pytest.approx(60 + other_bytes, rel=0.1)
     assert ("00000.tar: not whole" in text) == (broken in ("cut", "no tar", "empty", "large"))

@@ -35,7 +35,7 @@ def test_without_gpus_cores_share_all_of_the_work():
 
 
 @pytest.mark.parametrize(("measured", "gpus", "how"), [(ON_GPU, 0, "without"), (ON_CPU, 1, "with")])
-def test_what_was_not_measured_is_not_told(measured, gpus, how):
+def test_what_was_not_measured_is_not_reported(measured, gpus, how):
     assert price(measured, "a", 16, gpus, 1.0) == [None, None, f"not known: run plan {how} a GPU"]
 
 

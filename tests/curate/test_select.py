@@ -10,7 +10,7 @@ import pytest
 
 from raycomp.config import UserError, exact_share, override, override_all
 from raycomp.core.selection import format_uids, parse_uids, random_scores
-from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
+from raycomp.curate.config import CurateConfig, SelectConfig, find_selection
 from raycomp.curate.measures import check_scores, corpus_columns, read_corpus
 from raycomp.curate.rules import PAS, RULES
 from raycomp.curate.select import EXPLAINING, Gates, choose_tables, describe_shortage
@@ -34,6 +34,7 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
+from tests.corpus import by_cpi, mean_drop
 
 
 def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
@@ -91,7 +92,7 @@ def best(rows: list[dict], name: str, k: int) -> list[dict]:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("num", [1, 10, 90, 1000])
 def test_cpi_keeps_what_two_plain_sorts_keep(num, seed):
-    table, config = make_table(num, seed), CurateConfig()
+    table, config = make_table(num, seed), by_cpi()
     table_rows = table.to_pylist()
     corpus = [row for row in table_rows if row[ALIGNMENT] is not None]
     pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
@@ -107,10 +108,10 @@ def test_cpi_keeps_what_two_plain_sorts_keep(num, seed):
 
 @pytest.mark.parametrize(("how", "shift"), [("min", -0.25), ("max", 0.25)])
 def test_other_aggregates_read_the_drops(how, shift):
-    config = CurateConfig(attribute=AttributeConfig(aggregate=how))
+    config = by_cpi(attribute=mean_drop(aggregate=how))
     table = make_table(200, 0)
     corpus = read_corpus(table.drop_columns([MEAN_PAS]), find_selection(config))
-    mean = read_corpus(table.drop_columns([PHRASES]), find_selection(CurateConfig()))
+    mean = read_corpus(table.drop_columns([PHRASES]), find_selection(by_cpi()))
     assert np.array_equal(corpus.measures[PAS], mean.measures[PAS] + np.float32(shift), equal_nan=True)
 
 
@@ -140,7 +141,7 @@ def slow_mean(phrases: list[dict]) -> float | None:
 @pytest.mark.parametrize("how", AGGREGATES)
 @pytest.mark.parametrize("targets", ["showable", "nouns"])
 def test_unseen_targets_count_where_all_nouns_do(how, targets):
-    config = CurateConfig(attribute=AttributeConfig(aggregate=how, targets=targets))
+    config = by_cpi(attribute=mean_drop(aggregate=how, targets=targets))
     table = draw_classes(300, 4)
     selection = find_selection(config)
     corpus = read_corpus(table.select(corpus_columns(selection, with_attribute=True)), selection)
@@ -159,18 +160,18 @@ def test_unseen_targets_count_where_all_nouns_do(how, targets):
 
 
 def test_the_default_mean_is_read_from_its_column_alone():
-    assert corpus_columns(find_selection(CurateConfig()), with_attribute=True)[-1] == MEAN_PAS
+    assert corpus_columns(find_selection(by_cpi()), with_attribute=True)[-1] == MEAN_PAS
     table = draw_classes(200, 5)
-    stored = read_corpus(table.drop_columns([PHRASES]), find_selection(CurateConfig()))
+    stored = read_corpus(table.drop_columns([PHRASES]), find_selection(by_cpi()))
     assert np.array_equal(
         stored.measures[PAS],
-        read_corpus(table.drop_columns([MEAN_PAS]), find_selection(CurateConfig())).measures[PAS],
+        read_corpus(table.drop_columns([MEAN_PAS]), find_selection(by_cpi())).measures[PAS],
         equal_nan=True,
     )
 
 
 def test_a_random_draw_depends_on_seed_and_uid_alone():
-    config = CurateConfig(select=SelectConfig("random"))
+    config = by_cpi(select=SelectConfig("random"))
     table = make_table(500, 1)
     kept = choose(table, config)[0] == KEPT
     order = np.random.default_rng(0).permutation(500)
@@ -181,7 +182,7 @@ def test_a_random_draw_depends_on_seed_and_uid_alone():
 
 
 def test_too_few_scored_rows_are_all_kept_and_it_is_said():
-    table, config = make_table(100, 2, unscored=0.8), CurateConfig()
+    table, config = make_table(100, 2, unscored=0.8), by_cpi()
     gates = cut(table, config)
     assert (choose(table, config)[0] == KEPT).sum() == gates.num_scored
     assert "all of them were kept" in describe_shortage(find_selection(config), gates)[0]
@@ -220,10 +221,10 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("rule", ["cpi", *CONTROLS])
-def test_the_large_tables_tell_every_rule_apart(rule):
+def test_the_large_tables_distinguish_every_rule(rule):
     for num, seed in ((500, 10), (700, 5), (1000, 3)):
         table = make_table(num, seed)
-        score_N = choose(table, CurateConfig(select=SelectConfig(rule)))[1]
+        score_N = choose(table, by_cpi(select=SelectConfig(rule)))[1]
         assert len(set(score_N[~np.isnan(score_N)].tolist())) >= 2
         captions = [caption for caption in table[CAPTION].to_pylist() if caption]
         for count in (lambda c: c.count(","), lambda c: len(set(c)), lambda c: len(c) / len(c.split())):
@@ -233,7 +234,7 @@ def test_the_large_tables_tell_every_rule_apart(rule):
 @pytest.mark.parametrize("rule", CONTROLS)
 @pytest.mark.parametrize(("num", "seed"), [(1, 0), (10, 1), (90, 2), (1000, 3)])
 def test_every_control_keeps_what_a_slow_loop_keeps_of_the_rows_that_cpi_ranks(rule, num, seed):
-    table, config = make_table(num, seed), CurateConfig(select=SelectConfig(rule))
+    table, config = make_table(num, seed), by_cpi(select=SelectConfig(rule))
     rows = table.to_pylist()
     corpus = [row for row in rows if row[ALIGNMENT] is not None]
     pool = best(corpus, ALIGNMENT, exact_share(0.7, len(corpus)))
@@ -254,7 +255,7 @@ def test_every_control_keeps_what_a_slow_loop_keeps_of_the_rows_that_cpi_ranks(r
 
 def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
     table = make_table(700, 5)
-    judged = {rule: choose(table, CurateConfig(select=SelectConfig(rule))) for rule in ("cpi", *CONTROLS)}
+    judged = {rule: choose(table, by_cpi(select=SelectConfig(rule))) for rule in ("cpi", *CONTROLS)}
     ranked = ~np.isnan(judged["cpi"][1])
     kept = {rule: frozenset(np.flatnonzero(reason_N == KEPT)) for rule, (reason_N, _) in judged.items()}
     assert len({len(rows) for rows in kept.values()}) == 1 and len(set(kept.values())) == len(kept)
@@ -263,9 +264,9 @@ def test_controls_keep_as_many_as_cpi_and_rank_the_same_rows():
 
 
 @pytest.mark.parametrize("rule", CONTROLS)
-def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_arm(rule):
+def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule(rule):
     table = make_table(500, 10)
-    config = override_all(CurateConfig(), {"select.rule": rule, "select.datacomp_compat": True})
+    config = override_all(by_cpi(), {"select.rule": rule, "select.datacomp_compat": True})
     num = table[ALIGNMENT].length() - table[ALIGNMENT].null_count
     reason_N, score_N = choose(table, config)
     alignment_N = table[ALIGNMENT].to_numpy()
@@ -279,7 +280,7 @@ def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_arm(rule):
 @pytest.mark.parametrize("rule", ["cpi", "align_only"])
 def test_datacomps_rule_has_nothing_to_cut_in_an_empty_corpus(rule):
     table = make_table(20, 10).slice(0, 0)
-    config = CurateConfig(select=SelectConfig(rule))
+    config = by_cpi(select=SelectConfig(rule))
     assert len(choose(table, config)[0]) == 0
     with pytest.raises(ValueError, match=r"select\.datacomp_compat=True: must be false: no row has an align"):
         choose(table, override(config, "select.datacomp_compat", True))
@@ -287,7 +288,7 @@ def test_datacomps_rule_has_nothing_to_cut_in_an_empty_corpus(rule):
 
 def test_what_cpi_keeps_least_its_reverse_keeps_first():
     """With enough rows for both they share none, and a random half is neither."""
-    config = override(CurateConfig(), "attribute.keep", 0.3)
+    config = override(by_cpi(), "attribute.keep", 0.3)
     table = make_table(600, 6, unscored=0)
     first, last = (choose(table, override(config, "select.rule", rule))[0] for rule in ("cpi", "cpi_reverse"))
     assert (first == KEPT).sum() == (last == KEPT).sum() > 0
@@ -297,7 +298,7 @@ def test_what_cpi_keeps_least_its_reverse_keeps_first():
 
 @pytest.mark.parametrize("rule", CONTROLS)
 def test_files_and_their_order_of_rows_change_no_choice(rule):
-    table, config = make_table(300, 7), CurateConfig(select=SelectConfig(rule))
+    table, config = make_table(300, 7), by_cpi(select=SelectConfig(rule))
     table = table.select(corpus_columns(find_selection(config), True))
     whole = dict(zip(table[UID].to_pylist(), choose(table, config)[0], strict=True))
     mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
@@ -310,7 +311,7 @@ def test_files_and_their_order_of_rows_change_no_choice(rule):
 
 def test_a_draw_in_the_pool_is_named_by_any_shares_and_depends_on_the_seed():
     settings = {"align.keep": 0.705, "attribute.keep": 0.5, "select.rule": "align70.5_random50"}
-    config = override_all(CurateConfig(), settings)
+    config = override_all(by_cpi(), settings)
     table = make_table(400, 8)
     kept = choose(table, config)[0] == KEPT
     other = choose(table, override(config, "seed", 1))[0] == KEPT
@@ -319,7 +320,7 @@ def test_a_draw_in_the_pool_is_named_by_any_shares_and_depends_on_the_seed():
 
 def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
     """PAS that is a sum of them: every residual is 0 but for rounding, and R^2 is 1."""
-    config = CurateConfig(select=SelectConfig("pas_residual"))
+    config = by_cpi(select=SelectConfig("pas_residual"))
     table = make_table(300, 9)
     measures = read_corpus(table, find_selection(config)).measures
     exact = sum(np.float64(1 + i) / 64 * measures[name] for i, name in enumerate(EXPLAINING))
@@ -348,7 +349,7 @@ def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks(what):
         if what == "drop" and row[MEAN_PAS] is not None:
             row[MEAN_PAS] = 0.125
     table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
-    summed = choose(table, CurateConfig(select=SelectConfig("align_pas")))[1]
+    summed = choose(table, by_cpi(select=SelectConfig("align_pas")))[1]
     ranked_N = ~np.isnan(summed)
     other = table[MEAN_PAS if what == ALIGNMENT else ALIGNMENT].to_numpy()[ranked_N]
     assert np.allclose(np.diff(summed[ranked_N]), np.diff(other), atol=1e-6) and ranked_N.sum() > 100
@@ -356,13 +357,13 @@ def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks(what):
 
 @pytest.mark.parametrize("rule", ["cpi", "pas_residual", "align_pas"])
 def test_gates_survive_json(rule):
-    gates = cut(make_table(90, 3), CurateConfig(select=SelectConfig(rule)))
+    gates = cut(make_table(90, 3), by_cpi(select=SelectConfig(rule)))
     assert Gates.from_dict(json.loads(json.dumps(gates.to_dict()))) == gates
     assert (gates.fit is None) == (rule == "cpi")
 
 
 def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
-    gates = cut(make_table(90, 3), CurateConfig())
+    gates = cut(make_table(90, 3), by_cpi())
     values = gates.to_dict()
     del values["fit"]
     assert Gates.from_dict(values) == gates
@@ -370,7 +371,7 @@ def test_gates_of_a_run_before_there_was_a_fit_can_be_read():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", [ALIGNMENT, MEAN_PAS, "phrases.drop", "phrases.displacement"])
-def test_a_score_that_is_not_finite_is_told_and_one_that_is_null_is_none(name, value):
+def test_a_score_that_is_not_finite_is_reported_and_one_that_is_null_is_none(name, value):
     rows = make_table(20, 0).to_pylist()
     check_scores(pa.Table.from_pylist(rows, make_table(1, 0).schema), "scores/00000.parquet")
     column, _, field = name.partition(".")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.curate.align import Align
 from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import AttributeConfig, NonceConfig, PrepareConfig
+from raycomp.curate.config import NonceConfig, PrepareConfig
 from raycomp.curate.parse import parse
 from raycomp.curate.prepare import prepare
 from raycomp.data.arrow import to_matrix
@@ -35,6 +35,7 @@ from raycomp.words import (
     STATUS,
 )
 from raycomp.worlds.samples import world_shards
+from tests.corpus import mean_drop
 
 NUM = 40
 SAMPLES = [members for _, samples in world_shards(NUM, 0, 5, per_shard=NUM) for _, members in samples]
@@ -105,7 +106,7 @@ def test_stored_and_made_embeddings_give_the_same_scores(tiny_scorer, image_ND, 
     for name, stored in (("in", "clip_retrieval"), ("photos", None)):
         aligned = align_all(str(tmp_path / name), stored, tiny_scorer)
         assert aligned[CAPTION].to_pylist() == CAPTIONS
-        parsed = parse(aligned, ParserConfig(), NonceConfig(), AttributeConfig(), tiny_scorer)
+        parsed = parse(aligned, ParserConfig(), NonceConfig(), mean_drop(), tiny_scorer)
         drops.append((aligned[ALIGNMENT].to_numpy(), Attribute(tiny_scorer)(parsed)[MEAN_PAS].to_numpy()))
     assert np.abs(drops[0][0] - drops[1][0]).max() < 1e-6
     assert np.abs(drops[0][1] - drops[1][1]).max() < 1e-6 and np.abs(drops[1][1]).max() > 1e-3

@@ -15,7 +15,7 @@ from raycomp.curate.plan import plan
 from raycomp.models.clip import Clip
 from raycomp.models.describe import describe_scorer
 from raycomp.models.images import prepare_image
-from tests.corpus import scenes
+from tests.corpus import by_cpi, scenes
 
 NUM = 40
 BAD = 3
@@ -36,9 +36,7 @@ def config(tiny_scorer: ScorerConfig, tmp_path_factory: pytest.TempPathFactory) 
         columns = {"uid": uids[part], "url": ["http://x"] * len(captions), "text": captions}
         pq.write_table(pa.table(columns), folder / f"{i:02d}.parquet")
         np.savez(folder / f"{i:02d}.npz", b32_img=image_ND[part], b32_txt=image_ND[part])
-    return CurateConfig(
-        input=str(folder), scorer=tiny_scorer, prepare=PrepareConfig(stored_embeddings="b32_img")
-    )
+    return by_cpi(input=str(folder), scorer=tiny_scorer, prepare=PrepareConfig(stored_embeddings="b32_img"))
 
 
 @pytest.fixture(scope="module")

@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, layout):
     refused("prepare.stored_embeddings: .* cannot be used: no such file")
 
 
-def test_of_many_shards_some_are_looked_at_and_each_can_be(tmp_path):
+def test_of_many_shards_some_are_read_and_each_can_be(tmp_path):
     for i in range(40):
         pq.write_table(pa.table({"caption": ["a"] * 3}), tmp_path / f"{i:02d}.parquet")
         np.savez(tmp_path / f"{i:02d}.npz", b32_img=np.ones((4 if i == 1 else 3, 8), np.float16))

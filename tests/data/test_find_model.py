@@ -142,7 +142,7 @@ def test_a_model_on_s3_is_that_on_the_disk(bucket, files, trained, tmp_path, mon
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_weights_on_s3_are_guarded_by_what_lies_beside_them(bucket, tmp_path, monkeypatch):
+def test_weights_on_s3_are_guarded_by_what_lies_next_to_them(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     logs = Folder(f"{bucket}/logs")
     logs.write_bytes(b"weights", "checkpoints", "epoch_1.pt")

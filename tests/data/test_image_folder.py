@@ -38,7 +38,7 @@ def test_a_store_lists_as_the_disk_does(bucket, tmp_path):
     assert here == there == {"a": ["a/deep/er/3.jpeg"], "b": ["b/1.PNG", "b/2.jpg"]}
 
 
-def test_an_empty_class_is_told_and_links_are_followed(tmp_path):
+def test_an_empty_class_is_reported_and_links_are_followed(tmp_path):
     write(str(tmp_path / "in"))
     (tmp_path / "in/c").mkdir()
     write(str(tmp_path / "far"), ("9.jpg",))

@@ -104,7 +104,7 @@ def test_a_broken_run_names_its_file(tmp_path, how):
     assert "\n" not in str(error.value)
 
 
-def test_only_the_rooms_that_are_read_are_checked(tmp_path):
+def test_only_the_folders_that_are_read_are_checked(tmp_path):
     run = finish(Folder(str(tmp_path)))
     (tmp_path / "scores/00001.parquet").unlink()
     assert list(check_results(Folder(str(tmp_path)), run, "shards", "table.csv")) == NAMES[2:]

@@ -37,7 +37,7 @@ def test_a_storage_that_stays_broken_is_an_error():
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), PermissionError("no"), ValueError("a bug")])
-def test_what_waiting_does_not_mend_fails_at_once(error):
+def test_what_waiting_does_not_fix_fails_at_once(error):
     flaky = Flaky(2, error=error)
     with pytest.raises(type(error)):
         list(read_again(flaky, "a", first_pause_s=0))

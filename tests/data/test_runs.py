@@ -21,6 +21,7 @@ from raycomp.data.runs import (
 )
 from raycomp.inspect import command as inspect
 from raycomp.inspect.command import explain
+from tests.corpus import by_cpi
 from tests.sealed import seal
 
 
@@ -104,7 +105,7 @@ OPTIONS = [(kind, option) for kind in list_kinds() for option in list_options(fi
 
 
 @pytest.mark.parametrize(("kind", "option"), OPTIONS, ids=lambda value: getattr(value, "path", value))
-def test_two_runs_are_one_where_they_differ_in_free_dials_alone(kind, option):
+def test_two_runs_are_one_where_they_differ_in_free_options_alone(kind, option):
     config: dict = {}
     for known in list_options(find_config(kind)):
         config = override_in(config, known.path, "one")
@@ -131,7 +132,7 @@ def test_two_runs_are_one_where_they_differ_in_free_dials_alone(kind, option):
         ("llm.seed", False),
     ],
 )
-def test_what_is_free_tells_no_two_runs_apart(path, is_free):
+def test_what_is_free_distinguishes_no_two_runs(path, is_free):
     run = {**CURATED, "kind": "negatives" if path.startswith("llm") else "curate"}
     a, b = ({**run, "config": override_in(run["config"], path, value)} for value in "ab")
     assert (identify(a) == identify(b)) == is_free
@@ -140,7 +141,7 @@ def test_what_is_free_tells_no_two_runs_apart(path, is_free):
 @pytest.mark.parametrize("option", list_options(CurateConfig), ids=lambda option: option.path)
 def test_select_changes_what_no_score_depends_on(option, tmp_path):
     """Its input is gone, so that an option that may be set is refused for that alone."""
-    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
     fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
     write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
     value = True if option.path == "materialize" else option.default
@@ -163,9 +164,9 @@ def test_select_changes_what_no_score_depends_on(option, tmp_path):
         ("scorer.modl", "'scorer.modl': no such dial, the closest is scorer.model"),
     ],
 )
-def test_a_dial_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
+def test_an_option_that_is_not_there_is_not_one_that_select_cannot_change(path, said, tmp_path):
     fingerprint = {"input": "f", "shards": 3, "lexicon": "l"}
-    config = to_dict(CurateConfig(input=f"{tmp_path}/gone"))
+    config = to_dict(by_cpi(input=f"{tmp_path}/gone"))
     write_curation(tmp_path / "a", config=config, fingerprint=fingerprint)
     with pytest.raises(ValueError, match=f"^{said};"):
         raycomp.select(str(tmp_path / "a"), {path: "0.5"}, str(tmp_path / "out"))

@@ -14,7 +14,7 @@ DOWN = {"503": 1.0}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_is_mended_by_the_client(fault, proxy, bucket):
+def test_every_fault_is_fixed_by_the_client(fault, proxy, bucket):
     filesystem, path = resolve(f"{bucket}/small")
     data = bytes(range(256)) * 40
     # The client waits in vain once, then asks again.

@@ -235,7 +235,7 @@ def test_links_are_never_lost_in_silence(rows, kind, folder, layout):
     }  # fmt: skip
 
 
-def test_dots_before_the_extension_are_told(raw_tar, rows):
+def test_dots_before_the_extension_are_reported(raw_tar, rows):
     members = [("a.b.jpg", b"x"), ("a.b.txt", b"a dog"), ("a.c.jpg", b"y"), ("a.c.txt", b"a cat")]
     found = rows(
         raw_tar([*members, ("d.jpg", b"x"), ("d.seg.png", b"m"), ("d.txt", b"a"), ("e.f.txt", b"a")])

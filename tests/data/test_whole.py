@@ -8,6 +8,7 @@ from raycomp.curate.config import CurateConfig
 from raycomp.data.whole import with_absolute_paths
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
+from tests.corpus import by_cpi
 
 
 @pytest.mark.parametrize(
@@ -63,4 +64,4 @@ def test_what_is_no_path_is_let_be(tmp_path, monkeypatch):
     (tmp_path / "cpi").touch()
     paths = {option.path for option in list_options(CurateConfig, "path")}
     assert paths == {"input", "scorer.model", "scorer.weights", "parser.name"}
-    assert with_absolute_paths(CurateConfig()) == CurateConfig()
+    assert with_absolute_paths(by_cpi()) == by_cpi()

@@ -24,7 +24,7 @@ FIGURES = Figures(
 )
 
 
-def test_what_is_told_follows_the_intervals():
+def test_what_is_reported_follows_the_intervals():
     reported = describe_limits(FIGURES)["What can be told"]
     assert reported == (
         "The mean accuracy moved by 0.045 [0.025, 0.065]. Up: swap object. Down: brittleness. "

@@ -21,7 +21,7 @@ def draw() -> Element:
     return read_html(render_page("demo/page.html.jinja", **shown, reported={"What can be told": HOSTILE}))
 
 
-def test_steps_are_told_and_lead_to_their_reports():
+def test_steps_are_reported_and_lead_to_their_reports():
     page = draw()
     steps = page.all("li")
     assert len(steps) == 5

@@ -75,7 +75,7 @@ def test_pool_and_choices_are_those_of_plain_sorting(planted):
     assert set(planted.targets) == {"star"}
 
 
-def test_auc_is_told_over_all_pairs_and_inside_the_pool(planted):
+def test_auc_is_reported_over_all_pairs_and_inside_the_pool(planted):
     rows = {(row[0], row[2]): row for row in report_separation(planted).rows}
     faults, pool = planted.fault_N, by_hand(planted)[0]
     for fault in ("loud", "quiet", "hidden"):
@@ -95,7 +95,7 @@ def test_auc_is_told_over_all_pairs_and_inside_the_pool(planted):
     assert rows["broken", "all pairs"][3:] == (0, None, None)
 
 
-def test_budget_is_told_by_rule_and_the_draw_is_the_mean_of_the_rules_own_draws(table, planted):
+def test_budget_is_reported_by_rule_and_the_draw_is_the_mean_of_the_rules_own_draws(table, planted):
     rows = {row[0]: row for row in report_budget(planted).rows}
     faults, (pool, kept, aligned) = planted.fault_N, by_hand(planted)
     draws = []
@@ -117,7 +117,7 @@ def test_budget_is_told_by_rule_and_the_draw_is_the_mean_of_the_rules_own_draws(
         assert cell.startswith(reported)
 
 
-def test_what_the_score_favours_beside_faults_is_told(planted):
+def test_what_the_score_favours_next_to_faults_is_reported(planted):
     """PAS alone was planted to depend on the number of things; alignment was not."""
     table = report_traits(planted)
     rows = {row[0]: row for row in table.rows}

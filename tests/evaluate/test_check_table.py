@@ -40,14 +40,14 @@ def test_what_was_written_passes(rows):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_choices_without_a_score_for_each_caption_are_told(change, said):
+def test_choices_without_a_score_for_each_caption_are_reported(change, said):
     with pytest.raises(ValueError, match=f"^world.parquet: {said}"):
         check_table(make(ROW, {**ROW, **change}), "world.parquet")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("name", ["positive_scores", "negative_scores", "text_scores", "bigram_negatives"])
-def test_a_score_that_is_not_finite_is_told(name, value):
+def test_a_score_that_is_not_finite_is_reported(name, value):
     check_table(make({**ROW, "text_scores": [0.5, 0.5]}, {**UNSCORED, name: [value]}), "world.parquet")
     with pytest.raises(
         ValueError, match=rf"^world\.parquet: {name} must be finite numbers, holds NaN or inf"
@@ -55,7 +55,7 @@ def test_a_score_that_is_not_finite_is_told(name, value):
         check_table(make(ROW, {**ROW, name: [0.5, value]}), "world.parquet")
 
 
-def test_a_margin_that_is_not_finite_is_told():
+def test_a_margin_that_is_not_finite_is_reported():
     rows = [{**PLACED, "margin": 0.5}, {"status": "no_image", "margin": None}]
     check_table(pa.Table.from_pylist(rows, CLASSIFIED_SCHEMA), "flowers.parquet")
     rows.append({**PLACED, "margin": float("nan")})
@@ -64,14 +64,14 @@ def test_a_margin_that_is_not_finite_is_told():
 
 
 @pytest.mark.parametrize("schema", [CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA])
-def test_a_rank_that_is_null_is_told(schema):
+def test_a_rank_that_is_null_is_reported(schema):
     table = pa.Table.from_pylist([{**PLACED, "rank": None}], schema)
     with pytest.raises(ValueError, match=r"^a\.parquet: a row with status ok has no rank"):
         check_table(table, "a.parquet")
 
 
 @pytest.mark.parametrize("name", ["split", "status", "negatives", "negative_scores", "bigram_negatives"])
-def test_a_column_that_is_gone_or_of_another_type_is_told(name):
+def test_a_column_that_is_gone_or_of_another_type_is_reported(name):
     table = make(ROW)
     with pytest.raises(ValueError, match=f"has no column {name} of"):
         check_table(table.drop_columns([name]), "world.parquet")

@@ -323,7 +323,7 @@ def test_the_probe_is_a_fit_to_all_of_train_with_the_chosen_penalty(tmp_path):
     assert lost == {("train", "cat/3.jpg"), ("test", "dog/0.jpg")}
 
 
-def test_what_says_nothing_of_the_class_is_told_by_chance(tmp_path):
+def test_what_says_nothing_of_the_class_is_classified_by_chance(tmp_path):
     evaluation = open_probe(tmp_path, {name: 40 for name in NAMES[:4]}, {name: 60 for name in NAMES[:4]})
     found = values_of(evaluation.grade(*invent(evaluation)))
     assert found["acc1"].low < 1 / 4 < found["acc1"].high
@@ -364,7 +364,7 @@ def test_train_and_test_may_be_shards_of_one_name(tmp_path, tiny_scorer):
     assert rows["status"].to_pylist() == ["ok"] * 8  # no caption is no fault of a picture
 
 
-def test_a_class_whose_text_has_no_embedding_is_told(tmp_path):
+def test_a_class_whose_text_has_no_embedding_is_reported(tmp_path):
     evaluation = open_zeroshot(ZeroshotConfig(make_folder(tmp_path, {"bee": 2, "alarm_clock": 1})))
     pictures, texts = invent(evaluation)
     of_others = replace(texts, bad=frozenset({"a text of another benchmark"}))

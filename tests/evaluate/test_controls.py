@@ -125,7 +125,7 @@ def test_photos_of_the_test_teach_nothing(shared):
     assert learned.num_same_image == expected > 0
 
 
-def test_what_controls_learn_from_is_told_apart_by_its_content(tmp_path):
+def test_what_controls_learn_from_is_distinguished_by_its_content(tmp_path):
     (tmp_path / "model").mkdir()
     config = ControlsConfig(str(tmp_path / "a.txt"), str(tmp_path / "model"))
     found = []

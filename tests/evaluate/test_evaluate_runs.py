@@ -207,7 +207,7 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         raycomp.evaluate(replace(asked, overlap="drop"), str(tmp_path / "dropped"))
 
 
-def test_files_that_change_under_a_run_are_told(config, monkeypatch, tmp_path, capsys):
+def test_files_that_change_under_a_run_are_reported(config, monkeypatch, tmp_path, capsys):
     folder = tmp_path / "world"
     write_test_set(str(folder), 3, 0)
     asked = replace(config, world=BenchmarkConfig(str(folder)))
@@ -241,7 +241,7 @@ def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
     assert page.count("data:image/jpeg") > 5
 
 
-def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_gone(
+def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_gone(
     evaluated, tmp_path, capsys
 ):
     folders = [tmp_path / name for name in ("a b", "other")]
@@ -268,7 +268,7 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"benchmarks": ""}, "benchmarks: must name at least one of sugarcrepe"),
         ({"benchmarks": "suggarcrepe"}, "benchmarks='suggarcrepe': must be one of sugarcrepe"),
@@ -283,7 +283,7 @@ def test_a_comparison_outlives_the_images_and_begins_nothing_where_scores_are_go
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_the_user_can_mend_is_told_in_a_line(config, options, said, tmp_path, capsys):
+def test_what_the_user_can_fix_is_reported_in_a_line(config, options, said, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 torn")
     places = {"empty": tmp_path / "empty", "torn": tmp_path / "torn.pt"}

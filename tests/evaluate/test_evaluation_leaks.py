@@ -41,7 +41,7 @@ def know(*contents: str, texts: tuple[str, ...] = ()) -> Known:
     return Known(merge_keys([key_images(hashes)]), merge_keys([key_texts(texts)]))
 
 
-def test_a_probe_whose_train_is_its_test_is_told_in_a_line(tmp_path):
+def test_a_probe_whose_train_is_its_test_is_reported_in_a_line(tmp_path):
     folder = write_files(tmp_path, name_images("a"))
     evaluation = open_linear_probe(LinearProbeConfig(folder, folder))
     (leak,) = find_leaks([evaluation], invent(evaluation)[0], None)

@@ -149,7 +149,7 @@ def test_real_photos_of_sugarcrepe_are_found(shared):
     assert len(found.uris) + len(found.missing) == 1560 and not found.ambiguous
 
 
-def test_the_exam_on_disk_is_the_exam(tmp_path):
+def test_the_test_set_on_disk_is_the_test_set(tmp_path):
     for name in ("one", "two"):
         assert write_test_set(f"{tmp_path}/{name}", 12, 5) == len(
             read_benchmark("world", Folder(f"{tmp_path}/{name}"))
@@ -167,7 +167,7 @@ def test_the_exam_on_disk_is_the_exam(tmp_path):
         write_test_set(f"{tmp_path}/none", 0, 5)
 
 
-def test_a_picture_that_changes_makes_another_exam(tmp_path):
+def test_a_picture_that_changes_makes_another_test_set(tmp_path):
     write_test_set(str(tmp_path), 2, 0)
     (tmp_path / "captions.json").write_text('[{"image": "images/00001.jpg", "caption": "a red cup"}, '
                                             '{"image": "images/00000.jpg", "caption": "a cup"}]')  # fmt: skip
@@ -194,7 +194,7 @@ def test_a_picture_that_changes_makes_another_exam(tmp_path):
 @pytest.mark.parametrize(
     "option", ["vl_checklist.annotations", "zeroshot.input", "retrieval.input", "linear_probe.test"]
 )
-def test_results_are_not_written_where_an_exam_would_read_them(tmp_path, option):
+def test_results_are_not_written_where_a_test_set_would_read_them(tmp_path, option):
     name = option.partition(".")[0]
     config = override_all(EvaluateConfig(), {"benchmarks": name, option: str(tmp_path)})
     with pytest.raises(ValueError, match=rf"^out=.*: lies inside {option}="):

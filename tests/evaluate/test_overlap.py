@@ -55,7 +55,9 @@ def write_files(folder: Path, first: int, num: int = 6) -> str:
     return str(folder)
 
 
-def test_shared_images_are_told_dropped_and_counted_and_none_left_is_a_users_mistake(plain, tmp_path, capsys):
+def test_shared_images_are_reported_dropped_and_counted_and_none_left_is_a_users_mistake(
+    plain, tmp_path, capsys
+):
     train, test = write_files(tmp_path / "train", 0), write_files(tmp_path / "test", 4)
     words = [*plain, f"--set=linear_probe.train={train}"]
     line = "linear_probe: 2 of 6 test images are among the training images (33.3 %)"

@@ -111,7 +111,7 @@ def test_a_file_that_is_not_there_is_a_row(tmp_path):
     assert {row["image"] for row in rows if row["status"] == "no_image"} == {"3.jpg"}
 
 
-def test_shared_captions_and_twin_images_are_told_and_lose(tmp_path):
+def test_shared_captions_and_duplicate_images_are_reported_and_lose(tmp_path):
     rows = make_rows(6)
     rows[1]["captions"] = rows[2]["captions"] = ["the same"]
     evaluation = write_captions(tmp_path, rows)
@@ -145,7 +145,7 @@ def test_a_line_of_json_may_hold_what_unicode_calls_a_line_break(tmp_path):
     assert open_retrieval(RetrievalConfig(str(tmp_path / "captions.jsonl"))).items == files.items
 
 
-def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_told(tmp_path):
+def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_reported(tmp_path):
     rows = make_rows(6)
     evaluation = write_captions(tmp_path / "a", rows)
     other = write_captions(
@@ -211,7 +211,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, files, said):
     assert str(error.value).startswith(f"retrieval.input={str(tmp_path)!r}")
 
 
-def test_one_image_is_no_exam(tmp_path):
+def test_one_image_is_no_test_set(tmp_path):
     evaluation = write_captions(tmp_path, make_rows(2))
     with pytest.raises(ValueError, match=r"retrieval\.input=.* 1 of its 2 images can be judged"):
         invent(evaluation, bad=["/0.jpg"])

@@ -66,7 +66,7 @@ def load() -> None:
     import raycomp.curate.command  # noqa: F401
 
 
-def test_dials():
+def test_options():
     run(options, 2000)
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from raycomp.config import LeaseLost, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.curate.config import CurateConfig
 from raycomp.curate.select import Gates
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import write_table
@@ -24,6 +23,7 @@ from raycomp.inspect.command import explain, show
 from raycomp.run.lease import LEASE, find_pid_namespace, hold_lease, read_lease
 from raycomp.run.opening import find_run, refuse_other
 from raycomp.schema import aligned_schema, scores_schema
+from tests.corpus import by_cpi
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
 
@@ -54,7 +54,7 @@ def make_run() -> tuple[Folder, dict]:
         "status": "finished",
         "commands": {"curate": "raycomp curate"},
         "started": "2026-01-01T00:00:00+00:00",
-        "config": to_dict(CurateConfig(input="in")),
+        "config": to_dict(by_cpi(input="in")),
         "fingerprint": {"input": "0" * 64, "scorer": "1" * 64, "shards": 1},
         "versions": {"python": "3.11", "raycomp": "0.1.0"},
         "machine": {"system": "Linux", "cores": 2},

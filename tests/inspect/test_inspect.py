@@ -8,7 +8,7 @@ import pytest
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import override_all, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.curate.config import AttributeConfig, CurateConfig
+from raycomp.curate.config import CurateConfig
 from raycomp.curate.select import Gates
 from raycomp.data.folder import Folder
 from raycomp.data.parquet import read_columns, write_table
@@ -32,6 +32,7 @@ from raycomp.words import (
     UID,
     UNSEEN,
 )
+from tests.corpus import by_cpi, mean_drop
 from tests.sealed import seal
 
 
@@ -79,7 +80,7 @@ def write_run(folder: Folder, config: CurateConfig) -> None:
 
 @pytest.mark.parametrize("targets", ["showable", "nouns"])
 def test_a_caption_that_no_picture_shows_is_explained(tmp_path: Path, targets):
-    write_run(Folder(str(tmp_path)), CurateConfig(attribute=AttributeConfig(targets=targets)))
+    write_run(Folder(str(tmp_path)), by_cpi(attribute=mean_drop(targets=targets)))
     dog, view = (explain(str(tmp_path), uid) for uid in UIDS)
     assert "kept: yes" in dog and "no picture" not in dog
     assert "target 'view', which no picture can show" in view
@@ -96,7 +97,7 @@ def test_a_caption_that_no_picture_shows_is_explained(tmp_path: Path, targets):
 )
 def test_a_scores_file_that_lacks_a_column_is_said_in_one_line(tmp_path: Path, column, capsys):
     folder = Folder(str(tmp_path))
-    write_run(folder, CurateConfig())
+    write_run(folder, by_cpi())
     uri = folder.at("scores", "00000.parquet")
     table = read_columns(uri).drop_columns([column])
     write_table(table, uri, table.schema)
@@ -130,7 +131,7 @@ def write_negatives(folder: Folder, source: str) -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Folder:
-    write_run(Folder(str(tmp_path / "curated")), CurateConfig())
+    write_run(Folder(str(tmp_path / "curated")), by_cpi())
     write_negatives(Folder(str(tmp_path / "written")), str(tmp_path / "curated"))
     return Folder(str(tmp_path / "written"))
 
@@ -153,7 +154,7 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({}, "rule cpi, align.keep 0.7, attribute.keep 0.5"),
         ({"select.rule": "align_only", "attribute.keep": 0.4}, "rule align_only, attribute.keep 0.4"),
@@ -161,7 +162,7 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
     ],
 )
 def test_a_choice_is_shown_with_its_rule_and_shares(settings, reported, tmp_path):
-    write_run(Folder(str(tmp_path)), override_all(CurateConfig(), settings))
+    write_run(Folder(str(tmp_path)), override_all(by_cpi(), settings))
     assert reported in [" ".join(line.split()) for line in show(str(tmp_path)).splitlines()]
 
 
@@ -270,7 +271,7 @@ def test_what_is_no_folder_or_uid_is_the_users_mistake(written, tmp_path, capsys
     ("evaluate", {"benchmarks": ["world"]}, "config.model"),
     ("negatives", {}, "config.input"),
 ])  # fmt: skip
-def test_a_config_that_lacks_what_is_read_is_told(tmp_path, capsys, kind, config, lack):
+def test_a_config_that_lacks_what_is_read_is_reported(tmp_path, capsys, kind, config, lack):
     run = {"kind": kind, "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
     run |= {"config": config, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
     Folder(str(tmp_path)).write_json(run, "run.json")
@@ -279,7 +280,7 @@ def test_a_config_that_lacks_what_is_read_is_told(tmp_path, capsys, kind, config
         assert f"run of raycomp: {lack} is amiss" in capsys.readouterr().err
 
 
-def test_a_probe_without_its_rows_is_told(tmp_path, capsys):
+def test_a_probe_without_its_rows_is_reported(tmp_path, capsys):
     run = {"kind": "probe pas", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
     run |= {"config": {}, "funnel": {"read": 0, "corpus": 0, "kept": 0, "dropped": {}}}
     Folder(str(tmp_path)).write_json(run, "run.json")

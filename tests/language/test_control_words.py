@@ -96,7 +96,7 @@ def test_the_longest_known_noun_gives_the_sense():
 
 
 @pytest.mark.parametrize(
-    ("caption", "target", "dials", "reason"),
+    ("caption", "target", "options", "reason"),
     [
         ("a stone here", "stone", {}, NO_CATEGORY),
         ("one day here", "day", {}, NO_CATEGORY),

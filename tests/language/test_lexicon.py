@@ -108,7 +108,7 @@ def test_a_noun_drops_its_ending_by_rule_and_a_base_is_shorter_still(word, noun,
     ("text", "expected"),
     [("dogs", True), ("dog", False), ("people", True), ("jeans", True), ("sheep", False), ("snow", False)],
 )
-def test_number_is_told_from_the_form(text, expected):
+def test_number_is_found_from_the_form(text, expected):
     assert LEXICON.is_plural(text) is expected
 
 

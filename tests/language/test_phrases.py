@@ -119,7 +119,7 @@ def test_both_label_schemes_give_the_same_phrases(universal, clear, phrases):
     )
 
 
-def test_the_scheme_is_told_from_the_labels_of_a_tree():
+def test_the_scheme_is_found_from_the_labels_of_a_tree():
     for universal, clear in [(MAN_UD, MAN_CLEAR), (LEG_UD, LEG_CLEAR), (DOG_UD, DOG_CLEAR)]:
         assert find_labels([token.dep for token in read_tree(universal)[1]]) is UD
         assert find_labels([token.dep for token in read_tree(clear)[1]]) is CLEAR_NLP

@@ -129,7 +129,7 @@ def test_the_pattern_lets_through_what_json_writes_as_it_is():
     assert pattern.match("A caf\u00e9's \u2018old\u2019 [sign], 50% (new) & {big}!")
 
 
-def test_keys_tell_requests_apart_and_forget_the_order_of_settings():
+def test_keys_distinguish_requests_and_forget_the_order_of_settings():
     prompt = make_messages(REPLACE, "a dog", [])
     key = request_key("0" * 32, prompt, "m", {"temperature": 0.7, "seed": 1})
     assert key == request_key("0" * 32, prompt, "m", {"seed": 1, "temperature": 0.7})

@@ -34,7 +34,7 @@ def test_tokens_are_those_of_the_rendered_text(tmp_path):
         ("{% for m in messages %}", "does not take the prompts"),
     ],
 )
-def test_a_template_that_takes_no_chat_is_told(tmp_path, template, said):
+def test_a_template_that_takes_no_chat_is_reported(tmp_path, template, said):
     tokenizer = write_tiny_tokenizer(tmp_path)
     (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
     tokenizer.chat_template = template
@@ -45,6 +45,6 @@ def test_a_template_that_takes_no_chat_is_told(tmp_path, template, said):
     assert TEMPLATE
 
 
-def test_a_folder_without_a_tokenizer_is_told(tmp_path):
+def test_a_folder_without_a_tokenizer_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"llm.model=.*: no tokenizer can be loaded"):
         render_chats(CHATS, str(tmp_path / "none"))

@@ -24,7 +24,7 @@ def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():
     assert (spec.context_length, spec.embedding_dim) == (77, 512)
 
 
-def test_a_model_is_the_same_however_its_dials_are_spelled(tiny_scorer):
+def test_a_model_is_the_same_however_its_options_are_spelled(tiny_scorer):
     model = ModelConfig(name=tiny_scorer.model, weights=tiny_scorer.weights, precision=tiny_scorer.precision)
     assert fingerprint_scorer(model) == fingerprint_scorer(tiny_scorer)
     assert describe_scorer(model) == describe_scorer(tiny_scorer)
@@ -37,13 +37,13 @@ def test_a_model_is_the_same_however_its_dials_are_spelled(tiny_scorer):
     [(ModelConfig, "name", r"model\.name"), (ScorerConfig, "model", r"scorer\.model")],
 )
 @pytest.mark.parametrize("model", ["ViT-Z-99", "nothing.json", "local-dir:/nowhere"])
-def test_a_model_that_cannot_be_had_is_named_by_its_dial(kind, name, spelled, model):
+def test_a_model_that_cannot_be_had_is_named_by_its_option(kind, name, spelled, model):
     with pytest.raises(ValueError, match=f"^{spelled}='{model}': "):
         describe_scorer(kind(**{name: model, "weights": "random:0"}))
 
 
 @pytest.mark.parametrize(("kind", "group"), [(ModelConfig, "model"), (ScorerConfig, "scorer")])
-def test_weights_that_cannot_be_had_are_named_by_their_dial(kind, group, tiny_scorer):
+def test_weights_that_cannot_be_had_are_named_by_their_option(kind, group, tiny_scorer):
     with pytest.raises(ValueError, match=rf"^{group}\.weights='random:x': must be"):
         kind(weights="random:x")
     with pytest.raises(ValueError, match=rf"^{group}\.weights='nothing': neither a file"):

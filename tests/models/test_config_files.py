@@ -46,7 +46,7 @@ def test_weights_go_into_their_own_model_and_into_no_other(tiny_scorer, plain, t
         describe_scorer(ScorerConfig(tiny_scorer.model, weights))
 
 
-def test_a_hub_config_tells_too_where_the_weights_have_another_name(tiny_scorer, plain, tmp_path):
+def test_a_hub_config_reports_too_where_the_weights_have_another_name(tiny_scorer, plain, tmp_path):
     write(tmp_path, HUB_CONFIG, {"model_cfg": {**plain, "quick_gelu": True}, "preprocess_cfg": {}})
     with pytest.raises(ValueError, match=r"quick_gelu=True .*open_clip_config\.json\).*set model\.name=FILE"):
         check(tiny_scorer.model, str(tmp_path / "epoch_5.pt"))
@@ -78,13 +78,13 @@ def test_what_makes_no_other_model_is_no_difference(tiny_scorer, plain, tmp_path
 
 
 @pytest.mark.parametrize("content", ["", "no json", "[]", '{"vision_cfg": 3}', "[" * 100_000])
-def test_a_json_of_something_else_tells_nothing(tiny_scorer, tmp_path, content):
+def test_a_json_of_something_else_reports_nothing(tiny_scorer, tmp_path, content):
     write(tmp_path, "a.json", content)
     write(tmp_path, HUB_CONFIG, content)
     check(tiny_scorer.model, str(tmp_path / "a.pt"))
 
 
-def test_what_is_said_twice_beside_weights_is_refused(tiny_scorer, plain, tmp_path):
+def test_what_is_said_twice_next_to_weights_is_refused(tiny_scorer, plain, tmp_path):
     text = json.dumps(plain)
     write(tmp_path, "a.json", text[:-1] + ', "quick_gelu": true, "quick_gelu": false}')
     with pytest.raises(ValueError, match=r"/a\.json: 'quick_gelu' stands twice in one object; write it"):
@@ -111,7 +111,7 @@ def params(model: str, pretrained: str = "", force: bool = False) -> str:
         ("", "ViT-B-32", None),
     ],
 )
-def test_the_log_of_open_clip_train_tells(tmp_path, log, name, advice):
+def test_the_log_of_open_clip_train_reports(tmp_path, log, name, advice):
     write(tmp_path, "params.txt", log)
     weights = write(tmp_path, "checkpoints/epoch_1.pt", "")
     if advice is None:

@@ -7,7 +7,7 @@ import torch
 from raycomp.models.device import Device
 
 
-def test_a_cpu_has_no_busy_seconds_to_tell():
+def test_a_cpu_has_no_busy_seconds_to_report():
     device = Device("cpu")
     with device.computing():
         assert device.move(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]

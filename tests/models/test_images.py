@@ -425,7 +425,7 @@ def photo(width: int, height: int) -> Image.Image:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize(("width", "height"), [(450, 449), (1000, 2000), (3001, 1799)])
-def test_fast_decoding_comes_close_and_tells_the_true_size(width, height, orientation):
+def test_fast_decoding_comes_close_and_reports_the_true_size(width, height, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encode(photo(width, height), "JPEG", quality=92, exif=exif)

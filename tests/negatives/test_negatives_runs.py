@@ -49,7 +49,7 @@ def digests(out: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_every_kept_caption_has_a_row_and_the_funnel_closes(curated, written):
+def test_every_kept_caption_has_a_row_and_the_funnel_adds_up(curated, written):
     out, run = written
     kept = pq.read_table(curated / "subset" / "kept.parquet")["uid"].to_pylist()
     rows = read_negatives(out)
@@ -181,7 +181,7 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "dials", "told"),
+    ("table", "options", "message"),
     [
         ({"id": ["a"], "caption": ["b"]}, {}, "must have one column 'uid' of text"),
         ({"uid": ["a"], "caption": [1]}, {}, "must have one column 'caption' of text"),
@@ -201,7 +201,7 @@ def test_bad_input_is_one_line(table, options, message, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_nobody_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, monkeypatch):
+def test_no_one_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, monkeypatch):
     pq.write_table(pa.table({"uid": ["a", None], "caption": ["a dog", "a cat"]}), tmp_path / "0.parquet")
     monkeypatch.setattr(asking, "ask_all", lambda job: pytest.fail("asked"))
     writing = WritingConfig(engine="http", rank=False)
@@ -233,7 +233,7 @@ def test_a_scorer_of_ones_own_ranks_parquet(tiny_scorer, tmp_path):
     assert all(negative["image_drop"] is None for negative in row["negatives"])
 
 
-def test_a_server_is_asked_once_even_when_the_run_is_begun_again(tmp_path, monkeypatch):
+def test_a_server_is_asked_once_even_when_the_run_is_started_again(tmp_path, monkeypatch):
     captions = ["A dog on a red car.", "broken dog on a car", "prose of a dog on a car", ""]
     table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
     pq.write_table(table, tmp_path / "captions.parquet")

@@ -52,7 +52,7 @@ def choose(table: pa.Table, config: NegativesConfig) -> list[dict]:
     return choose_negatives(table, config.negatives).to_pylist()
 
 
-def test_an_addition_is_told_with_its_own_input():
+def test_an_addition_is_reported_with_its_own_input():
     chain = Candidate("abcd", "ADD+SWAP+ADD", "x", 3, (), inputs=("a", "ab", "abc"))
     assert list_additions(chain) == [("a", "ab"), ("abc", "abcd")]
     assert list_additions(Candidate("b", SWAP, "object", 1, (), inputs=("a",))) == []

@@ -28,7 +28,7 @@ def make(**options: object) -> LlmConfig:
     return override_all(NegativesConfig(), {f"llm.{name}": value for name, value in options.items()}).llm
 
 
-def test_dials_become_the_arguments_of_an_engine():
+def test_options_become_the_arguments_of_an_engine():
     config = make(tensor_parallel=2, pipeline_parallel=2, context=4096, memory_share=0.5)
     found = engine_settings(config, ON_GPU)
     assert found["tensor_parallel_size"] == found["pipeline_parallel_size"] == 2
@@ -67,7 +67,7 @@ def test_any_argument_is_read_as_vllm_reads_it():
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         (
             {"engine.max_num_seq": "64"},
@@ -112,7 +112,7 @@ def node(gpus: int, alive: bool = True) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("dials", "offered", "asked"),
+    ("options", "offered", "asked"),
     [
         ({}, 0, {"num_gpus": 1}),
         ({"engines": "1..16", "tensor_parallel": 4}, 0, {"num_gpus": 4}),
@@ -127,7 +127,7 @@ def test_an_engine_asks_for_all_its_gpus(monkeypatch, options, offered, asked):
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("options", "said"),
     [
         ({"engines": 3, "tensor_parallel": 8}, "llm.engines=3 of 8 GPUs each: needs 24 GPUs, there are 16"),
         ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*of one node, and the largest has 8"),
@@ -149,7 +149,7 @@ def test_engines_on_cpus_leave_some_for_tasks():
 
 
 @pytest.mark.parametrize(("there", "first"), [(0, 1), (3, 1), (9, 2), (64, 6)])
-def test_a_pool_begins_with_the_gpus_that_are_there(monkeypatch, there, first):
+def test_a_pool_starts_with_the_gpus_that_are_there(monkeypatch, there, first):
     monkeypatch.setattr(engine.ray, "cluster_resources", lambda: {"GPU": there})
     config = make(engines="1..6", tensor_parallel=4)
     assert engine._count_first(config, ON_GPU) == first

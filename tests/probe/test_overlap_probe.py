@@ -67,7 +67,7 @@ def test_second_true_captions_are_explained_like_negatives():
     assert not measure_overlap(CHOICES, load_parser(), None)[0].paraphrased
 
 
-def test_the_null_stands_beside_the_negatives_in_table_and_plot():
+def test_the_null_stands_next_to_the_negatives_in_table_and_plot():
     """1 and 2 of 4 paraphrases, 4 of 4 negatives, each with its interval; "-" where there are none."""
     rows = measure_overlap([*PARAPHRASED, *CHOICES], load_parser(), None)
     table = join_text(report_overlap(rows))
@@ -82,7 +82,7 @@ def test_the_null_stands_beside_the_negatives_in_table_and_plot():
     assert [float(rect.get("width")) for rect in rects] == [0, WIDTH / 4, 0, WIDTH / 4, WIDTH / 2]
 
 
-def test_one_call_is_told_apart_from_two_and_every_share_has_its_denominator():
+def test_one_call_is_distinguished_from_two_and_every_share_has_its_denominator():
     (row,) = measure_overlap(CHOICES, load_parser(), None)
     assert count_calls(row.explained) == (2, 3)
     table = join_text(report_overlap([row]))
@@ -95,7 +95,7 @@ def test_the_rules_write_a_plain_swap_again():
     assert (row.same_edit, row.regenerated) == (1, 1)
 
 
-def test_the_table_has_the_papers_range_beside_ours():
+def test_the_table_has_the_papers_range_next_to_ours():
     rows = measure_overlap(CHOICES, load_parser(), None)
     table = join_text(report_overlap(rows))
     assert "75.0 [30.1, 95.4]" in table and "60%-80%" in table

@@ -13,7 +13,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import ParserConfig, ScorerConfig, to_dict
 from raycomp.core.alignment import pair_cosine
 from raycomp.curate.attribute import Attribute
-from raycomp.curate.config import AttributeConfig, CurateConfig, NonceConfig
+from raycomp.curate.config import NonceConfig
 from raycomp.curate.parse import parse
 from raycomp.data.arrow import to_fixed_lists
 from raycomp.data.parquet import write_table
@@ -24,7 +24,7 @@ from raycomp.models.device import name_device
 from raycomp.probe import command
 from raycomp.probe.pas import measure_pas
 from raycomp.schema import aligned_schema, scores_schema
-from tests.corpus import scenes
+from tests.corpus import by_cpi, mean_drop, scenes
 
 NUM_SCENES = 24
 
@@ -46,7 +46,7 @@ def write_curation(folder: Path, scorer: ScorerConfig) -> str:
         "alignment": pa.array(pair_cosine(image_ND, text_ND).numpy()),
         "image_embedding": to_fixed_lists(image_ND.numpy()),
     }
-    config = CurateConfig(scorer=scorer, attribute=AttributeConfig(nonces=2), nonce=NonceConfig(seed=3))
+    config = by_cpi(scorer=scorer, attribute=mean_drop(nonces=2), nonce=NonceConfig(seed=3))
     parsed = parse(pa.table(columns), ParserConfig(), config.nonce, config.attribute, scorer)
     table = Attribute(scorer)(parsed)
     schema = scores_schema(empty.schema)

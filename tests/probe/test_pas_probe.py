@@ -11,7 +11,7 @@ import torch
 
 from raycomp.config import ParserConfig
 from raycomp.core.calibration import CROSS, NONCE, SAME, WRONG
-from raycomp.curate.config import AttributeConfig, NonceConfig
+from raycomp.curate.config import NonceConfig
 from raycomp.curate.parse import parse
 from raycomp.language.control_words import NO_CATEGORY, NO_SAME, Controls, ControlWords, find_word_set
 from raycomp.language.inflection import is_plural
@@ -33,6 +33,7 @@ from raycomp.probe.calibration_table import report_pas
 from raycomp.probe.pas import make_redraw
 from raycomp.table import join_text
 from raycomp.words import HEAD, UNSEEN
+from tests.corpus import mean_drop
 
 LEXICON = load_lexicon()
 MAKER = NonceMaker(open_clip.get_tokenizer("ViT-B-32"))
@@ -262,7 +263,7 @@ def test_nonces_are_drawn_as_the_curation_drew_them(key, tiny_scorer):
     uids = [f"{i:032x}" for i in range(3)]
     config = NonceConfig(seed=3, key=key)
     table = pa.table({"uid": uids, "caption": captions})
-    parsed = parse(table, ParserConfig(), config, AttributeConfig(nonces=2), tiny_scorer)
+    parsed = parse(table, ParserConfig(), config, mean_drop(nonces=2), tiny_scorer)
     redraw = make_redraw(NonceMaker(MAKER.tokenizer, 3), config)
     drawn = set()
     for uid, caption, phrases in zip(uids, captions, parsed["phrases"].to_pylist(), strict=True):

@@ -12,7 +12,6 @@ import pytest
 
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ScorerConfig, to_dict
-from raycomp.curate.config import CurateConfig
 from raycomp.data.folder import Folder
 from raycomp.data.runs import identify, read_finished
 from raycomp.models.describe import fingerprint_scorer
@@ -22,6 +21,7 @@ from raycomp.probe import command
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.probe import probe_composition
 from raycomp.schema import NEGATIVES_SCHEMA
+from tests.corpus import by_cpi
 from tests.sealed import seal
 
 PAIRS = {
@@ -72,7 +72,7 @@ def write_curation(folder: Path, scorer: ScorerConfig, **columns: list[str]) -> 
         (folder / name).parent.mkdir(parents=True)
         pq.write_table(table, folder / f"{name}.parquet")
     cut = {"count": 5, "bits": None, "uid": None}
-    run = {"kind": "curate", "status": "finished", "config": to_dict(CurateConfig(scorer=scorer))}
+    run = {"kind": "curate", "status": "finished", "config": to_dict(by_cpi(scorer=scorer))}
     run |= {
         "fingerprint": {"shards": 1, "scorer": fingerprint_scorer(scorer)},
         "versions": {},
@@ -157,7 +157,7 @@ def test_another_caption_of_the_image_is_no_paraphrase(tiny_scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "of 4, 1 are not there"),
         ({"uid": [f"{i + 1:032x}" for i in range(5)]}, "of 4, 4 are not there"),
@@ -175,7 +175,7 @@ def test_images_must_be_those_of_the_negatives(columns, message, tiny_scorer, tm
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "told"),
+    ("ours", "theirs", "message"),
     [
         (["a", "b", "c", "d", "a"], ["a", "b", "c", "d", "a"], None),
         (["a", None, "c", "d", "a"], ["a", "x", "c", "", "a"], "of 2 of 4 captions"),
@@ -292,7 +292,7 @@ def test_a_probe_takes_a_job_and_is_not_called_finished_when_its_results_are_gon
     assert main(line) == 0
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_read(tmp_path, monkeypatch, capsys):
     def refuse(name, config):
         raise AssertionError("read first")
 
@@ -336,7 +336,7 @@ def test_every_caption_that_was_read_is_in_the_funnel(tiny_scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (["overlap", "--set", "input=/nowhere"], "/nowhere"),
         (["overlap"], "input: must name a folder"),

@@ -40,7 +40,7 @@ def test_one_loss_and_chance_against_certainty(rows):
         assert abs(line["text_private_r2"]) < 0.05 and abs(line["image_private_r2"]) < 0.05
 
 
-def test_infonce_tells_them_apart_where_scenes_occur_mirrored(rows):
+def test_infonce_distinguishes_them_where_scenes_occur_mirrored(rows):
     unordered, ordered = pick(theory.summarise(rows), BUILT, 1.0, 320)
     assert unordered["infonce"] > ordered["infonce"] + 0.1
     assert unordered["swap"] == 0.5
@@ -76,7 +76,7 @@ def test_training_lowers_the_loss_and_repeats():
     assert losses[3] != losses[2]
 
 
-def test_the_blind_tower_is_blind_to_order_by_build():
+def test_the_unordered_tower_ignores_order_by_build():
     world = scm.draw_world(0, 64)
     texts = scm.draw_sample(world, 200, np.random.default_rng(0)).texts
     moved = scm.swap(texts, np.random.default_rng(1))

@@ -42,7 +42,7 @@ def test_what_is_not_known_is_left_out():
     assert response("t", "x", "y", [("a", [])]).count("h0") == 0
 
 
-def test_series_stand_beside_one_another_and_are_named():
+def test_series_stand_next_to_one_another_and_are_named():
     one = [(0.5, Estimate(0.6, 0.5, 0.7))]
     drawn = response("t", "x", "y", [("first", one), ("second", one)])
     (a, _), (b, _) = read_dots(drawn)

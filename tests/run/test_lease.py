@@ -42,7 +42,7 @@ def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
         lease.check()
 
 
-def test_who_is_refused_is_told_in_a_line(tmp_path, monkeypatch, capsys):
+def test_who_is_refused_is_reported_in_a_line(tmp_path, monkeypatch, capsys):
     def hold(source):
         with hold_lease(Folder(source)):
             raise AssertionError("held twice")
@@ -193,7 +193,7 @@ def test_a_lease_is_renewed_while_it_is_held(folder):
     assert renewed["holder"] == first["holder"] and renewed["expires"] > first["expires"]
 
 
-def test_a_storage_that_fails_for_good_is_told_by_its_first_error(folder, monkeypatch):
+def test_a_storage_that_fails_for_good_is_reported_by_its_first_error(folder, monkeypatch):
     def fail(*_):
         raise OSError("the second")
 

@@ -40,7 +40,7 @@ LOST = [
 
 @pytest.mark.parametrize("times", [0, 1, 2])
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
-def test_what_ray_lost_is_told_in_a_line_with_how_it_goes_on(lost, times):
+def test_what_ray_lost_is_reported_in_a_line_with_how_it_goes_on(lost, times):
     lost.__dict__.pop("__notes__", None)
     error = wrapped(lost, times)
     error.add_note("align: 1 of 3 waves are committed")
@@ -106,7 +106,7 @@ time.sleep(1.5)
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_a_head_that_is_gone_is_told_before_ray_ends_the_process(answers):
+def test_a_head_that_is_gone_is_reported_before_ray_ends_the_process(answers):
     """Its patience is 0.7 s here; what is watched no longer ends nothing."""
     env = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
     with socket.socket() as head:

@@ -49,7 +49,7 @@ def test_as_many_gpus_may_come_as_there_may_be_workers_with_them(monkeypatch, tm
     assert count_offered("GPU") == offered
 
 
-def test_without_an_autoscaler_that_tells_nothing_is_offered(monkeypatch, tmp_path):
+def test_without_an_autoscaler_that_reports_nothing_is_offered(monkeypatch, tmp_path):
     write_config(monkeypatch, tmp_path)
     monkeypatch.setattr(ray_gpus, "_CLUSTER_CONFIG", tmp_path / "no.yaml")
     assert count_offered("GPU") == 0
@@ -75,7 +75,7 @@ def find(gpu: dict | None):
 
 
 @pytest.mark.ray
-def test_a_gpu_that_does_not_come_is_awaited_so_long_and_told_of(ray_cluster, capsys, monkeypatch):
+def test_a_gpu_that_does_not_come_is_awaited_so_long_and_reported(ray_cluster, capsys, monkeypatch):
     monkeypatch.setattr("raycomp.run.progress._LINE_EVERY_S", 0.2)
     with pytest.raises(ValueError, match=r"^cluster\.gpu: no GPU came free within .*=1 s, asked for at \d+:"):
         await_gpu(1, probe=find(L4))

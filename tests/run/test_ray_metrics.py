@@ -78,7 +78,7 @@ def test_legends_of_the_dashboard_are_labels_of_its_queries():
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, panel["title"]
 
 
-def test_without_a_cluster_nobody_is_told(tmp_path, monkeypatch):
+def test_without_a_cluster_nothing_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray_metrics.Counter, "inc", lambda *_: pytest.fail("told"))
     with keep_events(Folder(str(tmp_path)), "a"):
@@ -115,7 +115,7 @@ def scrape_until(run: str, name: str, key: tuple[str, ...], least: float) -> dic
 
 
 @pytest.mark.ray
-def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
+def test_a_node_of_ray_reports_what_run_json_says(curated, tmp_path, ray_cluster):
     """Rows, and the seconds of every stage, are added up block by block there, wave by wave here."""
     config, _, _ = curated
     record = raycomp.curate(config, str(tmp_path / "out"))
@@ -130,7 +130,7 @@ def test_a_node_of_ray_tells_what_run_json_says(curated, tmp_path, ray_cluster):
 
 
 @pytest.mark.ray
-def test_what_stands_is_told_again_while_a_phase_goes_on(tmp_path, ray_cluster):
+def test_what_stands_is_reported_again_while_a_phase_goes_on(tmp_path, ray_cluster):
     worker_pools = {"read": WorkerPool("", 4, "cpus"), "align": WorkerPool("", 2, "scorers")}
     with keep_events(Folder(str(tmp_path)), "gauges"), Progress("align", 3, worker_pools) as shown:
         for done in (1, 2):

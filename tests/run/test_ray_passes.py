@@ -104,7 +104,7 @@ def test_one_shard_is_decoded_by_many_tasks_in_blocks_of_a_few_rows(tmp_path, ra
     assert stats.statuses == Counter(ok=ROWS) and set(stats.samples["score"]) == {1.0}
 
 
-def test_a_crew_is_what_scorers_leave_and_knows_its_gpus():
+def test_a_worker_pool_is_what_scorers_leave_and_knows_its_gpus():
     on_cpu = make_pass(3, Session(1, {"num_cpus": 2}, 1, 6, 1, BLOCK)).worker_pools
     assert {name: place.workers for name, place in on_cpu.items()} == {
         "read": 3,
@@ -126,7 +126,7 @@ def test_a_second_stage_on_scorers_is_refused():
         make_pass(1, Session(1, {"num_gpus": 1}, None, 6, 1, BLOCK), (*STAGES, again))
 
 
-def test_a_scorer_that_tells_no_device_is_refused_where_it_is_loaded():
+def test_a_scorer_that_reports_no_device_is_refused_where_it_is_loaded():
     _Scorer(STAGES[1], 1)
     with pytest.raises(AssertionError, match="score: tells no device"):
         _Scorer(Stage("score", "scores", SCORERS, lambda num_threads: decode), 1)

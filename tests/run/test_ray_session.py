@@ -181,7 +181,7 @@ REFUSED.__cause__ = RuntimeError(
 
 
 @pytest.mark.parametrize(
-    ("mode", "error", "told"),
+    ("mode", "error", "message"),
     [
         (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
         ("token", REFUSED, "the token here is missing or another one; set RAY_AUTH_TOKEN_PATH to"),
@@ -290,7 +290,7 @@ def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_rays_nodes_tell_reaches_the_file_and_not_stdout(tmp_path, capsys):
+def test_what_rays_nodes_report_reaches_the_file_and_not_stdout(tmp_path, capsys):
     message = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
     printed = worker.print_to_stdstream
     with keep_log(Folder(str(tmp_path))):

@@ -83,7 +83,7 @@ def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool
     assert read_results(again) == read_results(Folder(f"{pool}/curated"))
 
 
-def test_nobody_waits_for_a_label_that_no_node_has(head, pool, transcript):
+def test_no_one_waits_for_a_label_that_no_node_has(head, pool, transcript):
     line = next(line for line, *_ in transcript if " curate " in line).replace("/curated", "/spot").strip()
     said = run(head, f"{line} --set cluster.labels=ray.io/market-type=spot", BUCKET=pool)
     assert "raycomp: cluster.labels='ray.io/market-type=spot': no node has them" in said

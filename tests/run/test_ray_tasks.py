@@ -103,6 +103,6 @@ def test_jobs_of_a_run_that_ends_write_nothing_afterwards(tmp_path, ray_cluster)
 
 @pytest.mark.ray
 @pytest.mark.parametrize("run", [map_tasks, map_files])
-def test_what_the_user_can_mend_comes_as_it_was_raised(ray_cluster, run):
+def test_what_the_user_can_fix_comes_as_it_was_raised(ray_cluster, run):
     with pytest.raises(UserError, match=r"^the fourth is amiss$"):
         list(run(refuse, range(NUM)))

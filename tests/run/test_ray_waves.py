@@ -204,7 +204,7 @@ def stage_or_hang(batch: dict, parts_uri: str, flag: str) -> pa.Table:
 
 
 @pytest.mark.ray
-def test_a_phase_that_stands_still_begins_again_from_its_commits(tmp_path, ray_cluster, monkeypatch, capfd):
+def test_a_phase_that_stands_still_starts_again_from_its_commits(tmp_path, ray_cluster, monkeypatch, capfd):
     """A busy machine may take longer to start its workers: then it stands still once more."""
     work, asked = Folder(str(tmp_path)), []
 

@@ -49,7 +49,7 @@ def test_shares_are_of_the_time_that_all_workers_had():
     assert {row["phase"] for row in rows} == {"align"}
 
 
-def test_a_phase_tells_how_busy_its_scorers_and_their_gpus_were():
+def test_a_phase_reports_how_busy_its_scorers_and_their_gpus_were():
     rank = make_stats(5.0, 400, read=1.0, parse=19.0, rank=6.0, write=0.5)
     align, second = describe_phases({"align": make_align(device=9.0), "negatives": rank})
     assert align["scorer_busy_share"] == pytest.approx(16 / 20)
@@ -61,7 +61,7 @@ def test_a_phase_tells_how_busy_its_scorers_and_their_gpus_were():
     assert second["bottleneck"] == "parse"
 
 
-def test_a_phase_that_only_merged_has_no_scorers_to_tell_of():
+def test_a_phase_that_only_merged_has_no_scorers_to_report():
     (phase,) = describe_phases({"attribute": make_stats(2.0, 0, write=4.0)})
     assert "scorer_busy_share" not in phase and phase["bottleneck"] == "write"
 

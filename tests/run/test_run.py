@@ -72,7 +72,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_run_begins_is_interrupted_goes_on_and_finishes(tmp_path):
+def test_a_run_starts_is_interrupted_goes_on_and_finishes(tmp_path):
     out, said = tmp_path / "out", []
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), out, interrupted(), said=said)
@@ -133,7 +133,7 @@ def test_events_of_all_starts_bear_the_id_of_the_run(tmp_path):
     assert [event["event"] for event in events(tmp_path / "within")] == ["begin", "finish"]
 
 
-def test_another_dial_is_refused_but_a_free_one(tmp_path):
+def test_another_option_is_refused_but_a_free_one(tmp_path):
     config = ProbeConfig(scorer=ScorerConfig())
     finished = count_words(config, tmp_path)
     free = override(config, "scorer.batch_size", 7)
@@ -187,7 +187,7 @@ def test_negatives_make_no_status_of_their_own_of_what_was_written(tmp_path, mon
 
 
 @pytest.mark.parametrize(("kind", "config"), [("weigh", ProbeConfig()), ("count", CurateConfig())])
-def test_a_kind_of_run_whose_dials_nobody_could_look_up_is_not_begun(tmp_path, kind, config):
+def test_a_kind_of_run_whose_options_no_one_could_look_up_is_not_started(tmp_path, kind, config):
     with (
         pytest.raises(AssertionError, match=f"^{kind}: "),
         start_run(kind, config, fingerprint, str(tmp_path)),
@@ -243,7 +243,7 @@ def test_a_run_that_is_refused_leaves_nothing_unless_it_wrote_something(tmp_path
         assert Folder(uri).find_names() == []
 
 
-def test_a_run_that_was_begun_before_stays_where_it_is_refused(tmp_path):
+def test_a_run_that_was_started_before_stays_where_it_is_refused(tmp_path):
     for error in (KeyboardInterrupt(), ValueError("a")):
         with pytest.raises(type(error)), start_run("probe", ProbeConfig(), fingerprint, str(tmp_path), print):
             raise error
@@ -257,7 +257,7 @@ def test_a_folder_is_held_while_the_run_lives_and_free_after(tmp_path):
     assert not (tmp_path / LEASE).exists()
 
 
-def test_a_run_goes_on_only_on_the_kind_of_device_it_was_begun_on(tmp_path):
+def test_a_run_goes_on_only_on_the_kind_of_device_it_was_started_on(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         count_words(ProbeConfig(), tmp_path, interrupted(), device="gpu")
     with pytest.raises(ValueError, match=r"begun on a gpu.*on a cpu.*cluster.gpu=true"):
@@ -275,7 +275,7 @@ def test_a_run_goes_on_only_on_gpus_like_the_first(tmp_path):
     assert count_words(ProbeConfig(), tmp_path, device="gpu", gpu=l4)["gpu"] == l4
 
 
-def test_a_run_goes_on_only_with_the_versions_it_was_begun_with(tmp_path):
+def test_a_run_goes_on_only_with_the_versions_it_was_started_with(tmp_path):
     run = describe_run("curate", CurateConfig(), {"input": "a"}, {})
     newer = {**run, "versions": {**run["versions"], "torch": "99.0"}}
     folder, written = Folder(str(tmp_path)), json.loads(json.dumps(run))
@@ -294,7 +294,7 @@ def test_a_record_that_is_none_is_never_taken_for_an_empty_folder(tmp_path, cont
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "message"),
     [
         ("words.json", r".*/words\.json: is missing; the run wrote it with 1 bytes"),
         ("tables/2.csv", r".*/tables/2\.csv: is missing; the run wrote it with 1 bytes"),
@@ -323,7 +323,7 @@ def test_a_run_needs_no_ray():
 
 
 @pytest.mark.parametrize("kind", ["curate", "negatives"])
-def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(tmp_path, monkeypatch, kind):
+def test_a_folder_that_cannot_be_written_is_reported_before_a_model_is_loaded(tmp_path, monkeypatch, kind):
     rows = pa.table({"uid": ["0" * 32], "caption": ["a dog"], "text": ["a dog"], "url": ["http://x"]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     (tmp_path / "file").touch()
@@ -337,7 +337,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(tm
         run(config(input=str(tmp_path / "rows.parquet")), str(tmp_path / "file/out"))
 
 
-def test_a_selection_begins_with_the_record_that_its_dials_are_from(tmp_path, monkeypatch):
+def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, monkeypatch):
     """The curation is replaced between the first time it is read and the second."""
     points = {"lexicon": "a", "shards": 1, "input": "a"}
     first, second = (

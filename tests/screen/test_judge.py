@@ -80,7 +80,7 @@ def test_who_knows_keeps_no_fault_that_need_not_be_kept():
         assert row.faults_kept == max(0, row.kept - sound) and row.auc == row.auc_in_strata == 1
 
 
-def test_a_score_of_the_number_of_targets_tells_nothing_within_strata():
+def test_a_score_of_the_number_of_targets_separates_nothing_within_strata():
     corpus = make_corpus(2)
     rows = {(row.rule, row.keep): row for row in judge(corpus)}
     assert rows["cpi counts", 0.5].auc_in_strata == 0.5 != rows["cpi counts", 0.5].auc

@@ -90,7 +90,7 @@ def test_captions_show_a_fault_where_the_logo_goes_with_it(tmp_path):
     assert all(row["auc"] == 1 for row in found["text"]), "and there is no interval"
 
 
-def test_pairs_of_a_cell_are_what_their_cue_says():
+def test_pairs_of_a_run_are_what_their_cue_says():
     pairs = list(draw_pairs(ScreenRun(3, CUES["noun-50"]), CONFIG))
     assert len(pairs) == 2 * 40 + 5 * 20
     for is_sound in (True, False):

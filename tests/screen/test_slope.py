@@ -28,7 +28,7 @@ CONFIG = SlopeConfig(
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)
-def test_trainings_of_a_cell_differ_in_faulty_pictures_alone(kind):
+def test_trainings_of_a_run_differ_in_faulty_pictures_alone(kind):
     drawn = {share: list(draw_training(SlopeRun(3, kind), share, CONFIG)) for share in (0.0, 0.25, 0.33, 0.5)}
     faulty = {
         share: {i for i, p in enumerate(pairs) if p.fault != NO_FAULT} for share, pairs in drawn.items()

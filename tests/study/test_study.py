@@ -31,13 +31,13 @@ def test_the_oracle_is_a_half_without_faults_drawn_by_the_seed(scores: pa.Table)
     assert found == {"pairs": NUM, "faults": {"none": 167, "wrong_object": 33}}
 
 
-def test_an_arm_that_cannot_have_its_half_is_told(scores: pa.Table) -> None:
+def test_a_rule_that_cannot_have_its_half_is_reported(scores: pa.Table) -> None:
     faulty = scores.filter(pa.array([fault == "wrong_object" for fault in scores["fault"].to_pylist()]))
     with pytest.raises(ValueError, match=r"oracle50: has 0 of the \d+ pairs"):
         count_faults("oracle50", draw_clean(faulty, 0)["uid"], faulty)
 
 
-def test_cells_come_with_all_arms_of_a_seed_before_the_next() -> None:
+def test_runs_come_with_all_rules_of_a_seed_before_the_next() -> None:
     runs = list_runs(StudyConfig(seeds=4, other_seeds=2))
     assert len({one_run.name for one_run in runs}) == len(runs) == 4 * 5 + 2 * (7 + 5 + 3)
     assert [one_run.seed for one_run in runs[:10]] == [0] * 5 + [1] * 5

@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
+def test_a_study_leaves_runs_tables_figures_and_a_page(finished: Path) -> None:
     assert {path.stem for path in (finished / "cells").glob("*.json")} == {c.name for c in list_runs(CONFIG)}
     facts = read_facts(finished, "clip-cpi50-01")
     assert facts["pairs"] == sum(facts["faults"].values()) == 24
@@ -77,7 +77,7 @@ def test_a_study_leaves_cells_tables_figures_and_a_page(finished: Path) -> None:
     assert not (finished / "work").exists()
 
 
-def test_a_cell_is_the_same_whatever_runs_beside_it(finished: Path) -> None:
+def test_a_run_is_the_same_whatever_runs_next_to_it(finished: Path) -> None:
     one, other = (pq.read_table(f"{folder}/cells/clip-oracle50-01.parquet") for folder in list_both(finished))
     assert one.equals(other) and len(one) > 50
     one, other = (read_facts(folder, "clip-oracle50-01") for folder in list_both(finished))
@@ -98,7 +98,7 @@ def test_a_finished_study_is_left_as_it_is(finished: Path) -> None:
     assert "finished already" in heard[-1] and (finished / "report.html").read_bytes() == before
 
 
-def test_what_cannot_be_a_study_is_told_in_a_line(tmp_path: Path) -> None:
+def test_what_cannot_be_a_study_is_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"s3://bucket/a.*local folder"):
         study(CONFIG, "s3://bucket/a")
     with pytest.raises(ValueError, match=r"cells='clip-cp50'.*the closest is clip-cpi50"):

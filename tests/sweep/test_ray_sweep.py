@@ -98,7 +98,7 @@ def test_a_sweep_that_goes_on_trains_nothing_twice(finished):
     assert sum(row["starts"] == 1 for row in rows) >= 2 and not (folder / "work").exists()
 
 
-def test_the_best_is_told_of_and_written_as_a_job(finished, config):
+def test_the_best_is_reported_and_written_as_a_job(finished, config):
     folder, run = finished
     (best,) = run["best"]
     rows = pq.read_table(folder / "trials.parquet").to_pylist()
@@ -128,7 +128,7 @@ def test_the_best_as_a_job_comes_to_the_same_figures(finished, tmp_path):
     assert again["best"] == [{**run["best"][0], "group": {}}]
 
 
-def test_methods_are_tuned_alike_and_a_trial_that_fails_is_told(config, tmp_path):
+def test_methods_are_tuned_alike_and_a_trial_that_fails_is_reported(config, tmp_path):
     space = "attribute.aggregate=grid(mean,min) train.learning_rate=grid(1e-4,1e30)"
     run = sweep(
         replace(config, space=space, per="attribute.aggregate", report_seeds=0),

@@ -85,7 +85,7 @@ def test_asha_stops_who_is_behind(tmp_path):
     assert count_starts(tmp_path / "asha") == starts
 
 
-def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
+def test_a_training_that_fails_by_its_options_ends_its_trial_alone(tmp_path):
     space = "train.learning_rate=grid(1,0.2)"
     job = job_of(replace(CONFIG, space=space), tmp_path / "failed")
     heard: list[str] = []
@@ -103,7 +103,7 @@ def test_a_training_that_fails_by_its_dials_ends_its_trial_alone(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "kind"), [("2", KeyError), ("3", OSError)])
-def test_what_is_no_fault_of_the_dials_ends_the_sweep(tmp_path, rate, kind):
+def test_what_is_no_fault_of_the_options_ends_the_sweep(tmp_path, rate, kind):
     job = job_of(replace(CONFIG, space=f"train.learning_rate=grid({rate},0.2)"), tmp_path / "broken")
     with pytest.raises(kind):
         tune(job, at_once=1)

@@ -26,7 +26,7 @@ def plan():
     return make_plan(SweepConfig(space=SPACE, search="optuna", per="train.loss"), scored_options())
 
 
-def test_a_point_of_a_search_is_the_dials_of_a_trial_and_back(plan):
+def test_a_point_of_a_search_is_the_options_of_a_trial_and_back(plan):
     point = {"attribute.aggregate": "min", "train.learning_rate": 0.00034567891, "train.batch_size": 9}
     options = _to_options(plan, point, {"train.loss": "siglip"})
     assert options == {
@@ -42,7 +42,7 @@ def test_a_point_of_a_search_is_the_dials_of_a_trial_and_back(plan):
     assert _to_options(plan, back, {"train.loss": "siglip"}) == options
 
 
-def test_a_search_begins_with_the_trials_that_were_begun_and_stays_in_the_space(plan):
+def test_a_search_starts_with_the_trials_that_were_started_and_stays_in_the_space(plan):
     group = {"train.loss": "clip"}
     started = [
         _to_options(
@@ -101,7 +101,7 @@ def wrap(error):
     return RayTaskError("f", "traceback", error).as_instanceof_cause()
 
 
-def test_what_ended_a_trial_is_told_without_its_wrappers():
+def test_what_ended_a_trial_is_reported_without_its_wrappers():
     for reported in (OSError("disk full"), ValueError("a: must be b")):
         assert find_cause(wrap(wrap(reported))) is reported and find_cause(reported) is reported
     ours = wrap(wrap(KeyError("x")))

@@ -156,7 +156,7 @@ def of_workers(workers, **options):
     return SweepConfig(space="a=1", train=TrainConfig(train=FitConfig(workers=workers)), **options)
 
 
-def test_a_machine_has_room_for_every_trial_that_is_begun_there():
+def test_a_machine_has_room_for_every_trial_that_is_started_there():
     cores = os.cpu_count() or 1
     with pytest.raises(ValueError, match=f"workers={cores + 1}: must be at most {cores}, the cores"):
         plan_alone(of_workers(cores + 1))
@@ -165,7 +165,7 @@ def test_a_machine_has_room_for_every_trial_that_is_begun_there():
     assert plan_alone(of_workers(1, max_concurrent=7)) == cpus_of(7, 1) == 15
 
 
-def test_data_of_yours_need_an_exam():
+def test_data_of_yours_need_a_test_set():
     with pytest.raises(ValueError, match=r"evaluate\.benchmarks"):
         SweepConfig(space="a=1", curated="x")
     assert not SweepConfig(

@@ -54,7 +54,7 @@ def trial_of(options, development, report=(), started="2026-01-01"):
 
 
 @pytest.mark.parametrize(
-    ("space", "dials", "words"),
+    ("space", "options", "words"),
     [
         ("attribute.kep=grid(1,0.5)", {}, "no such dial, the closest is attribute.keep"),
         ("align=grid(1,0.5)", {}, "align cannot be swept"),
@@ -108,14 +108,14 @@ def trial_of(options, development, report=(), started="2026-01-01"):
         ),
     ],
 )
-def test_what_cannot_be_tried_is_told_in_a_line(space, options, words):
+def test_what_cannot_be_tried_is_reported_in_a_line(space, options, words):
     with pytest.raises(ValueError) as error:
         plan_of(space, **options)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("space", "dials", "words"),
+    ("space", "options", "words"),
     [
         (
             "method=grid(no-trust;finetune,joint-finetune)",
@@ -160,7 +160,7 @@ def test_scores_are_chosen_from_only_where_there_are_some():
         make_plan(config, None)
 
 
-def test_a_grid_is_tried_whole_and_dials_go_to_their_commands():
+def test_a_grid_is_tried_whole_and_options_go_to_their_commands():
     plan = plan_of("select.rule=align_only attribute.keep=grid(1.0,0.5) train.loss=grid(clip,negclip)")
     points = list_points(plan)
     assert len(points) == 4 and len({*map(name_trial, points)}) == 4
@@ -247,13 +247,13 @@ def test_the_best_is_chosen_on_development_seeds_alone():
     )
 
 
-def test_of_trials_that_all_failed_the_first_reason_is_told():
+def test_of_trials_that_all_failed_the_first_reason_is_reported():
     trials = [trial_of({"train.loss": "clip"}, [0.5]), trial_of({"train.loss": "negclip"}, [None])]
     with pytest.raises(ValueError, match=r"no trial of train.loss=negclip came to its end: loss is not"):
         choose_best(trials, {"train.loss": "negclip"}, METRIC, "max", 1)
 
 
-def test_rows_have_the_dials_and_what_was_not_trained():
+def test_rows_have_the_options_and_what_was_not_trained():
     plan = plan_of("attribute.keep=grid(0.7,0.5) attribute.aggregate=mean", seeds=2, report_seeds=1)
     options = {"attribute.keep": "0.7", "attribute.aggregate": "mean"}
     trials = [trial_of(options, [0.5, 0.6], [0.4]), trial_of({**options, "attribute.keep": "0.5"}, [None])]
@@ -317,7 +317,7 @@ def test_a_curve_has_a_point_for_every_value():
     assert [(name, round(one.value, 6)) for name, one in plot.rows] == [("mean", 0.45), ("min", 0.45)]
 
 
-def test_a_grid_of_two_dials_has_a_series_for_each_value_of_the_shorter():
+def test_a_grid_of_two_options_has_a_series_for_each_value_of_the_shorter():
     plan = plan_of("attribute.keep=grid(0.7,0.5,0.6) train.learning_rate=grid(1e-3,1e-4)", seeds=2)
     keeps, rates = ("0.7", "0.5", "0.6"), ("0.001", "0.0001")
     trials = [
@@ -362,7 +362,7 @@ def test_what_is_learned_stands_over_what_is_forgotten():
     assert found == {"clip": [(0.2, 10.5), (1.2, 11.5)], "negclip": [(2.2, 12.5), (3.2, 13.5)]}
 
 
-def test_of_continual_learning_the_main_figures_of_every_trial_are_told():
+def test_of_continual_learning_the_main_figures_of_every_trial_are_reported():
     config = SweepConfig(command="continual", space="buffer.size=grid(0,16)", seeds=1, report_seeds=0)
     plan, metric = make_plan(config, None), "world.last_minus_frozen.all"
     names = (metric, "world.last.all", "world.forgetting_best.all", "world.seconds.all")

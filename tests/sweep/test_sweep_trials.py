@@ -128,7 +128,7 @@ def plant(journal: Journal, name: str, options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dials", "words"),
+    ("name", "options", "words"),
     [
         ("foreign", {RATE: "0.001"}, "its options are not those that it is named after"),
         (name_trial({RATE: "0.001"}), {RATE: "0.0001"}, "its options are not those that it is named after"),

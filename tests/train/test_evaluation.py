@@ -52,7 +52,7 @@ def test_numbers_that_json_has_not_stay_numbers():
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         (None, "returned NoneType; return a dict"),
         ([("a", 1.0)], "returned list; return a dict"),
@@ -148,7 +148,7 @@ def freeze(clip, step: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("evaluate", "told"),
+    ("evaluate", "message"),
     [
         (fail, r"^evaluate: KeyError: 'no\\nsuch'; the call before the first step, with step 0, failed$"),
         (leave, "^evaluate: SystemExit: 0; the call before"),

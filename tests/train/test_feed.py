@@ -81,7 +81,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize(("loss", "slots"), [("clip", 1), ("negclip", 2), ("ceclip", 4), ("triplet", 1)])
-def test_a_row_is_the_same_whatever_stands_beside_it(loss, slots):
+def test_a_row_is_the_same_whatever_stands_next_to_it(loss, slots):
     draw = make_drawing(loss=loss, num_negatives=slots)
     alone = [make_one(row, draw, epoch=3) for row in ROWS]
     order = np.random.default_rng(0).permutation(NUM)

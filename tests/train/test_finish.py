@@ -74,7 +74,7 @@ def test_open_clip_and_raycomp_load_what_was_trained(tmp_path, loss, more):
     assert (hub.logit_bias is not None) == (loss == "siglip" or "init_logit_bias" in more)
 
 
-def test_siglip_begins_as_open_clip_trains_it(model):
+def test_siglip_starts_as_open_clip_trains_it(model):
     clip = load_start(model, with_bias=True)
     assert clip.logit_scale.exp().item() == pytest.approx(10) and clip.logit_bias.item() == -10
     assert load_start(model).logit_bias is None
@@ -89,7 +89,7 @@ def test_a_bias_under_a_softmax_stays(tmp_path):
     assert curve == run(start_trainer(write_model(tmp_path, "plain"), "clip"), until=STEPS)
 
 
-def test_quick_gelu_of_a_tag_is_told(tmp_path, monkeypatch):
+def test_quick_gelu_of_a_tag_is_reported(tmp_path, monkeypatch):
     """A tag of another model's weights, which open_clip would load with QuickGELU, without a download."""
     config = ModelConfig(name=write_model(tmp_path, "tagged").name, weights="openai")
     tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear"}
@@ -222,7 +222,7 @@ def test_publish_says_what_is_missing(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"status": "running"}, "the run has not finished; the same command resumes it"),
         ({"status": "failed", "failed": "not finite"}, "the run has failed: not finite"),

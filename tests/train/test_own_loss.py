@@ -65,7 +65,7 @@ def test_a_training_takes_the_loss_of_a_file(world, trained, own, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("none.py:Warm", "no such file; it must be a Python file, FILE.py:NAME"),
         ("own.py:Warmer", "must name a subclass of raycomp.train.losses.Loss in that file"),
@@ -91,7 +91,7 @@ def test_what_is_no_loss_is_refused_before_a_model_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("Late", "own.py:Late: NameError: name 'mistyped' is not defined ("),
         ("Many", "must return a tensor with one number, not Tensor of shape [10]"),

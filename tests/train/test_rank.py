@@ -56,7 +56,7 @@ def test_a_rank_without_a_writer_asks_as_often(started):
     assert len(asked) == STEPS and list_states(writer.folder) == []
 
 
-def test_a_gpu_that_is_too_small_is_told_in_the_users_words(started, monkeypatch):
+def test_a_gpu_that_is_too_small_is_reported_in_the_users_words(started, monkeypatch):
     trainer, writer, _ = started
 
     def fail(*_):

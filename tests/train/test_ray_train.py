@@ -78,6 +78,6 @@ def _divide_later(clip, step: int) -> dict[str, float]:
         (KeyError("x"), "KeyError: 'x'", RuntimeError),
     ],
 )
-def test_only_what_a_start_may_mend_is_started_again(error, why, ends):
+def test_only_what_a_start_may_fix_is_started_again(error, why, ends):
     found, final = judge_failure(error)
     assert found == why and (final is None if ends is None else type(final) is ends)

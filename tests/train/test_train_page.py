@@ -99,7 +99,7 @@ def test_a_smoothed_value_is_the_mean_around_it(width):
     np.testing.assert_allclose(smooth(np.full(40, 2.5), width), 2.5)
 
 
-def test_the_page_tells_what_was_trained_on_what():
+def test_the_page_reports_what_was_trained_on_what():
     page = draw(600)
     assert not page.all("script") and page.all("meta")[1].attributes["content"] == POLICY
     assert page.all("h1")[0].text.endswith("in 600 steps on 12,345 pairs.")

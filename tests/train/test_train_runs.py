@@ -36,7 +36,7 @@ from tests.corpus import scenes
 from tests.train.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
 
 
-def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_closes(world, trained):
+def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_adds_up(world, trained):
     out, run = trained
     assert run["funnel"] == {
         "read": 36,
@@ -105,7 +105,7 @@ def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path)
         train(world.config(**options, **{"train.seed": 1}), str(out))
 
 
-def test_training_begins_with_what_a_training_left(world, trained, tmp_path):
+def test_training_starts_with_what_a_training_left(world, trained, tmp_path):
     out, run = trained
     config = override_all(TrainConfig(), {"input": world.input, **OPTIONS, "train.steps": 1})
     further = raycomp.train(override_all(config, {"model.weights": str(out)}), str(tmp_path / "further"))
@@ -152,7 +152,7 @@ def _read_good(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("dials", "told"),
+    ("options", "message"),
     [
         ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 pairs there are"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.workers=3: must be at most train.batch_size=2"),
@@ -180,7 +180,7 @@ def test_an_output_inside_the_input_is_refused(world, capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("another architecture", "model.weights="),
         ("truncated", "model.weights="),
@@ -216,7 +216,7 @@ def start(tracker: StatusTracker, step: int) -> bool:
     return tracker.arrive() and tracker.start(step)
 
 
-def test_a_board_ends_what_no_start_mends():
+def test_a_tracker_ends_what_no_start_fixes():
     tracker = StatusTracker()
     for _ in range(3):
         assert start(tracker, 0)
@@ -227,7 +227,7 @@ def test_a_board_ends_what_no_start_mends():
     assert isinstance(tracker.status().error, OSError)
 
 
-def test_a_board_ends_starts_that_get_no_further_than_loading():
+def test_a_tracker_ends_starts_that_get_no_further_than_loading():
     tracker = StatusTracker()
     assert start(tracker, 5) and tracker.report({"step": 5})
     for _ in range(3):
@@ -243,7 +243,7 @@ def test_a_board_ends_starts_that_get_no_further_than_loading():
     assert isinstance(tracker.status().error, ClusterFailed)
 
 
-def test_a_board_judges_by_what_ended_the_last_start():
+def test_a_tracker_judges_by_what_ended_the_last_start():
     tracker = StatusTracker()
     for is_storage in (True, True, False):
         assert start(tracker, 0)
@@ -251,7 +251,7 @@ def test_a_board_judges_by_what_ended_the_last_start():
     assert not start(tracker, 0) and isinstance(tracker.status().error, ClusterFailed)
 
 
-def test_a_board_counts_anew_from_each_checkpoint():
+def test_a_tracker_counts_anew_from_each_checkpoint():
     tracker = StatusTracker()
     for step in (0, 0, 0, 10, 10, 10, 20):
         assert start(tracker, step)
@@ -262,7 +262,7 @@ def test_a_board_counts_anew_from_each_checkpoint():
     ]
 
 
-def test_a_board_wants_no_step_after_what_ends_all():
+def test_a_tracker_wants_no_step_after_what_ends_all():
     tracker = StatusTracker()
     assert start(tracker, 0) and tracker.report({"step": 0})
     tracker.fail("bad", UserError("bad"))

@@ -67,7 +67,7 @@ def test_what_was_learned_is_what_a_loop_over_the_samples_finds(tmp_path):
     assert count_shared(known, known.image_K, key_texts(texts)) == (4, 4, 10, 8)
 
 
-def test_keys_are_read_as_they_were_written_beside_the_model_alone(tmp_path):
+def test_keys_are_read_as_they_were_written_next_to_the_model_alone(tmp_path):
     hashes = [hashlib.sha256(bytes([i])).hexdigest() for i in range(40)]
     hashes[0] = "ab" * 14 + "00" * 2 + hashes[0][32:]
     known = Known(merge_keys([key_images(hashes)]), merge_keys([key_texts(["a", "b"])]))

@@ -73,7 +73,7 @@ def test_a_sample_holds_what_is_said_of_it():
 
 
 @pytest.mark.parametrize("turn", range(8))
-def test_every_domain_has_shapes_a_look_and_a_way_to_say_it_of_its_own(turn):
+def test_every_domain_has_shapes_a_style_and_a_way_to_say_it_of_its_own(turn):
     tasks, asked_about = list_tasks(DOMAINS, turn)
     shapes = [frozenset(shape for _, shape in task.pairs) for task in tasks]
     assert [len(some) for some in shapes] == [2] * 4 and frozenset().union(*shapes) == set(SHAPES)
@@ -96,7 +96,7 @@ def test_questions_by_scene_leave_several_colours_to_a_shape(turn):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_look_keeps_colours_apart(style):
+def test_a_style_keeps_colours_apart(style):
     seen = change_style(np.array([[list(RGB.values())] * 16]).reshape(16, 8, 3).astype(np.uint8), style)
     assert seen.dtype == np.uint8 and (style == PLAIN) == all(
         (row == list(RGB.values())).all() for row in seen
@@ -105,7 +105,7 @@ def test_a_look_keeps_colours_apart(style):
     assert min(apart) > 15
 
 
-def test_the_picture_of_a_scene_is_in_its_tasks_look():
+def test_the_picture_of_a_scene_is_in_its_tasks_style():
     dusk, plain = list_tasks(DOMAINS)[0][0], list_tasks(WORLD)[0][0]
     drawn = [next(draw_scenes(task, 1, [3])) for task in (dusk, plain)]
     light = [np.asarray(Image.open(io.BytesIO(one.image))).mean() for one in drawn]

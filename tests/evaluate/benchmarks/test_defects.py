@@ -37,7 +37,7 @@ def test_known_defects(shared):
     assert sum(line[2] for line in valse.rows) == 8782 and sum(line[3] for line in valse.rows) == 7702
 
 
-def test_rows_that_are_not_there_are_told_and_no_fault(shared):
+def test_rows_that_are_not_there_are_reported_and_no_fault(shared):
     choices = read_shared(shared, "sugarcrepe")
     assert warn_other_counts(choices) == []
     assert {line[1]: line[2] for line in report_defects(choices).rows} == SUGARCREPE

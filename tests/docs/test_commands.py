@@ -1,0 +1,126 @@
+"""Every raycomp command in the documents is one that the command line takes, option by option."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from raycomp import cli
+from raycomp.config import check_path, read_space, to_dict
+from raycomp.curate.config import CurateConfig, choose_config
+from raycomp.sweep.config import SWEPT, SweepConfig
+from tests.docs.documents import DOCUMENTS, ROOT, find_arguments, list_commands, list_inline
+
+# What the recipes of CONTRIBUTING.md add stands for a name of the reader's.
+NAMES = ("NAME", "commas")
+OWN_CODE = """
+from raycomp.train.losses import Loss
+
+class {name}(Loss):
+    def __call__(self, batch, config):
+        return batch.image_ND.sum()
+"""
+
+
+def name_document(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture
+def parse(tmp_path, monkeypatch, capsys):
+    """Return what runs a command line up to the command's own function, and no further."""
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    monkeypatch.chdir(tmp_path)
+
+    def check_values(*values, say=None):
+        for value in values:
+            if isinstance(value, SweepConfig):
+                check_space(value)
+            elif isinstance(value, dict):
+                choose_config(to_dict(CurateConfig()), value)
+        return ""
+
+    monkeypatch.setattr(cli, "find_name", lambda place: check_values)
+
+    def parse(arguments: list[str]) -> str | None:
+        """Return the error, None where there is none."""
+        for path, name in re.findall(r"=([\w/]+\.py):(\w+)", " ".join(arguments)):
+            Path(path).write_text(OWN_CODE.format(name=name))
+        # A job that a command writes, as DIR/best.py, has the options of the defaults.
+        arguments = [one for one in arguments if not re.match(r"(DIR|out)/.*\.py", one)]
+        try:
+            code = cli.main(arguments)
+        except SystemExit as stop:
+            code = stop.code
+        return capsys.readouterr().err if code else None
+
+    return parse
+
+
+def check_space(config: SweepConfig) -> None:
+    """Raise ValueError where an option of the space is of none of the commands that are swept."""
+    for option in read_space(config.space) if config.space else ():
+        errors = []
+        for part in SWEPT[config.command]:
+            try:
+                check_path(part.config, option)
+            except ValueError as error:
+                errors.append(error)
+        if len(errors) == len(SWEPT[config.command]):
+            raise errors[0]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_document)
+def test_commands_in_code_blocks_are_taken(path, parse):
+    """A command that is shown to fail stands above its error."""
+    errors = [(one, error) for one in list_commands(path) if (error := parse(one)) is not None]
+    assert [(one, error) for one, error in errors if error.strip() not in path.read_text()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_document)
+def test_commands_in_sentences_are_taken(path, parse):
+    """A sentence may leave out what does not matter there."""
+    errors = []
+    for arguments in list_inline(path):
+        name, *rest = arguments
+        assert name in cli.COMMANDS, arguments
+        if "--set" not in rest or any(name in " ".join(rest) for name in NAMES):
+            continue
+        wanted = cli.COMMANDS[name].arguments.split()
+        missing = ["--out", "out"] if "--out" in wanted and "--out" not in rest else []
+        if (error := parse([*arguments, *missing])) is not None:
+            errors.append((arguments, error))
+    assert not errors
+
+
+def test_the_documents_have_commands():
+    """The search finds them: most pages have some."""
+    found = {path.name: len([*list_commands(path)]) for path in DOCUMENTS}
+    assert found["README.md"] > 10 and found["cluster.md"] > 2 and found["quickstart.md"] > 3
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("raycomp show out  # a comment", ["show", "out"]),
+        ("RAY_AUTH_MODE=token ray job submit -- python -m raycomp show out", ["show", "out"]),
+        (".venv/bin/raycomp show 'a b' | head", ["show", "a b"]),
+        ("ray up cluster.yaml", None),
+    ],
+)
+def test_a_command_is_found_in_a_line(line, arguments):
+    assert find_arguments(line) == arguments
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["curate", "--set", "align.kep=0.5", "--out", "x"],
+        ["select", "x", "--set", "scorer.model=a", "--out", "x"],
+        ["sweep", "--space", "train.learning_rat=grid(1,2)", "--out", "x"],
+        ["curate", "jobs/nothing.py", "--out", "x"],
+        ["curat", "--out", "x"],
+    ],
+)
+def test_a_misspelt_command_is_found(arguments, parse):
+    assert parse(arguments)

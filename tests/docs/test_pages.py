@@ -1,0 +1,186 @@
+"""The commands and the Python of the pages run, on small data with tiny random models, as they are shown.
+
+A block of a page is ```sh (run), ```python (run; saved, where the sentence above it says so) or ```text (what
+the block above it prints). A block without a language is only parsed (test_commands.py).
+"""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+
+from raycomp.cli import main
+from raycomp.config import ScorerConfig
+from raycomp.data.paths import resolve
+from raycomp.data.tar import write_tar
+from tests.conftest import without_ray
+from tests.corpus import scenes
+from tests.docs.documents import ROOT, find_arguments, list_blocks, list_lines
+
+# Lines of output that depend on neither weights, times nor folders.
+_SURE = re.compile(r"^(executor: |kept \d|rule |\d+ samples | *-?\d+  \S)")
+_SLURM = ROOT / "docs/howto/slurm.md"
+
+
+@pytest.fixture(scope="module")
+def runner(tiny_scorer: ScorerConfig) -> SimpleNamespace:
+    """What runs a page in the current folder: with tiny models, and ``replace`` for what a reader has."""
+    options = {
+        "curate": {"scorer.model": tiny_scorer.model, "scorer.weights": "random:0"},
+        "train": {
+            "model.name": tiny_scorer.model,
+            "model.weights": "random:0",
+            "train.steps": 2,
+            "train.batch_size": 4,
+        },
+        "evaluate": {"model.name": tiny_scorer.model, "benchmarks": "retrieval", "retrieval.input": "shards"},
+    }
+
+    def run(arguments: list[str]) -> None:
+        sets = [f"--set={path}={value}" for path, value in options.get(arguments[0], {}).items()]
+        assert main([*arguments, *sets]) == 0, arguments
+
+    return SimpleNamespace(run=run)
+
+
+def run_page(path: Path, run: Callable, replace: Callable = str, read: Callable = lambda: "") -> None:
+    """Run the blocks of a page; ``read`` returns what was printed since it was last called."""
+    printed = ""
+    for language, text, name in list_blocks(path):
+        if language == "text":
+            shown = [line for line in text.splitlines() if _SURE.match(line)]
+            missing = [line for line in shown if line.partition("; report")[0] not in printed]
+            assert not missing, printed
+            continue
+        read()
+        if language == "python":
+            if name:
+                Path(name).write_text(text)
+            exec(compile(text, str(path), "exec"), {"__name__": "__main__"})
+        for line in list_lines(text) if language == "sh" else []:
+            arguments = find_arguments(replace(line))
+            if arguments:
+                run(arguments)
+            else:
+                subprocess.run(line, shell=True, check=True)
+        printed = read()
+
+
+@pytest.fixture
+def read(capsys) -> Callable[[], str]:
+    return lambda: capsys.readouterr().out
+
+
+def name_uid(line: str) -> str:
+    """Put a row's own uid where the page has UID."""
+    if "UID" not in line:
+        return line
+    return line.replace("UID", pq.read_table("out/ten/subset/kept.parquet")["uid"][0].as_py())
+
+
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory) -> Path:
+    """A folder with ten images, and their captions in a CSV file."""
+    folder = tmp_path_factory.mktemp("ten")
+    (folder / "photos").mkdir()
+    with open(folder / "photos/captions.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["file", "caption"])
+        for i, members in enumerate(scenes(10, seed=5)):
+            image = next(name for name in members if name in ("jpg", "png"))
+            (folder / f"photos/{i}.{image}").write_bytes(members[image])
+            rows.writerow([f"{i}.{image}", members["txt"].decode()])
+    return folder
+
+
+def test_the_quickstart_runs_and_prints_what_it_shows(ten, runner, read, monkeypatch):
+    monkeypatch.chdir(ten)
+    run_page(ROOT / "docs/quickstart.md", runner.run, name_uid, read)
+    shutil.rmtree("out/three")
+    for page in ("select", "show", "explain"):
+        run_page(ROOT / f"docs/commands/{page}.md", runner.run, name_uid, read)
+
+
+def test_tar_makes_a_shard_of_captions_beside_images(tmp_path, runner, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for i, members in enumerate(scenes(4, seed=5)):
+        for name in ("jpg", "png", "txt"):
+            if name in members:
+                (tmp_path / f"photos/{i}.{name}").write_bytes(members[name])
+    lines = list_lines(next(block.text for block in list_blocks(ROOT / "docs/quickstart.md")))
+    assert any(line.startswith("tar ") for line in lines)
+    for line in lines:
+        subprocess.run(line, shell=True, check=True)
+    runner.run(["curate", "--set", "input=shards", "--out", "out/ten"])
+    run = json.loads(Path("out/ten/run.json").read_text())
+    assert (run["funnel"]["read"], run["funnel"]["corpus"]) == (4, 4)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory, runner) -> Iterator[Path]:
+    """A folder with a curation, a training and two evaluations."""
+    folder = tmp_path_factory.mktemp("many")
+    found = scenes(24, seed=6)
+    for i, members in enumerate(found):
+        members["json"] = json.dumps({"language": ("en", "de")[i % 4 == 3], "license": "CC0"}).encode()
+    write_tar(str(folder / "shards/0.tar"), [(f"{i:03d}", members) for i, members in enumerate(found)])
+    with pytest.MonkeyPatch.context() as patch, without_ray():
+        patch.chdir(folder)
+        run_page(ROOT / "docs/howto/columns.md", runner.run)
+        for seed, name in enumerate(("clip", "negclip")):
+            weights = f"model.weights=random:{seed}"
+            runner.run(["evaluate", "--set", weights, "--out", f"out/evaluated/{name}"])
+    return folder
+
+
+def test_rows_are_chosen_by_a_column(many):
+    chosen = pq.read_table(many / "out/english.parquet")["uid"].to_pylist()
+    scores = pq.read_table(many / "out/curated/scores", columns=["uid", "language"]).to_pylist()
+    english = {row["uid"] for row in scores if row["language"] == "en"}
+    kept = pq.read_table(many / "out/curated/subset/kept.parquet")["uid"].to_pylist()
+    assert chosen == [uid for uid in kept if uid in english] and 0 < len(chosen) < len(kept)
+    assert json.loads((many / "out/clip/run.json").read_text())["pairs"] == len(chosen)
+
+
+@pytest.mark.parametrize("page", ["howto/rule", "howto/method", "commands/publish", "commands/compare"])
+def test_a_page_runs(page, many, runner, read, tmp_path, monkeypatch):
+    """Each on its own copy of what the pages share."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for name in ("shards", "out/curated", "out/evaluated", *(["out/clip"] if "publish" in page else [])):
+        (tmp_path / name).symlink_to(many / name)
+    run_page(ROOT / f"docs/{page}.md", runner.run, read=read)
+
+
+def test_data_on_s3(many, runner, bucket, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store, path = resolve(f"{bucket}/pool/0.tar")
+    with store.open_output_stream(path) as file:
+        file.write((many / "shards/0.tar").read_bytes())
+    run_page(ROOT / "docs/howto/s3.md", runner.run, lambda line: line.replace("s3://my-bucket", bucket), read)
+
+
+@pytest.mark.slow
+def test_the_experiments_run(runner, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(ROOT / "docs/commands/studies.md", runner.run, read=read)
+
+
+def test_the_slurm_script_is_one(tmp_path):
+    """Bash reads it, and every node gets the cluster's address."""
+    script = next(block.text for block in list_blocks(_SLURM) if block.language == "bash")
+    subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+    command = next(line for line in list_lines(script) if "symmetric-run" in line)
+    assert "ray symmetric-run --address" in command and " -- python -m raycomp " in re.sub(
+        r"\s+", " ", command
+    )
+    arguments = find_arguments(command)
+    assert arguments and "cluster.address=$ip:6379" in arguments
