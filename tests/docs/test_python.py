@@ -1,16 +1,17 @@
 """Every snippet of docs/python.md runs, in order, with a tiny model in the place of the one that it names."""
 
-import re
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import raycomp
 from raycomp.data.tar import find_image
 from tests.corpus import scenes, write_world_shards
+from tests.docs.documents import ROOT, list_blocks
 
-PAGE = Path(__file__).parents[1] / "docs/python.md"
-SNIPPETS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+PAGE = ROOT / "docs/python.md"
 
 
 def test_every_snippet_runs(tiny_scorer, tmp_path, monkeypatch, capsys):
@@ -20,35 +21,25 @@ def test_every_snippet_runs(tiny_scorer, tmp_path, monkeypatch, capsys):
         (tmp_path / "photos" / f"{i:02d}.jpg").write_bytes(members[find_image(members)])
         (tmp_path / "photos" / f"{i:02d}.txt").write_bytes(members["txt"])
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for snippet in SNIPPETS:
-        assert '"ViT-B-16"' not in snippet or '"openai"' in snippet
+    names: dict[str, Any] = {}
+    snippets = [block.text for block in list_blocks(PAGE) if block.language == "python"]
+    for snippet in snippets:
         tiny = snippet.replace('"ViT-B-16"', repr(tiny_scorer.model)).replace('"openai"', '"random:0"')
         exec(compile(tiny, str(PAGE), "exec"), names)
-    assert len(SNIPPETS) > 8
-    assert set(names["scores"]["status"].to_pylist()) == {"ok"} and len(names["scores"]) == 10
-    assert len(names["negatives"]) > 20 and set(names["unranked"]["op"].to_pylist()) <= {
-        "SWAP",
-        "REPLACE",
-        "ADD",
-    }
-    assert [
-        value is not None for value in raycomp.open("out/trained").table()["logit_scale"].to_pylist()
-    ] == [
-        False,
-        True,
-        False,
-        True,
-    ]
-    assert "kept: yes" in capsys.readouterr().out
-    found = by_files(tmp_path, names["images"], names["captions"])
-    assert found.equals(names["again"])
+    assert len(snippets) > 8 and "kept: yes" in capsys.readouterr().out
+    assert names["scores"]["status"].to_pylist() == ["ok"] * 10
+    assert {"SWAP", "REPLACE", "ADD"} == {*names["negatives"]["op"].to_pylist()}
+    assert {*names["unranked"]["op"].to_pylist()} == {*names["negatives"]["op"].to_pylist()}
+    scales = raycomp.open("out/trained").table()["logit_scale"].to_pylist()
+    assert [scale is not None for scale in scales] == [False, True, False, True]
+    assert names["again"].equals(score_by_files(tmp_path, names["images"], names["captions"]))
+    assert not names["again"].equals(names["scores"])
     with pytest.raises(ValueError, match="holds a model with its weights; leave weights out"):
         raycomp.score([], [], model="out/trained", weights="openai")
 
 
-def by_files(folder: Path, images: list[Path], captions: list[str]):
-    """Return the scores by the files of a training, named one by one."""
+def score_by_files(folder: Path, images: list[Path], captions: list[str]) -> pa.Table:
+    """Return the scores by the files of the training, named one by one."""
     model, weights = (
         folder / "out/trained/checkpoint" / name for name in ("model.json", "model.safetensors")
     )
