@@ -96,7 +96,12 @@ class FinishedRun:
 
         ``low`` and ``high`` are the ends of the 95 % interval, None where the run has none.
         """
-        return find_figures(self.record, lambda: self.table().to_pylist())
+        return find_figures(self.record, self._read_main)
+
+    def _read_main(self) -> list[dict[str, Any]]:
+        """Return the rows of the main table of the kind; none of a run that wrote no such table."""
+        main = _MAIN.get(self.kind)
+        return self.table(main).to_pylist() if main in self.tables else []
 
     def __repr__(self) -> str:
         return f"<raycomp run: {self.kind} in {self.uri}>"
