@@ -3,16 +3,27 @@
 The commands as functions; nothing heavy is imported before one is called.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raycomp.config import override, override_all
+from raycomp.api import (
+    Place,
+    explain,
+    negatives_of,
+    open,
+    probe,
+    publish,
+    read_place,
+    score,
+    show,
+)
+from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.curate.config import CurateConfig
+from raycomp.curate.config import AttributeConfig, CurateConfig
 from raycomp.evaluate.config import EvaluateConfig
 from raycomp.models import deferred
-from raycomp.negatives.config import NegativesConfig
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.probe.config import ProbeConfig
 from raycomp.sweep.config import SweepConfig
 from raycomp.train.config import TrainConfig
 
@@ -21,34 +32,34 @@ deferred.install()
 # Most functions below have the name of a folder. The lines above import these folders first, so
 # ``raycomp.curate`` is the function; ``from raycomp.curate import command`` imports a module of the folder.
 __all__ = [
+    "AttributeConfig",
     "ContinualConfig",
     "CurateConfig",
     "EvaluateConfig",
     "NegativesConfig",
+    "ProbeConfig",
+    "ScorerConfig",
     "SweepConfig",
     "TrainConfig",
+    "WritingConfig",
     "compare",
     "continual",
     "curate",
     "evaluate",
+    "explain",
     "negatives",
+    "negatives_of",
+    "open",
     "override",
     "override_all",
+    "probe",
+    "publish",
+    "score",
     "select",
+    "show",
     "sweep",
     "train",
 ]
-
-Place = str | os.PathLike[str]
-"""A folder: a path, or the uri of a store."""
-
-
-def _read_place(name: str, place: Place) -> str:
-    """Return a folder as text. Raises TypeError, naming the argument, where it is none."""
-    path = os.fspath(place) if isinstance(place, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise TypeError(f"{name}={place!r}: must be a path or uri, as a str or a pathlib.Path")
-    return path
 
 
 def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
@@ -58,7 +69,7 @@ def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
     """
     from raycomp.curate.command import curate as run
 
-    return run(config, _read_place("out", out))
+    return run(config, read_place("out", out))
 
 
 def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
@@ -69,7 +80,7 @@ def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
     """
     from raycomp.continual.command import continual as run
 
-    return run(config, _read_place("out", out))
+    return run(config, read_place("out", out))
 
 
 def compare(first: Place, second: Place, out: Place) -> dict[str, Any]:
@@ -79,7 +90,7 @@ def compare(first: Place, second: Place, out: Place) -> dict[str, Any]:
     """
     from raycomp.evaluate.compare_command import compare as run
 
-    places = (_read_place("first", first), _read_place("second", second), _read_place("out", out))
+    places = (read_place("first", first), read_place("second", second), read_place("out", out))
     return run(*places)
 
 
@@ -91,7 +102,7 @@ def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
     """
     from raycomp.evaluate.command import evaluate as run
 
-    return run(config, _read_place("out", out))
+    return run(config, read_place("out", out))
 
 
 def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
@@ -102,7 +113,7 @@ def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
     """
     from raycomp.negatives.command import negatives as run
 
-    return run(config, _read_place("out", out))
+    return run(config, read_place("out", out))
 
 
 def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, Any]:
@@ -112,7 +123,7 @@ def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, 
     """
     from raycomp.curate.command import select as run
 
-    return run(_read_place("source", source), settings, _read_place("out", out))
+    return run(read_place("source", source), settings, read_place("out", out))
 
 
 def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
@@ -122,7 +133,7 @@ def sweep(config: SweepConfig, out: Place) -> dict[str, Any]:
     """
     from raycomp.sweep.command import sweep as run
 
-    return run(config, _read_place("out", out))
+    return run(config, read_place("out", out))
 
 
 def train(
@@ -137,4 +148,4 @@ def train(
     """
     from raycomp.train.command import train as run
 
-    return run(config, _read_place("out", out), evaluate=evaluate)
+    return run(config, read_place("out", out), evaluate=evaluate)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import ScorerConfig, as_setting, changed_options, to_dict
+from raycomp.config.check import check_choice
 from raycomp.data.arrow import readable
 from raycomp.data.files import check_writable
 from raycomp.data.folder import Folder
@@ -74,6 +75,7 @@ class Probe:
 
 def open_probe(name: str, config: ProbeConfig) -> Probe:
     """Read what the probe of that name needs. Raises ValueError for what the user can mend."""
+    check_choice("probe", name, tuple(_TAKEN))
     for path, value in changed_options(config).items():
         if path.partition(".")[0] not in _TAKEN[name]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""How far a phase is: a bar on a terminal; elsewhere a line now and then, also while nothing comes."""
+"""How far a phase is: a bar on a terminal or in a notebook; elsewhere a line now and then, in silence too."""
 
 import sys
 import threading
@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from raycomp.run.events import log_event
 from raycomp.run.executor import Silent, find_current
+from raycomp.run.notebook import is_notebook
 from raycomp.run.stage import CPUS, SCORERS
 
 GPUS = "gpus"
@@ -72,7 +73,7 @@ class Progress:
         self.seconds: dict[str, float] = {}
         self.started = self.status_at = time.monotonic()
         self.stream: TextIO = sys.stderr
-        self.bar = self._open_bar() if self.stream.isatty() else None
+        self.bar = self._open_bar() if self.stream.isatty() or is_notebook() else None
         self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
         self.has_reported = False
         self.counts = threading.Lock()

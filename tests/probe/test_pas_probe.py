@@ -19,6 +19,7 @@ from raycomp.language.nonce import find_article, make_counterfactual
 from raycomp.models.lexicon import load_lexicon
 from raycomp.models.nonces import NonceMaker
 from raycomp.models.parser import load_parser
+from raycomp.probe import calibration
 from raycomp.probe.calibration import (
     COUNTS,
     NO_NONCE,
@@ -194,7 +195,7 @@ def test_all_conditions_replace_the_same_target():
 def test_the_seed_decides_and_blocks_do_not(monkeypatch):
     samples = make_samples()
     first = asdict(probe(samples))
-    monkeypatch.setattr("raycomp.probe.calibration._SAMPLES_PER_PASS", 7)
+    monkeypatch.setattr(calibration, "_SAMPLES_PER_PASS", 7)
     assert json.dumps(asdict(probe(samples))) == json.dumps(first)
     assert probe(samples, seed=1).targets != first["targets"]
 

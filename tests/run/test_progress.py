@@ -2,6 +2,7 @@
 
 import io
 import math
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from raycomp.run import progress
 from raycomp.run.executor import Silent, use
 from raycomp.run.local import Local
+from raycomp.run.notebook import is_notebook
 from raycomp.run.progress import Progress, WorkerPool, name_bottleneck
 
 WORKER_POOLS = {
@@ -88,6 +90,18 @@ def test_time_left_goes_by_rows_where_their_number_is_known(log):
         shown.add(100, {"parse": 1.0})
         shown.report()
     assert "shard 0 of 1, 100 rows, 2 rows/s, 03:00 left" in log.getvalue()
+
+
+def test_a_notebook_shows_a_line_that_is_written_anew(log, monkeypatch):
+    shell = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert not is_notebook()  # IPython in a terminal
+    shell.kernel = object()
+    with Progress("score", 2, unit="pair") as shown:
+        shown.reach(1, 1)
+    assert log.getvalue().startswith("\rscore:") and " of 2 pairs" in log.getvalue()
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert not is_notebook()
 
 
 def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(log):

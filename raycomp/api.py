@@ -1,0 +1,143 @@
+"""What raycomp does for a Python session without a run's folder: scores, negatives, finished runs.
+
+``raycomp`` hands these functions out; nothing heavy is imported before one is called.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from raycomp.curate.config import CurateConfig
+from raycomp.negatives.config import NegativesConfig
+from raycomp.probe.config import ProbeConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from raycomp.inspect.finished import FinishedRun
+
+Place = str | os.PathLike[str]
+"""A folder: a path, or the uri of a store."""
+
+
+def read_place(name: str, place: Place) -> str:
+    """Return a folder as text. Raises TypeError, naming the argument, where it is none."""
+    path = os.fspath(place) if isinstance(place, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise TypeError(f"{name}={place!r}: must be a path or uri, as a str or a pathlib.Path")
+    return path
+
+
+def score(
+    images: Sequence[Any],
+    captions: Sequence[str | None],
+    model: Place | None = None,
+    weights: Place | None = None,
+    config: CurateConfig | None = None,
+) -> "pa.Table":
+    """Score each image with its caption, in this process; return a table with a row per pair, in order.
+
+    ``images``: paths or uris, Pillow images, the bytes of image files, or uint8 arrays, [height, width] or
+    [height, width, 1, 3 or 4]. ``model`` is an open_clip architecture ("ViT-B-16", the default), a config
+    file, or a folder that ``raycomp train`` wrote, which has its weights. ``weights`` is an open_clip tag
+    ("openai", the default), a checkpoint, or "random:SEED". ``config`` holds the options of ``raycomp
+    curate``; used are scorer, prepare, attribute, nonce, parser and cluster.num_cpus. The scores are, bit for
+    bit, those that curate writes for the same pairs and options on the same kind of device. A Pillow image is
+    scored as its pixels are; ``prepare.fast_decode`` applies to files alone.
+
+    Columns: caption; status, one of ``raycomp.words.STATUSES``; alignment, a cosine, -1 to 1; pas, the drops
+    of the targets as ``config.attribute`` aggregates them (targets, unit, aggregate); mean_pas, the mean drop
+    of the nouns that an image can show; phrases, a list of structs with text, kind, target, nonces, drops
+    (one per nonce), their mean drop and displacement; content_words, the same of adjectives, verbs and
+    relation words, where attribute.targets is content. Drops are differences of cosines, -2 to 2. A bad image
+    or an empty caption is a row with a status and nulls.
+
+    The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
+    other types, and a model that cannot be had.
+    """
+    from raycomp.curate.pairs import score_pairs
+
+    return score_pairs(images, captions, model, weights, config)
+
+
+def negatives_of(
+    captions: Sequence[str | None],
+    model: Place | None = None,
+    weights: Place | None = None,
+    config: NegativesConfig | None = None,
+    uids: Sequence[str] | None = None,
+) -> "pa.Table":
+    """Write hard negatives of captions by rules, in this process; return a table with a row per negative.
+
+    ``config`` holds the options of ``raycomp negatives``; used are negatives (its engine must be rules),
+    scorer, parser and cluster.num_cpus. ``model`` and ``weights`` name the scoring model whose text encoder
+    ranks, as in ``score``; with negatives.rank=false no model is loaded. The rows are those that the command
+    writes for the same uids, captions and options. Rules break ties by ``uids``, which are made of the
+    captions if they are not given. Each caption counts as the only one of its image.
+
+    Columns: index, the caption's place in the list, from 0; caption; status; negative, the text; op, SWAP,
+    REPLACE or ADD, joined by "+" after several calls; kind, object, attribute or relation; concepts, the
+    words that the edit acts on; calls; similarity, the cosine of caption and negative, -1 to 1, null without
+    rank. The judge has accepted every negative. A caption without any is one row with null for its negative:
+    its status is one of ``raycomp.words.NEGATIVE_STATUSES``, no_caption, empty_caption or bad_encoding, and
+    ``reasons`` lists why the rules proposed nothing or the judge rejected it.
+
+    The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
+    other types, another engine, and a model that cannot be had.
+    """
+    from raycomp.negatives.texts import write_negatives_of
+
+    return write_negatives_of(captions, model, weights, config, uids)
+
+
+def open(folder: Place) -> "FinishedRun":
+    """Open the finished run in a folder, a path or the uri of a store.
+
+    It has ``kind``, ``config``, ``record`` (what run.json holds), ``tables``, ``table(name)``, a
+    pyarrow.Table, and ``figures()``, by name (value, low, high, unit); a notebook shows a summary. Raises
+    ValueError where the folder holds no finished run.
+    """
+    from raycomp.inspect.finished import FinishedRun
+
+    return FinishedRun(read_place("folder", folder))
+
+
+def show(source: Place) -> str:
+    """Return what ``raycomp show`` prints: what the run in ``source`` was, its counts, phases and warnings.
+
+    Raises ValueError where there is no finished run, or its files are not as it wrote them.
+    """
+    from raycomp.inspect.command import show as run
+
+    return "\n\n".join(run(read_place("source", source)))
+
+
+def explain(source: Place, uid: str) -> str:
+    """Return what ``raycomp explain`` prints: the scores, gates, negatives or targets of one sample.
+
+    Raises ValueError where there is no finished run, or none of its samples has this uid.
+    """
+    from raycomp.inspect.command import explain as run
+
+    return run(read_place("source", source), uid)
+
+
+def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
+    """Run a probe, overlap, composition, theory or pas, into ``out``, as ``raycomp probe`` does.
+
+    Returns what run.json holds. Raises ValueError for an unknown name and for what the caller can mend.
+    """
+    from raycomp.probe.command import probe as run
+
+    return run(name, config, read_place("out", out))
+
+
+def publish(source: Place, out: Place) -> None:
+    """Write the model that a training left in ``source`` to ``out`` as open_clip's hub models are.
+
+    As ``raycomp publish`` does. Raises ValueError where ``source`` holds no finished training, its model is
+    not as it was written, or ``out`` holds something.
+    """
+    from raycomp.train.publish import publish as run
+
+    run(read_place("source", source), read_place("out", out))
