@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
-from raycomp import probe
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import LeaseLost, ScorerConfig, override
 from raycomp.config.commands import FOLDERS
@@ -27,6 +26,7 @@ from raycomp.data.runs import TIMES, identify
 from raycomp.negatives import command as negatives_command
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.page import Tally
+from raycomp.probe import COMMANDS as PROBES
 from raycomp.probe.config import ProbeConfig
 from raycomp.run.lease import LEASE, hold_lease
 from raycomp.run.opening import describe_run, refuse_other
@@ -39,7 +39,7 @@ WORDS = ("a dog", "", "a red cube", "two cats")
 @pytest.fixture(autouse=True)
 def known_kind(monkeypatch):
     monkeypatch.setitem(FOLDERS, "count", "probe")
-    monkeypatch.setitem(probe.COMMANDS, "count", probe.COMMANDS["probe"])
+    monkeypatch.setitem(PROBES, "count", PROBES["probe"])
 
 
 def fingerprint() -> dict:
@@ -352,7 +352,7 @@ def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, 
         asked.extend([fingerprint(), fingerprint()])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "start", start_run)
+    monkeypatch.setattr(command, "start_run", start_run)
     with pytest.raises(KeyboardInterrupt):
         raycomp.select(str(tmp_path), {"materialize": False}, str(tmp_path / "out"))
     assert [one["scores"] for one in asked] == [identify(first), identify(second)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.curate.config import CurateConfig, SelectConfig, find_selection
+from raycomp.curate.config import AttributeConfig, CurateConfig, SelectConfig, find_selection
 from raycomp.curate.measures import read_corpus
 from raycomp.curate.rules import PAS
 from raycomp.screen.judge import (
@@ -21,7 +21,7 @@ from raycomp.screen.judge import (
     standardise,
 )
 from raycomp.words import ALIGNMENT as ALIGN
-from raycomp.words import KEPT
+from raycomp.words import KEPT, SHOWABLE
 from tests.curate.test_select import choose, make_table
 
 NUM = 400
@@ -107,7 +107,8 @@ def test_sums_are_standardised_over_the_pool_alone():
 
 def test_the_sum_of_the_screen_is_the_rule_align_pas():
     """What the screen confirmed is what ``select.rule=align_pas`` keeps."""
-    table, config = make_table(700, 5, unscored=0.0), CurateConfig(select=SelectConfig("align_pas"))
+    config = CurateConfig(select=SelectConfig("align_pas"), attribute=AttributeConfig(targets=SHOWABLE))
+    table = make_table(700, 5, unscored=0.0)
     kept_N = choose(table, config)[0] == KEPT
     found = read_corpus(table, find_selection(config))
     num = len(found.row_M)
